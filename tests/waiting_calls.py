@@ -3,9 +3,9 @@
 from typing import Any
 from uuid import uuid4
 
-from conversations.archive.answers import CallRecord, append_answer
 from conversations.archive.append import NewEvent, prepare_event
 from conversations.archive.messages import accept_message
+from conversations.archive.model_calls import CallRecord, append_answer
 from conversations.archive.runs import release_run
 from conversations.archive.tool_calls import ask_for_calls
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, ToolCallStarted

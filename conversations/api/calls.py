@@ -11,14 +11,15 @@ from ninja import Field, Query, Router, Schema
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import APPROVE, READ, WRITE
-from conversations.archive.call_records import (
+from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.archive.tool_calls import (
+    MAX_REASON_CHARS,
     ToolRecord,
     list_tool_records,
     read_call_output,
     read_tool_record,
+    require_decidable,
 )
-from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.tool_calls import MAX_REASON_CHARS, require_decidable
 from conversations.domain.text import load_json
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session

@@ -14,11 +14,10 @@ from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
-from conversations.archive.import_history import save_spoken_files
+from conversations.archive.message_formats import read_messages, save_spoken_files
 from conversations.archive.messages import Accepted, was_sent_before
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
-from conversations.archive.session_messages import read_messages
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats.spoken import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor

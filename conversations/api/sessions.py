@@ -15,7 +15,7 @@ from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
-from conversations.archive.import_history import import_history, prepare_messages
+from conversations.archive.message_formats import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import (

@@ -25,8 +25,8 @@ from ninja import Header, Query, Router
 
 from conversations.access import AccessContext, SignedOut, get_session_for, recheck_access, visit_of
 from conversations.accounts.tokens import READ, is_working
-from conversations.archive.access_snapshots import OpenPage, read_standing
 from conversations.archive.rights import READ as MAY_READ
+from conversations.archive.rights import OpenPage, read_standing
 from conversations.archive.run_transcript import RunFacts, find_run
 from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError, TooMany, Unavailable

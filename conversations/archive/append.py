@@ -30,7 +30,7 @@ from conversations.domain.turns import CONTENT_COLUMNS, NewTurn, content_values
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row
 
 from .state_updates import StateUpdate, advance_state, edit_of, read_facts_of
-from .storage_errors import is_storage_error
+from .storage import is_storage_error
 
 # How a turn and an event become rows of their tables: for appending and importing.
 

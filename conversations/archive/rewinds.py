@@ -9,7 +9,7 @@ from django.utils import timezone
 from conversations.domain.events import CONTENT_INDICATOR, USER_MESSAGE
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
-from .state_history import store_rewound_state
+from .session_state import store_rewound_state
 from .turns import merge_ranges
 
 

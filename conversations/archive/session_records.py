@@ -24,12 +24,13 @@ from conversations.domain.text import dump_json, load_json, storable
 from conversations.models import Rewind, Run, Session, Workspace
 
 from .append import EXPIRED, lock_session
-from .expiry import is_current, is_over
 from .rights import Person, workspaces_of
 from .sessions import (
     archive_session,
     choose_model,
     has_expired,
+    is_current,
+    is_over,
     pin_session,
     rename_session,
 )

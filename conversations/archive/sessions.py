@@ -1,9 +1,9 @@
 """Sessions: create, find, list, rename, pin, archive; the window's state."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from conversations.domain.digest import first_digest
@@ -25,10 +26,71 @@ from conversations.feature import features
 from conversations.models import PurgeOrder, Session, Workspace
 
 from .append import lock_session
-from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
 from .rights import may_write_sql, roles_of_person
 from .turns import read_recent_turns
 from .workspaces import WorkspaceDir
+
+# Expiry: from a moment on a session is not gone on with. Nothing of it is removed.
+
+
+CHUNK = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """A session that has expired. ``key`` is the one that is free again, if any."""
+
+    session: UUID
+    workspace: str
+    title: str
+    expires_at: datetime
+    key: str
+
+
+def expiry_of(workspace: Workspace, now: datetime) -> datetime | None:
+    """When a session that begins now expires, as its workspace has it."""
+    hours = workspace.expire_after_hours
+    return now + timedelta(hours=hours) if hours else None
+
+
+def is_over(now: datetime) -> Q:
+    """Of sessions that have expired by then."""
+    return Q(expires_at__lte=now)
+
+
+def is_current(now: datetime) -> Q:
+    """Of sessions that have not expired by then. (The negation of :func:`is_over` would
+    leave out those that never expire.)"""
+    return Q(expires_at=None) | Q(expires_at__gt=now)
+
+
+def list_due(now: datetime) -> Iterator[Expired]:
+    """The expired sessions of which nobody took note yet, in order."""
+    last = 0
+    columns = ("pk", "uuid", "workspace__slug", "title", "expires_at", "key")
+    due = Session.objects.filter(is_over(now), expired_at=None).order_by("pk")
+    while page := list(due.filter(pk__gt=last).values_list(*columns)[:CHUNK]):
+        for _, uuid, slug, title, expires_at, key in page:
+            yield Expired(
+                session=uuid, workspace=slug, title=title, expires_at=expires_at, key=key or ""
+            )
+        last = page[-1][0]
+
+
+def take_note(session: UUID, *, now: datetime) -> bool:
+    """Free the key of a session that has expired. False: it has not, or that was done."""
+    with transaction.atomic():
+        sessions = Session.objects.filter(is_over(now), uuid=session, expired_at=None)
+        return bool(
+            sessions.update(expired_at=now, former_key=Coalesce("key", "former_key"), key=None)
+        )
+
+
+def last_of_key(workspace: Workspace, key: str) -> Session | None:
+    """The session that had this key last, and has it no more."""
+    sessions = Session.objects.filter(workspace=workspace, former_key=key)
+    return sessions.order_by("-pk").first()
+
 
 TITLE_LIMIT = 120
 

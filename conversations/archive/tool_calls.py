@@ -7,15 +7,27 @@ session's lock first.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from conversations.domain import runs as run_states
 from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.events import APPROVAL, APPROVAL_DECIDED, Info
+from conversations.domain.events import (
+    APPROVAL,
+    APPROVAL_DECIDED,
+    TOOL_CALL_COMPLETED,
+    Info,
+    Malformed,
+    ToolCallCompleted,
+    parse_payload,
+)
+from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import (
     ALWAYS,
@@ -32,9 +44,10 @@ from conversations.domain.tool_calls import (
     make_result_payloads,
     make_result_turn,
 )
-from conversations.domain.tool_policy import ApprovalRequest, is_kind, read_asked
+from conversations.domain.tool_policy import ApprovalRequest, ToolScope, is_kind, read_asked
+from conversations.domain.turns import TOOL, read_tool_outcome
 from conversations.feature import features
-from conversations.models import Run, Session, ToolCall
+from conversations.models import ChatEvent, Run, Session, ToolCall, ToolPermission, Workspace
 
 from .append import (
     LockedSession,
@@ -45,7 +58,102 @@ from .append import (
     lock_session,
     locked_session,
 )
-from .tool_permissions import allowed_kinds, grant_permission
+from .rights import may_write_sql
+from .turns import read_turn
+
+# What people have always allowed in a workspace, and the rules that a call runs under.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """``allowed`` are the keys of the kinds that run without a question."""
+
+    scope: ToolScope
+    allowed: frozenset[str]
+
+
+def read_rules(session_pk: int, *, user_pk: int | None) -> Rules:
+    """The rules in force now, for the person whose message is answered (``user_pk``
+    None: a program of the server, which may what members may)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT w.slug, w.tool_policy, w.allows_network,"  # noqa: S608 (our own)
+            f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}"
+            " FROM conversations_session s"
+            " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
+            [user_pk, user_pk, user_pk, session_pk],
+        )
+        slug, policy, allows_network, may_change = cursor.fetchone()
+    scope = ToolScope(
+        workspace=slug,
+        policy=policy,
+        may_change=bool(may_change),
+        allows_network=bool(allows_network),
+    )
+    return Rules(scope=scope, allowed=allowed_kinds(session_pk))
+
+
+def allowed_kinds(session_pk: int) -> frozenset[str]:
+    """The keys of the kinds that are always allowed in the session's workspace."""
+    found = ToolPermission.objects.filter(workspace__sessions=session_pk, revoked_at=None)
+    return frozenset(filter(is_kind, found.order_by("pk").values_list("kind", flat=True)))
+
+
+def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int | None) -> None:
+    """Allow a kind of call in a workspace until it is taken back. Twice is once."""
+    try:
+        with transaction.atomic():
+            ToolPermission.objects.create(
+                workspace_id=workspace_pk,
+                kind=kind,
+                label=label[:255],
+                granted_by_id=user_pk,
+                granted_at=timezone.now(),
+            )
+    except IntegrityError:
+        found = ToolPermission.objects.filter(workspace=workspace_pk, revoked_at=None, kind=kind)
+        if not found.exists():
+            raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionItem:
+    """A permission as the workspace's settings show it. ``applies`` False: it was given
+    for what is no kind any more, and calls ask again."""
+
+    pk: int
+    kind: str
+    label: str
+    granted_by: str
+    granted_at: datetime
+    applies: bool
+
+
+def list_permissions(workspace: Workspace) -> list[PermissionItem]:
+    """Those in force, in the order in which they were given."""
+    found = ToolPermission.objects.filter(workspace=workspace, revoked_at=None).order_by("pk")
+    rows = found.values_list("pk", "kind", "label", "granted_by__username", "granted_at")
+    return [
+        PermissionItem(
+            pk=pk,
+            kind=kind,
+            label=label,
+            granted_by=name or "",
+            granted_at=moment,
+            applies=is_kind(kind),
+        )
+        for pk, kind, label, name, moment in rows
+    ]
+
+
+def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> None:
+    """Take a permission back; twice is once. Raises NotFound for one of another
+    workspace."""
+    found = ToolPermission.objects.filter(workspace=workspace, pk=pk)
+    if not found.exists():
+        raise NotFound("There is no such permission in this workspace.")
+    found.filter(revoked_at=None).update(revoked_at=timezone.now(), revoked_by_id=user_pk)
+
 
 MAX_REASON_CHARS = 2_000
 """Characters of a reason that the model reads."""
@@ -328,3 +436,144 @@ def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> i
             found.stop_requested_at, found.stop_requested_by_id = timezone.now(), user_pk
             found.save(update_fields=["stop_requested_at", "stop_requested_by"])
         return found.run_id
+
+
+# Reading the record of a tool call, and what it gave, from the turn that has it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRecord:
+    """One call. ``arguments`` is the text of a JSON object. ``completed`` is what its
+    row was made from; None while the call is open, and in a list. ``changed_files`` counts
+    the files that are known to have been touched."""
+
+    call: UUID
+    run: UUID
+    call_id: str
+    name: str
+    arguments: str
+    state: str
+    ok: bool | None
+    turn: int
+    result_turn: int | None
+    duration_ms: int | None
+    created_at: datetime
+    asked: ApprovalRequest | None
+    asked_at: datetime | None
+    decision: str
+    decided_by: str
+    decided_at: datetime | None
+    reason: str
+    started_at: datetime | None
+    stop_requested_at: datetime | None
+    stopped_by: str
+    changed_files: int
+    completed: ToolCallCompleted | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutput:
+    """All of what a call gave."""
+
+    name: str
+    text: str
+
+
+def read_tool_record(session: Session, call: UUID) -> ToolRecord:
+    """The record of a call of this session. Raises NotFound."""
+    found = find_call(session, call)
+    changed = found.file_changes.values("path").distinct().count()
+    return _call_records_record(found, changed, completed=_read_completed(session.pk, found))
+
+
+def list_tool_records(
+    session_pk: int,
+    *,
+    start: int | None = None,
+    is_back: bool = False,
+    limit: int,
+    is_open: bool = False,
+) -> list[tuple[int, ToolRecord]]:
+    """Calls with their keys, above ``start`` (None: from the first), or with ``is_back``
+    below it, the nearest first; all of them, or those that have not ended. (Those are
+    looked for in runs that have not ended: that costs the same at any age.)"""
+    calls = ToolCall.objects.filter(session=session_pk)
+    if is_open:
+        runs = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES)
+        calls = ToolCall.objects.filter(run__in=runs, state__in=OPEN_STATES)
+    if start is not None:
+        calls = calls.filter(Q(pk__lt=start) if is_back else Q(pk__gt=start))
+    calls = calls.order_by("-pk" if is_back else "pk")
+    rows = calls.select_related("run", "decided_by", "stop_requested_by").annotate(
+        changed=Count("file_changes__path", distinct=True)
+    )
+    return [(call.pk, _call_records_record(call, call.changed)) for call in rows[:limit]]
+
+
+def _call_records_record(
+    found: ToolCall, changed_files: int, *, completed: ToolCallCompleted | None = None
+) -> ToolRecord:
+    try:
+        asked = load_json(found.asked)
+    except ValueError:
+        asked = None
+    return ToolRecord(
+        call=found.uuid,
+        run=found.run.uuid,
+        call_id=found.call_id,
+        name=found.name,
+        arguments=found.arguments,
+        state=found.state,
+        ok=found.ok,
+        turn=found.turn_number,
+        result_turn=found.result_turn,
+        duration_ms=found.duration_ms,
+        created_at=found.created_at,
+        asked=read_asked(asked) if isinstance(asked, dict) else None,
+        asked_at=found.asked_at,
+        decision=found.decision,
+        decided_by=found.decided_by.get_username() if found.decided_by else "",
+        decided_at=found.decided_at,
+        reason=found.reason,
+        started_at=found.started_at,
+        stop_requested_at=found.stop_requested_at,
+        stopped_by=found.stop_requested_by.get_username() if found.stop_requested_by else "",
+        changed_files=changed_files,
+        completed=completed,
+    )
+
+
+def read_call_output(session: Session, call: UUID) -> ToolOutput:
+    """What a call gave, all of it; empty while it is open. Raises NotFound."""
+    found = find_call(session, call)
+    if found.result_turn is None:
+        return ToolOutput(name=found.name, text="")
+    return read_turn_output(session.pk, found.result_turn)
+
+
+def read_turn_output(session_pk: int, number: int) -> ToolOutput:
+    """The same of the turn with a call's result, where the call has no record; of any
+    other turn its text."""
+    turn = read_turn(session_pk, number)
+    if turn is None:
+        raise NotFound("This session has no such turn.")
+    if turn.role != TOOL:
+        return ToolOutput(name="", text=turn.content)
+    _, output, error = read_tool_outcome(turn)
+    return ToolOutput(name=turn.tool_name or "", text=output or error)
+
+
+def _read_completed(session_pk: int, call: ToolCall) -> ToolCallCompleted | None:
+    if call.result_turn is None:
+        return None
+    events = ChatEvent.objects.filter(
+        session=session_pk, turn_number=call.result_turn, event_type=TOOL_CALL_COMPLETED
+    ).order_by("seq")
+    for text in events.values_list("payload", flat=True)[:20]:
+        try:
+            payload = parse_payload(TOOL_CALL_COMPLETED, text)
+        except Malformed:
+            continue
+        if isinstance(payload, ToolCallCompleted) and payload.call in ("", str(call.uuid)):
+            return payload
+    return None

@@ -25,14 +25,8 @@ from conversations.agent.window.summary import (
     take_stage,
 )
 from conversations.agent.window.window import digest_of, request_digest
-from conversations.archive.answers import (
-    CallRecord,
-    append_call,
-    append_failed_call,
-    check_model_call,
-)
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
-from conversations.archive.compactions import (
+from conversations.archive.context import (
     CompactionRequest,
     NewCompaction,
     append_compaction,
@@ -40,9 +34,15 @@ from conversations.archive.compactions import (
     read_request,
 )
 from conversations.archive.messages import queued_messages
+from conversations.archive.model_calls import (
+    CallRecord,
+    append_call,
+    append_failed_call,
+    check_model_call,
+)
 from conversations.archive.runs import Claimed, finish_run
 from conversations.archive.sessions import WindowFacts, read_window_facts
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info

@@ -15,16 +15,16 @@ from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
-from conversations.archive.answers import (
+from conversations.archive.append import Appended, Row, prepare_events
+from conversations.archive.model_calls import (
     AppendedAnswer,
     CallRecord,
     append_answer,
     append_failed_call,
     append_notices,
     check_model_call,
+    read_past_calls,
 )
-from conversations.archive.append import Appended, Row, prepare_events
-from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, record_run_note, release_run
 from conversations.archive.sessions import (
     WindowFacts,
@@ -33,7 +33,7 @@ from conversations.archive.sessions import (
     save_floor,
     save_system_prompt,
 )
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.archive.turns import read_turn
 from conversations.archive.workspaces import WorkspaceDir
 from conversations.domain import runs as states

@@ -14,11 +14,11 @@ from conversations.agent.mcp.servers import ToolServers
 from conversations.agent.undo.records import Scope
 from conversations.agent.undo.revert import Reverted, revert_files
 from conversations.agent.undo.trees import complete_all
-from conversations.archive import compactions as archive_compactions
+from conversations.archive import context as archive_compactions
 from conversations.archive import messages as archive_messages
 from conversations.archive import runs as archive_runs
 from conversations.archive import tool_calls as archive_calls
-from conversations.archive.compactions import CompactionRequest
+from conversations.archive.context import CompactionRequest
 from conversations.archive.messages import Accepted, Restarted
 from conversations.archive.rewinds import Rewound
 from conversations.archive.session_state import edit_state
@@ -355,7 +355,7 @@ class Runtime:
         return accepted
 
     async def undo_compaction(self, session: Session, *, uuid: UUID, user_pk: int | None) -> None:
-        """See ``archive.compactions``."""
+        """See ``archive.context``."""
         appended = await self.writer.write(
             archive_compactions.undo_compaction, session, uuid=uuid, user_pk=user_pk
         )

@@ -17,21 +17,22 @@ from typing import Any, Protocol
 
 from conversations.agent.tools.registry import TOOLS, find_tool
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
-from conversations.archive.answers import append_tool_result
 from conversations.archive.append import Appended, prepare_events
+from conversations.archive.model_calls import append_tool_result
 from conversations.archive.runs import Claimed, RunLost
 from conversations.archive.sessions import get_session
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import translate_storage_error
 from conversations.archive.tool_calls import (
+    Rules,
     ToolCallRecord,
     ask_for_calls,
     begin_call,
     decide_call,
     read_calls,
     read_news,
+    read_rules,
     show_run_waiting,
 )
-from conversations.archive.tool_permissions import Rules, read_rules
 from conversations.domain import runs as run_states
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info

@@ -16,15 +16,15 @@ from django.views.decorators.http import require_POST, require_safe
 
 from conversations.access import Access, get_session_for, sign_in_first, visit_of
 from conversations.agent.undo.records import has_changes
-from conversations.archive.call_records import (
+from conversations.archive.rights import WRITE
+from conversations.archive.tool_calls import (
     ToolOutput,
     ToolRecord,
     read_call_output,
     read_tool_record,
     read_turn_output,
+    require_decidable,
 )
-from conversations.archive.rights import WRITE
-from conversations.archive.tool_calls import require_decidable
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session

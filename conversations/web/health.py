@@ -4,8 +4,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
-from conversations.archive.disk_space import MONITOR, min_free_mib
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import MONITOR, min_free_mib, translate_storage_error
 from conversations.domain.errors import StorageFull
 from conversations.models.guards import missing_guards
 from conversations.runtime.metrics import read_metrics

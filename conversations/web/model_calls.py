@@ -13,7 +13,6 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
 from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest, rebuild_request
-from conversations.archive.answers import window_mark_of
 from conversations.archive.model_calls import (
     CallDetail,
     CallLine,
@@ -23,6 +22,7 @@ from conversations.archive.model_calls import (
     read_skill_names,
     read_summarised,
     require_call,
+    window_mark_of,
 )
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.events import Malformed

@@ -6,22 +6,22 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 
-from conversations.archive.answers import CallRecord
 from conversations.archive.append import NewEvent, append, prepare_event
-from conversations.archive.compactions import (
+from conversations.archive.context import (
     CompactionRequest,
     NewCompaction,
     append_compaction,
+    append_loaded_skill,
     read_active_compaction,
     read_compaction,
     read_last_attempt,
     request_compaction,
     undo_compaction,
 )
+from conversations.archive.model_calls import CallRecord
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.runs import claim_next_run, finish_run
 from conversations.archive.sessions import archive_session, get_session, save_floor
-from conversations.archive.skills import append_loaded_skill
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.events import Info, UserMessage

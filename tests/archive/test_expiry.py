@@ -8,16 +8,17 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from conversations.archive.compactions import CompactionRequest, request_compaction
-from conversations.archive.expiry import list_due, take_note
+from conversations.archive.context import CompactionRequest, request_compaction
 from conversations.archive.messages import accept_message, continue_run, edit_message, regenerate
 from conversations.archive.session_records import list_sessions
 from conversations.archive.sessions import (
     create_session,
     get_or_create_by_key,
     get_session,
+    list_due,
     open_empty_session,
     open_first_session,
+    take_note,
 )
 from conversations.archive.transcript import read_page
 from conversations.domain.errors import Conflict

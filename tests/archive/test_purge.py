@@ -16,6 +16,7 @@ from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin, verify_audit
 from conversations.archive.blobs import put_blob
+from conversations.archive.context import digest_of
 from conversations.archive.messages import accept_message
 from conversations.archive.purge import (
     PurgeRequest,
@@ -28,7 +29,6 @@ from conversations.archive.purge import (
 )
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.skills import digest_of
 from conversations.archive.verify import verify_sessions
 from conversations.domain.audit import PURGED
 from conversations.domain.errors import Conflict, NotFound

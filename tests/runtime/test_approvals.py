@@ -9,11 +9,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.archive.tool_permissions import (
-    grant_permission,
-    list_permissions,
-    revoke_permission,
-)
+from conversations.archive.tool_calls import grant_permission, list_permissions, revoke_permission
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Membership, Run, Session, ToolCall, Workspace
 from conversations.runtime.service import Runtime

@@ -8,7 +8,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
-from conversations.archive.skills import LoadedSkill, append_loaded_skill, read_loaded_skills
+from conversations.archive.context import LoadedSkill, append_loaded_skill, read_loaded_skills
 from conversations.models import Session
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask

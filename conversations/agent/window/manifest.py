@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from conversations.archive.compactions import read_compaction
+from conversations.archive.context import read_compaction, read_skills
 from conversations.archive.model_calls import StoredCall, read_call, read_prompt_texts, walk_calls
 from conversations.archive.session_state import StateText, rebuild_state_text
-from conversations.archive.skills import read_skills
 from conversations.archive.turns import read_turns_in
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed

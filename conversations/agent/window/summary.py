@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from conversations.archive.compactions import StoredCompaction, read_active_compaction
+from conversations.archive.context import StoredCompaction, read_active_compaction
 from conversations.archive.model_calls import read_prompt_texts
 from conversations.archive.turns import read_turns_in, walk_active_turns_back
 from conversations.domain.stream import ModelRequest

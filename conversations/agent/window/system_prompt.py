@@ -19,7 +19,7 @@ from conversations.agent.files.skills import (
     find_skills,
     read_instruction_files,
 )
-from conversations.archive.skills import LoadedSkill
+from conversations.archive.context import LoadedSkill
 from conversations.domain.text import one_line
 from conversations.domain.windows import SLIDING_WINDOW
 

@@ -11,9 +11,13 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from conversations.archive.compactions import StoredCompaction, read_active_compaction
+from conversations.archive.context import (
+    LoadedSkill,
+    StoredCompaction,
+    read_active_compaction,
+    read_loaded_skills,
+)
 from conversations.archive.session_state import StateText, read_state_text
-from conversations.archive.skills import LoadedSkill, read_loaded_skills
 from conversations.archive.turns import (
     count_active_before,
     list_user_turns_before,

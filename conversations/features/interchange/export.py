@@ -11,8 +11,8 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from conversations.archive.append import walk_rows
+from conversations.archive.message_formats import walk_messages
 from conversations.archive.rights import workspaces_of
-from conversations.archive.session_messages import walk_messages
 from conversations.archive.transcript_plan import RewoundRange, rewound_ranges
 from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import instant

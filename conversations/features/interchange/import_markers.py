@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 
-from conversations.archive.skills import digest_of
+from conversations.archive.context import digest_of
 from conversations.archive.state_updates import LEFT_BEHIND
 from conversations.models import Compaction, Rewind, Session, SessionSkill
 from conversations.models.context import COMPACTION_REASONS

@@ -19,13 +19,13 @@ from conversations.agent.undo.listing import listed_digests
 from conversations.api.stored_responses import forget_answers
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import remove_untouched
-from conversations.archive.expiry import list_due, take_note
 from conversations.archive.purge import (
     forget_contents,
     named_elsewhere,
     plan_purge,
     waiting_contents,
 )
+from conversations.archive.sessions import list_due, take_note
 from conversations.domain.errors import LoomError, NotFound
 from conversations.feature import features
 from conversations.models import Session

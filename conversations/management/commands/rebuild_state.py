@@ -8,8 +8,8 @@ from uuid import UUID
 
 from django.core.management.base import CommandError
 
+from conversations.archive.session_state import all_sessions, check_state, rebuild_state
 from conversations.archive.sessions import get_session
-from conversations.archive.state_history import all_sessions, check_state, rebuild_state
 from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand
 

@@ -12,8 +12,13 @@ from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from conversations.archive.answers import CallRecord, append_answer, append_call, append_failed_call
 from conversations.archive.messages import accept_message
+from conversations.archive.model_calls import (
+    CallRecord,
+    append_answer,
+    append_call,
+    append_failed_call,
+)
 from conversations.archive.purge import plan_purge
 from conversations.archive.runs import Claimed
 from conversations.archive.sessions import create_session
