@@ -7,7 +7,6 @@ session's lock first.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -23,9 +22,7 @@ from conversations.domain.events import (
     APPROVAL_DECIDED,
     TOOL_CALL_COMPLETED,
     Info,
-    Malformed,
     ToolCallCompleted,
-    parse_payload,
 )
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
@@ -58,6 +55,7 @@ from .append import (
     lock_session,
     locked_session,
 )
+from .journal import read_payload
 from .rights import may_write_sql
 from .turns import read_turn
 
@@ -116,34 +114,10 @@ def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int |
             raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PermissionItem:
-    """A permission as the workspace's settings show it. ``applies`` False: it was given
-    for what is no kind any more, and calls ask again."""
-
-    pk: int
-    kind: str
-    label: str
-    granted_by: str
-    granted_at: datetime
-    applies: bool
-
-
-def list_permissions(workspace: Workspace) -> list[PermissionItem]:
-    """Those in force, in the order in which they were given."""
+def list_permissions(workspace: Workspace) -> list[ToolPermission]:
+    """Those in force, in the order in which they were given, with who gave them."""
     found = ToolPermission.objects.filter(workspace=workspace, revoked_at=None).order_by("pk")
-    rows = found.values_list("pk", "kind", "label", "granted_by__username", "granted_at")
-    return [
-        PermissionItem(
-            pk=pk,
-            kind=kind,
-            label=label,
-            granted_by=name or "",
-            granted_at=moment,
-            applies=is_kind(kind),
-        )
-        for pk, kind, label, name, moment in rows
-    ]
+    return list(found.select_related("granted_by"))
 
 
 def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> None:
@@ -193,19 +167,11 @@ def read_open_calls(run_pk: int) -> list[ToolCallRecord]:
     return _records(ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """What may have happened to a run's open calls. ``allowed`` are the kinds that run
-    without a question now."""
-
-    calls: list[ToolCallRecord]
-    allowed: frozenset[str]
-
-
-def read_news(run_pk: int, session_pk: int) -> News:
+def read_news(run_pk: int, session_pk: int) -> tuple[list[ToolCallRecord], frozenset[str]]:
+    """A run's open calls as they are now, and the kinds that run without a question."""
     calls = read_open_calls(run_pk)
     waits = any(call.state == WAITING and not call.decision for call in calls)
-    return News(calls=calls, allowed=allowed_kinds(session_pk) if waits else frozenset())
+    return calls, allowed_kinds(session_pk) if waits else frozenset()
 
 
 def _records(calls: Any) -> list[ToolCallRecord]:
@@ -214,7 +180,6 @@ def _records(calls: Any) -> list[ToolCallRecord]:
 
 
 def _record(call: ToolCall) -> ToolCallRecord:
-    asked = load_json(call.asked, default=None) if call.asked else None
     return ToolCallRecord(
         pk=call.pk,
         uuid=call.uuid,
@@ -222,12 +187,17 @@ def _record(call: ToolCall) -> ToolCallRecord:
         name=call.name,
         arguments=load_json(call.arguments, default=None),
         state=call.state,
-        asked=read_asked(asked) if isinstance(asked, dict) else None,
+        asked=_read_asked(call),
         decision=call.decision,
         decided_by=_name(call.decided_by) if call.decided_at else "",
         reason=call.reason,
         stopped_by=_name(call.stop_requested_by) if call.stop_requested_at else "",
     )
+
+
+def _read_asked(call: ToolCall) -> ApprovalRequest | None:
+    asked = load_json(call.asked, default=None) if call.asked else None
+    return read_asked(asked) if isinstance(asked, dict) else None
 
 
 def _name(user: User | None) -> str:
@@ -438,37 +408,31 @@ def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> i
         return found.run_id
 
 
-# Reading the record of a tool call, and what it gave, from the turn that has it.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRecord:
-    """One call. ``arguments`` is the text of a JSON object. ``completed`` is what its
-    row was made from; None while the call is open, and in a list. ``changed_files`` counts
-    the files that are known to have been touched."""
+    """A call for people and programs. ``completed`` is what its row was made from; None
+    while the call is open, and in a list. ``changed_files`` counts the files that are known
+    to have been touched."""
 
-    call: UUID
-    run: UUID
-    call_id: str
-    name: str
-    arguments: str
-    state: str
-    ok: bool | None
-    turn: int
-    result_turn: int | None
-    duration_ms: int | None
-    created_at: datetime
-    asked: ApprovalRequest | None
-    asked_at: datetime | None
-    decision: str
-    decided_by: str
-    decided_at: datetime | None
-    reason: str
-    started_at: datetime | None
-    stop_requested_at: datetime | None
-    stopped_by: str
+    call: ToolCall
     changed_files: int
-    completed: ToolCallCompleted | None
+    completed: ToolCallCompleted | None = None
+
+    @property
+    def asked(self) -> ApprovalRequest | None:
+        try:
+            return _read_asked(self.call)
+        except ValueError:  # damaged
+            return None
+
+    @property
+    def decided_by(self) -> str:
+        return self.call.decided_by.get_username() if self.call.decided_by else ""
+
+    @property
+    def stopped_by(self) -> str:
+        by = self.call.stop_requested_by
+        return by.get_username() if by else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,7 +447,17 @@ def read_tool_record(session: Session, call: UUID) -> ToolRecord:
     """The record of a call of this session. Raises NotFound."""
     found = find_call(session, call)
     changed = found.file_changes.values("path").distinct().count()
-    return _call_records_record(found, changed, completed=_read_completed(session.pk, found))
+    completed = None
+    events = ChatEvent.objects.filter(
+        session=session.pk, turn_number=found.result_turn, event_type=TOOL_CALL_COMPLETED
+    ).order_by("seq")
+    texts = events.values_list("payload", flat=True)[:20]
+    for text in texts if found.result_turn is not None else ():
+        payload = read_payload(TOOL_CALL_COMPLETED, text)
+        if isinstance(payload, ToolCallCompleted) and payload.call in ("", str(found.uuid)):
+            completed = payload
+            break
+    return ToolRecord(call=found, changed_files=changed, completed=completed)
 
 
 def list_tool_records(
@@ -493,54 +467,21 @@ def list_tool_records(
     is_back: bool = False,
     limit: int,
     is_open: bool = False,
-) -> list[tuple[int, ToolRecord]]:
-    """Calls with their keys, above ``start`` (None: from the first), or with ``is_back``
-    below it, the nearest first; all of them, or those that have not ended. (Those are
-    looked for in runs that have not ended: that costs the same at any age.)"""
+) -> list[ToolRecord]:
+    """Calls above ``start``, a key (None: from the first), or with ``is_back`` below it, the
+    nearest first; all of them, or those that have not ended."""
     calls = ToolCall.objects.filter(session=session_pk)
     if is_open:
+        # Looked for in runs that have not ended: that costs the same at any age.
         runs = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES)
         calls = ToolCall.objects.filter(run__in=runs, state__in=OPEN_STATES)
     if start is not None:
         calls = calls.filter(Q(pk__lt=start) if is_back else Q(pk__gt=start))
-    calls = calls.order_by("-pk" if is_back else "pk")
     rows = calls.select_related("run", "decided_by", "stop_requested_by").annotate(
         changed=Count("file_changes__path", distinct=True)
     )
-    return [(call.pk, _call_records_record(call, call.changed)) for call in rows[:limit]]
-
-
-def _call_records_record(
-    found: ToolCall, changed_files: int, *, completed: ToolCallCompleted | None = None
-) -> ToolRecord:
-    try:
-        asked = load_json(found.asked)
-    except ValueError:
-        asked = None
-    return ToolRecord(
-        call=found.uuid,
-        run=found.run.uuid,
-        call_id=found.call_id,
-        name=found.name,
-        arguments=found.arguments,
-        state=found.state,
-        ok=found.ok,
-        turn=found.turn_number,
-        result_turn=found.result_turn,
-        duration_ms=found.duration_ms,
-        created_at=found.created_at,
-        asked=read_asked(asked) if isinstance(asked, dict) else None,
-        asked_at=found.asked_at,
-        decision=found.decision,
-        decided_by=found.decided_by.get_username() if found.decided_by else "",
-        decided_at=found.decided_at,
-        reason=found.reason,
-        started_at=found.started_at,
-        stop_requested_at=found.stop_requested_at,
-        stopped_by=found.stop_requested_by.get_username() if found.stop_requested_by else "",
-        changed_files=changed_files,
-        completed=completed,
-    )
+    rows = rows.order_by("-pk" if is_back else "pk")
+    return [ToolRecord(call=call, changed_files=call.changed) for call in rows[:limit]]
 
 
 def read_call_output(session: Session, call: UUID) -> ToolOutput:
@@ -561,19 +502,3 @@ def read_turn_output(session_pk: int, number: int) -> ToolOutput:
         return ToolOutput(name="", text=turn.content)
     _, output, error = read_tool_outcome(turn)
     return ToolOutput(name=turn.tool_name or "", text=output or error)
-
-
-def _read_completed(session_pk: int, call: ToolCall) -> ToolCallCompleted | None:
-    if call.result_turn is None:
-        return None
-    events = ChatEvent.objects.filter(
-        session=session_pk, turn_number=call.result_turn, event_type=TOOL_CALL_COMPLETED
-    ).order_by("seq")
-    for text in events.values_list("payload", flat=True)[:20]:
-        try:
-            payload = parse_payload(TOOL_CALL_COMPLETED, text)
-        except Malformed:
-            continue
-        if isinstance(payload, ToolCallCompleted) and payload.call in ("", str(call.uuid)):
-            return payload
-    return None

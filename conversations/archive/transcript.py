@@ -22,12 +22,12 @@ from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_rew
 
 from .append import Row
 from .journal import read_payload, synthesise_events
+from .rewinds import first_seq_from_turn
 from .transcript_plan import (
     RewoundRange,
     Stretch,
     cut_after,
     cut_before,
-    first_seq_of_turn,
     locate,
     make_plan,
     rewound_ranges,
@@ -374,7 +374,7 @@ def live_seq_of(session: Session, cursor: Cursor) -> int:
         return gap.after_seq
     if cursor.number > session.journal_turn:
         return session.last_seq
-    first = first_seq_of_turn(session, cursor.number)
+    first = first_seq_from_turn(session.pk, cursor.number)
     return session.last_seq if first is None else first
 
 

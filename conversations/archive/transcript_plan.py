@@ -13,6 +13,7 @@ from datetime import datetime
 from conversations.domain.keyset import Cursor
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
+from .rewinds import first_seq_from_turn
 from .turns import merge_ranges
 
 
@@ -116,7 +117,7 @@ def locate(session: Session, plan: Sequence[Stretch], cursor: Cursor) -> Cursor:
         )
         if inside or (not any(_source(stretch) == "seq" for stretch in plan)):
             return cursor
-        first = first_seq_of_turn(session, cursor.number)
+        first = first_seq_from_turn(session.pk, cursor.number)
         return Cursor("seq", first) if first is not None else cursor
     if has_turns and not any(_source(stretch) == "seq" for stretch in plan):
         turn = (
@@ -129,15 +130,6 @@ def locate(session: Session, plan: Sequence[Stretch], cursor: Cursor) -> Cursor:
         )
         return Cursor("turn", turn or 0)
     return cursor
-
-
-def first_seq_of_turn(session: Session, turn: int) -> int | None:
-    return (
-        ChatEvent.objects.filter(session=session.pk, turn_number__gte=turn)
-        .order_by("turn_number", "seq")
-        .values_list("seq", flat=True)
-        .first()
-    )
 
 
 def _source(stretch: Stretch) -> str:

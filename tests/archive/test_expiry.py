@@ -111,13 +111,13 @@ def test_note_is_taken_once(workspace: Workspace, session: Session, user: User) 
     assert not list(list_due(now))
     expire(session)
     expire(keyed)
-    assert [(due.session, due.key) for due in list_due(now)] == [
-        (session.uuid, ""),
+    assert [(due.uuid, due.key) for due in list_due(now)] == [
+        (session.uuid, None),
         (keyed.uuid, "bead:1"),
     ]
     assert take_note(keyed.uuid, now=now)
     assert not take_note(keyed.uuid, now=now)
-    assert [due.session for due in list_due(now)] == [session.uuid]
+    assert [due.uuid for due in list_due(now)] == [session.uuid]
 
 
 def test_note_is_not_taken_of_a_session_that_was_given_more_time(session: Session) -> None:

@@ -12,8 +12,6 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from conversations.archive.context import (
-    LoadedSkill,
-    StoredCompaction,
     read_active_compaction,
     read_loaded_skills,
 )
@@ -31,6 +29,7 @@ from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
+from conversations.models import Compaction, SessionSkill
 
 from .budget import Choice, Place, WindowBudget, choose_turns, make_budget, make_caps, mark_cache
 from .messages import (
@@ -87,8 +86,8 @@ class Texts:
     tools: str
     state: StateText
     hint: str
-    skills: list[LoadedSkill]
-    compaction: StoredCompaction | None
+    skills: list[SessionSkill]
+    compaction: Compaction | None
     lines: dict[int, str]
 
 
@@ -141,7 +140,7 @@ def assemble_window(wish: WindowWish) -> Window:
         tools=wish.tools,
         state=state,
         hint=wish.hint,
-        skills=[skill for skill in skills if skill.turn < choice.floor],
+        skills=[skill for skill in skills if skill.turn_number < choice.floor],
         compaction=compaction,
         lines=_read_lines(wish, choice),
     )

@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from conversations.archive.messages import accept_message
 from conversations.archive.model_calls import (
-    CallRecord,
     append_answer,
     append_call,
     append_failed_call,
@@ -59,7 +58,7 @@ def claim(session: Session, *, user_pk: int | None) -> Claimed:
     return accepted.claimed
 
 
-def call(ordinal: int, **fields: Any) -> CallRecord:
+def call(ordinal: int, **fields: Any) -> ModelCall:
     reported = {
         "model": "claude-sonnet-5-5",
         "input_tokens": 10,
@@ -69,7 +68,7 @@ def call(ordinal: int, **fields: Any) -> CallRecord:
         "cost_microusd": 120,
         "first_token_ms": 700,
     }
-    return CallRecord(ordinal=ordinal, manifest="{}", request_digest="", **reported | fields)
+    return ModelCall(ordinal=ordinal, manifest="{}", request_digest="", **reported | fields)
 
 
 def answer(claimed: Claimed, ordinal: int, **fields: Any) -> None:
@@ -92,7 +91,7 @@ def test_every_kind_of_call_is_counted_with_its_record(session: Session, user: U
     append_call(claimed, call=call(1))
     append_failed_call(
         claimed,
-        call=CallRecord(
+        call=ModelCall(
             ordinal=2,
             model="claude-sonnet-5-5",
             manifest="{}",
