@@ -5,9 +5,9 @@ base64; one message's contents are held at a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import takewhile
 from typing import Any
 
 from django.db import transaction
@@ -43,67 +43,45 @@ from .attachments import (
     upload_attachment,
 )
 from .file_types import FileType
-from .transcript_plan import rewound_ranges
-from .turns import COLUMNS
+from .turns import COLUMNS, read_rewound
 
 # Messages of another program as the beginning of a session.
-
-
-# Files that are within a message, as programs send them.
 
 
 def save_spoken_files(
     session: Session, files: Sequence[SpokenFile], *, client_id: str, user_pk: int
 ) -> list[str]:
-    """Keep the files as attachments and return their uuids; those of the message of this
-    ``client_id``, where it was sent before with them. Raises as ``upload_attachment``."""
-    known = _known_files(session, client_id) if files else {}
+    """Keep the files that are within a message as attachments and return their uuids; those
+    of the message of this ``client_id``, where it was sent before with them. Raises as
+    ``upload_attachment``."""
+    known: dict[str, list[str]] = {}
+    run = Run.objects.filter(session=session.pk, client_id=client_id).first() if files else None
+    for one in list_attachments(session.pk, read_uuids(run)) if run is not None else []:
+        known.setdefault(one.digest, []).append(str(one.uuid))
     kept: list[str] = []
     for file in reversed(files):  # those that were named by their uuids stand before them
-        same = known.get(sha256(file.data).hexdigest())
-        kept.insert(0, same.pop() if same else _keep(session, file, user_pk))
-    return kept
-
-
-def _known_files(session: Session, client_id: str) -> dict[str, list[str]]:
-    """Digest to uuids."""
-    run = Run.objects.filter(session=session.pk, client_id=client_id).first()
-    known: dict[str, list[str]] = {}
-    for attachment in list_attachments(session.pk, read_uuids(run)) if run is not None else []:
-        known.setdefault(attachment.digest, []).append(str(attachment.uuid))
-    return known
-
-
-def _keep(session: Session, file: SpokenFile, user_pk: int) -> str:
-    kept = upload_attachment(session.pk, data=file.data, name=file.name, user_pk=user_pk)
-    return str(kept.uuid)
+        if same := known.get(sha256(file.data).hexdigest()):
+            kept.append(same.pop())
+            continue
+        new = upload_attachment(session.pk, data=file.data, name=file.name, user_pk=user_pk)
+        kept.append(str(new.uuid))
+    return kept[::-1]
 
 
 type Block = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """A file in a turn, and what it is."""
-
-    place: int
-    file: SpokenFile
-    content: FileType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Examined:
-    turn: NewTurn
-    files: list[_Found] = field(default_factory=list)
+# A file in a turn: its place among the blocks, its bytes, and what it is.
+type FoundFile = tuple[int, SpokenFile, FileType]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """Messages that are ready to be the beginning of a session. ``instructions`` are
-    those of its system messages in front."""
+    """Messages that are ready to be the beginning of a session: turns with the files in
+    them. ``instructions`` are those of its system messages in front."""
 
     format: str
-    turns: list[_Examined]
+    turns: list[tuple[NewTurn, list[FoundFile]]]
     instructions: str
 
 
@@ -111,41 +89,30 @@ def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -
     """Read the messages; raises Rejected for one that is none. ``model`` is the one that
     gave the answers, if that is known: another one is not given their thinking. Takes
     some time for images: before any lock."""
-    turns = [_marked(turn, format, model) for turn in FORMATS[format].read(messages)]
-    in_front = list(takewhile(lambda turn: turn.role == SYSTEM, turns))
-    later = [_as_note(turn) for turn in turns[len(in_front) :]]
-    return Brought(
-        format=format,
-        turns=[_examine(turn) for turn in (*in_front, *later)],
-        instructions="\n\n".join(turn.content for turn in in_front),
-    )
+    turns, instructions = [], []
+    is_in_front = True
+    for turn in FORMATS[format].read(messages):
+        marks: dict[str, Any] = {BROUGHT_ALONG: format}
+        is_in_front = is_in_front and turn.role == SYSTEM
+        if turn.role == ASSISTANT:
+            marks["model"] = model
+        elif is_in_front:
+            instructions.append(turn.content)
+        elif turn.role == SYSTEM:  # among the others it is given to the model where it stands
+            marks[MODEL_NOTE] = True
+        marked = replace(turn, metadata=dump_json(read_metadata(turn) | marks))
+        turns.append((marked, _find_files(marked)))
+    return Brought(format=format, turns=turns, instructions="\n\n".join(instructions))
 
 
-def _marked(turn: NewTurn, format: str, model: str) -> NewTurn:
-    marks: dict[str, Any] = {BROUGHT_ALONG: format}
-    if turn.role == ASSISTANT:
-        marks["model"] = model
-    return replace(turn, metadata=dump_json(read_metadata(turn) | marks))
-
-
-def _as_note(turn: NewTurn) -> NewTurn:
-    """A system message among the others is given to the model where it stands."""
-    if turn.role != SYSTEM:
-        return turn
-    return replace(turn, metadata=dump_json(read_metadata(turn) | {MODEL_NOTE: True}))
-
-
-def _examine(turn: NewTurn) -> _Examined:
-    """Files that cannot be attached stay in the turn as they are."""
-    blocks = read_blocks(turn) if turn.role in (USER, TOOL) else None
-    found: list[_Found] = []
-    for place, block in enumerate(blocks or []):
-        try:
+def _find_files(turn: NewTurn) -> list[FoundFile]:
+    found: list[FoundFile] = []
+    for place, block in enumerate((read_blocks(turn) if turn.role in (USER, TOOL) else None) or []):
+        # What cannot be attached stays in the turn as it is.
+        with suppress(Rejected):
             file = read_file(block)
-            found.append(_Found(place=place, file=file, content=examine(file.data, file.name)))
-        except Rejected:
-            continue
-    return _Examined(turn=turn, files=found)
+            found.append((place, file, examine(file.data, file.name)))
+    return found
 
 
 def import_history(session: Session, brought: Brought, *, user_pk: int | None) -> int:
@@ -163,49 +130,46 @@ def import_history(session: Session, brought: Brought, *, user_pk: int | None) -
             return 0
         open_content = content_opener(session.pk)
         turns = [
-            _attach(session, one, number, brought.format, open_content, user_pk)
-            for number, one in enumerate(brought.turns, 1)
+            _attach(session, turn, files, number, brought.format, open_content, user_pk)
+            if files
+            else turn
+            for number, (turn, files) in enumerate(brought.turns, 1)
         ]
-        append(session.pk, session_uuid=session.uuid, turns=turns)
-        append(session.pk, session_uuid=session.uuid, events=[_notice(len(turns))])
-        return len(turns)
-
-
-def _notice(count: int) -> NewEvent:
-    what = "The message above was" if count == 1 else f"The {count} turns above were"
-    return NewEvent(
-        payload=Info(
+        count = len(turns)
+        what = "The message above was" if count == 1 else f"The {count} turns above were"
+        notice = Info(
             text=f"{what} brought along by a program.", code=BROUGHT_ALONG, data={"turns": count}
         )
-    )
+        # One after the other, so that the turns have no events and the notice stands behind.
+        append(session.pk, session_uuid=session.uuid, turns=turns)
+        append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=notice)])
+        return count
 
 
 def _attach(
     session: Session,
-    examined: _Examined,
+    turn: NewTurn,
+    files: list[FoundFile],
     number: int,
     format: str,
     open_content: Callable[[Block], list[Block]],
     user_pk: int | None,
 ) -> NewTurn:
-    """The turn with references in place of files. It is written as it was read still."""
-    turn = examined.turn
-    if not examined.files:
-        return turn
+    # With references in place of files; it is still written as it was read.
     blocks = read_blocks(turn) or []
     tokens = 0
-    for found in examined.files:
+    for place, file, content in files:
         attachment = save_attachment(
             session.pk,
-            data=found.file.data,
-            name=found.file.name,
+            data=file.data,
+            name=file.name,
             user_pk=user_pk,
             turn=number,
-            content=found.content,
+            content=content,
         )
         tokens += attachment.tokens
-        own = {k: v for k, v in blocks[found.place].items() if k not in ("type", "source", "title")}
-        blocks[found.place] = own | attachment_block(attachment)
+        own = {k: v for k, v in blocks[place].items() if k not in ("type", "source", "title")}
+        blocks[place] = own | attachment_block(attachment)
     metadata = read_metadata(turn)
     formats = {k: v for k, v in (metadata.get(FORMATS_KEY) or {}).items() if k != format}
     changed = replace(
@@ -233,7 +197,14 @@ def walk_messages(
     """Messages on the active path with the numbers of their first turns; from a turn on
     that begins one. From 0 on, the session's own instructions are a system message in
     front, unless one is there."""
-    turns: Iterator[AnyTurn] = _walk_active(session, from_turn=from_turn)
+    rows = Turn.objects.filter(
+        session=session.pk, number__gte=from_turn, number__lt=session.next_turn
+    )
+    for low, high in read_rewound(session.pk, "turn"):
+        rows = rows.exclude(number__range=(low, high))
+    turns: Iterator[AnyTurn] = (
+        StoredTurn(**row) for row in walk_rows(rows, *COLUMNS, key="number")
+    )
     if from_turn == 0 and session.instructions:
         turns = _with_instructions(session.instructions, turns)
     return FORMATS[format].write(turns, content_opener(session.pk))
@@ -246,15 +217,6 @@ def _with_instructions(instructions: str, turns: Iterator[AnyTurn]) -> Iterator[
     if first is not None:
         yield first
     yield from turns
-
-
-def _walk_active(session: Session, *, from_turn: int) -> Iterator[StoredTurn]:
-    turns = Turn.objects.filter(
-        session=session.pk, number__gte=from_turn, number__lt=session.next_turn
-    )
-    for gone in rewound_ranges(session, source="turn"):
-        turns = turns.exclude(number__range=(gone.low, gone.high))
-    return (StoredTurn(**row) for row in walk_rows(turns, *COLUMNS, key="number"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ from heapq import merge
 from itertools import count
 from uuid import UUID
 
-from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 
@@ -46,6 +45,7 @@ from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Tu
 from .append import Appended, NewEvent, append, lock_session, walk_rows
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
 from .turns import COLUMNS, merge_ranges
+from .workspaces import read_username
 
 # The session state at any moment, folded from the nearest checkpoint.
 
@@ -94,7 +94,7 @@ def read_stored_state(session_pk: int) -> StoredState:
     uuid, root, next_turn, next_seq, rewinds, text, state_turn = row
     return StoredState(
         session_pk=session_pk,
-        uuid=uuid if isinstance(uuid, UUID) else UUID(uuid),
+        uuid=UUID(str(uuid)),
         root=root,
         moment=StateMoment(turn=next_turn - 1, seq=next_seq - 1, rewinds=rewinds),
         text=text,
@@ -191,16 +191,6 @@ ATTEMPTS = 4  # Foldings without the lock; after them, with it.
 type Key = tuple[int, int, int]  # Turn, event and rewinds of a checkpoint.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Happening:
-    """An edit or a rewind, after this turn and event."""
-
-    turn: int
-    seq: int
-    edit: StateEdit | None = None
-    rewound: tuple[int, int] = (1, 0)
-
-
 @dataclass(slots=True, kw_only=True)
 class RebuiltState:
     """The state and its checkpoints as of a moment. ``valid`` are the states after
@@ -218,21 +208,44 @@ class RebuiltState:
     def text(self) -> str:
         return dump_state(self.state) if self.turn or self.checkpoints else EMPTY
 
+    def add_checkpoint(self) -> None:
+        key = (self.turn, self.state.edit_seq, self.rewinds)
+        self.checkpoints[key] = dump_state(self.state)
+        self.valid.append((self.turn, self.state))
+
+    def rewind(self, session_pk: int, low: int, high: int) -> None:
+        self.rewinds += 1
+        if low > high:
+            return
+        self.gone.append((low, high))
+        while self.valid and self.valid[-1][0] >= low:
+            self.valid.pop()
+        after, state = self.valid[-1] if self.valid else (0, SessionState())
+        for turn in active_turns(session_pk, after, self.turn, self.gone):
+            state = fold_facts(state, turn.number, read_facts_of(turn))
+        marked = drop_marks(self.state, [(low, high)])
+        self.state = state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
+
 
 def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
     """Everything up to a moment. Memory grows by one state for fifty turns."""
     rebuilt = RebuiltState(moment=moment)
-    happenings = _happenings(session_pk, moment)
+    happenings = merge(
+        _read_edits(session_pk, moment),
+        _read_rewinds(session_pk, moment),
+        key=lambda happening: happening[:2],
+    )
     following = next(happenings, None)
     turns = active_turns(session_pk, 0, moment.turn, [])
     for number in count():
-        while following is not None and following.turn <= number:
-            if following.edit is not None:
-                edited = apply_edit(rebuilt.state, following.edit, seq=following.seq)
+        while following is not None and following[0] <= number:
+            _, seq, what = following
+            if isinstance(what, StateEdit):
+                edited = apply_edit(rebuilt.state, what, seq=seq)
                 rebuilt.state = drop_marks(edited, rebuilt.gone)
             else:
-                _apply_rewind(session_pk, rebuilt, following.rewound)
-            _add_checkpoint(rebuilt)
+                rebuilt.rewind(session_pk, *what)
+            rebuilt.add_checkpoint()
             following = next(happenings, None)
         turn = next(turns, None)
         if turn is None:
@@ -240,68 +253,41 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
         rebuilt.state = fold_facts(rebuilt.state, turn.number, read_facts_of(turn))
         rebuilt.turn = turn.number
         if turn.number % CHECKPOINT_TURNS == 0:
-            _add_checkpoint(rebuilt)
+            rebuilt.add_checkpoint()
     return rebuilt
 
 
-def _add_checkpoint(rebuilt: RebuiltState) -> None:
-    key = (rebuilt.turn, rebuilt.state.edit_seq, rebuilt.rewinds)
-    rebuilt.checkpoints[key] = dump_state(rebuilt.state)
-    rebuilt.valid.append((rebuilt.turn, rebuilt.state))
+# After which turn and event an edit came, or a rewind of which turns. What an import has out
+# of order came as late as what was before it.
+type Happening = tuple[int, int, StateEdit | tuple[int, int]]
 
 
-def _apply_rewind(session_pk: int, rebuilt: RebuiltState, rewound: tuple[int, int]) -> None:
-    rebuilt.rewinds += 1
-    low, high = rewound
-    if low > high:
-        return
-    rebuilt.gone.append(rewound)
-    while rebuilt.valid and rebuilt.valid[-1][0] >= low:
-        rebuilt.valid.pop()
-    after, state = rebuilt.valid[-1] if rebuilt.valid else (0, SessionState())
-    for turn in active_turns(session_pk, after, rebuilt.turn, rebuilt.gone):
-        state = fold_facts(state, turn.number, read_facts_of(turn))
-    marked = drop_marks(rebuilt.state, [rewound])
-    rebuilt.state = state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
-
-
-def _happenings(session_pk: int, moment: StateMoment) -> Iterator[_Happening]:
-    """In order; what an import has out of order happens as late as what was before it."""
-    return merge(
-        _edits(session_pk, moment),
-        _rewind_happenings(session_pk, moment),
-        key=lambda happening: (happening.turn, happening.seq),
-    )
-
-
-def _edits(session_pk: int, moment: StateMoment) -> Iterator[_Happening]:
+def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
     rows = ChatEvent.objects.filter(
         session=session_pk, seq__lte=moment.seq, event_type=INFO, payload__contains=STATE_EDIT
     )
     reached = 0
-    columns = rows.order_by("seq").values_list("seq", "payload", "turn_number")
-    for seq, payload, turn in columns:
+    for seq, payload, turn in rows.order_by("seq").values_list("seq", "payload", "turn_number"):
         try:
             edit = edit_of(parse_payload(INFO, payload))
         except Malformed:
             continue
         if edit is not None:
             reached = max(reached, min(turn or 0, moment.turn))
-            yield _Happening(turn=reached, seq=seq, edit=edit)
+            yield reached, seq, edit
 
 
-def _rewind_happenings(session_pk: int, moment: StateMoment) -> Iterator[_Happening]:
+def _read_rewinds(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
     rows = Rewind.objects.filter(session=session_pk).order_by("pk")
-    columns = rows.values_list("from_turn", "to_turn", "to_seq")[: moment.rewinds]
     turn = seq = 0
-    for low, high, to_seq in columns:
+    for low, high, to_seq in rows.values_list("from_turn", "to_turn", "to_seq")[: moment.rewinds]:
         turn, seq = max(turn, min(high, moment.turn)), max(seq, to_seq)
-        yield _Happening(turn=turn, seq=seq, rewound=(low, high))
+        yield turn, seq, (low, high)
 
 
 def rebuild_state(session_pk: int) -> bool:
-    """Make the state and its checkpoints anew; whether anything was different. Folding
-    takes its time and is done without the lock, again if the session moved on."""
+    """Make the state and its checkpoints anew; whether anything was different."""
+    # Folding takes its time: without the lock, and again where the session moved on.
     for _ in range(ATTEMPTS):
         rebuilt = fold_session(session_pk, read_stored_state(session_pk).moment)
         with transaction.atomic():
@@ -332,18 +318,15 @@ def check_state(session_pk: int) -> str:
     for key in sorted(rebuilt.checkpoints.keys() | checkpoints.keys()):
         if rebuilt.checkpoints.get(key) != checkpoints.get(key):
             return f"the checkpoint after turn {key[0]} is not what the turns give"
-    return "" if _is_same(stored, rebuilt) else "the state is not what the turns give"
-
-
-def _is_same(stored: StoredState, rebuilt: RebuiltState) -> bool:
-    return (stored.text, stored.state_turn) == (rebuilt.text, rebuilt.turn)
+    is_same = (stored.text, stored.state_turn) == (rebuilt.text, rebuilt.turn)
+    return "" if is_same else "the state is not what the turns give"
 
 
 def behind_sessions() -> Iterator[tuple[int, UUID]]:
     """Sessions whose state is behind, or was made by other rules."""
     is_late = ~Q(state_turn=F("next_turn") - 1)
     is_other = ~Q(state=EMPTY) & ~Q(state__startswith=PREFIX)
-    return _named(Session.objects.filter(is_late | is_other))
+    return walk_sessions(Session.objects.filter(is_late | is_other))
 
 
 def rebuild_behind_states() -> None:
@@ -351,11 +334,8 @@ def rebuild_behind_states() -> None:
         rebuild_state(session_pk)
 
 
-def all_sessions() -> Iterator[tuple[int, UUID]]:
-    return _named(Session.objects.all())
-
-
-def _named(sessions: QuerySet[Session]) -> Iterator[tuple[int, UUID]]:
+def walk_sessions(sessions: QuerySet[Session]) -> Iterator[tuple[int, UUID]]:
+    """Keys and uuids."""
     for row in walk_rows(sessions, "pk", "uuid", key="pk"):
         yield row["pk"], row["uuid"]
 
@@ -368,7 +348,8 @@ def _stored_checkpoints(session_pk: int) -> dict[Key, str]:
 
 def _store(stored: StoredState, rebuilt: RebuiltState) -> bool:
     session_pk = stored.session_pk
-    if _is_same(stored, rebuilt) and _stored_checkpoints(session_pk) == rebuilt.checkpoints:
+    is_same = (stored.text, stored.state_turn) == (rebuilt.text, rebuilt.turn)
+    if is_same and _stored_checkpoints(session_pk) == rebuilt.checkpoints:
         return False
     StateCheckpoint.objects.filter(session=session_pk).delete()
     with connection.cursor() as cursor:
@@ -450,15 +431,13 @@ def edit_state(
     that is none or not possible for the item, TooLarge for too long a wording."""
     if action not in ACTIONS:
         raise Rejected(f"There is no action {action[:40]!r}.", code="state_action_unknown")
-    wording = ""
-    if action == REWORD:
-        wording = one_line(storable(text), limit=ITEM_CHARS + 1)
-        if not wording:
-            raise Rejected("A wording needs at least one character.", code="state_text_empty")
-        if len(wording) > ITEM_CHARS:
-            raise TooLarge(
-                f"A wording has at most {ITEM_CHARS} characters.", code="state_text_too_long"
-            )
+    wording = one_line(storable(text), limit=ITEM_CHARS + 1) if action == REWORD else ""
+    if action == REWORD and not wording:
+        raise Rejected("A wording needs at least one character.", code="state_text_empty")
+    if len(wording) > ITEM_CHARS:
+        raise TooLarge(
+            f"A wording has at most {ITEM_CHARS} characters.", code="state_text_too_long"
+        )
     catch_up_state(session.pk)
     with transaction.atomic():
         lock_session(session.pk)
@@ -478,8 +457,13 @@ def edit_state(
         if is_so[action]:
             return Appended(turns=[], rows=[])
         _refuse_impossible(view, found, action, wording)
-        notice = NewEvent(payload=_notice(found, action, wording, actor_pk))
-        appended = append(session.pk, session_uuid=session.uuid, events=[notice])
+        # What the model took back and a person restores is pinned: it stays.
+        kept = PIN if action == UNSTRIKE and found.struck_by == BY_MODEL else action
+        edit = StateEdit(action=kept, item=found.as_mark(), text=wording)
+        told = f"{NAMES[found.kind]} {DONE[action]}: {wording or found.text}"
+        by = "" if actor_pk is None else read_username(actor_pk)
+        notice = Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by))
+        appended = append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=notice)])
         if not appended.rows:
             raise Unavailable("The change could not be kept. Try again.", code="not_kept")
         return appended
@@ -498,13 +482,3 @@ def _refuse_impossible(view: StateView, item: StateItem, action: str, wording: s
         raise Rejected(
             f"{MAX_PINS} items are pinned already. Unpin one first.", code="state_pins_full"
         )
-
-
-def _notice(item: StateItem, action: str, wording: str, actor_pk: int | None) -> Info:
-    """What the model took back and a person restores is pinned: it stays."""
-    told = f"{NAMES[item.kind]} {DONE[action]}: {wording or item.text}"
-    kept = PIN if action == UNSTRIKE and item.struck_by == BY_MODEL else action
-    edit = StateEdit(action=kept, item=item.as_mark(), text=wording)
-    people = User.objects.filter(pk__in=() if actor_pk is None else (actor_pk,))
-    by = people.values_list("username", flat=True).first() or ""
-    return Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by))

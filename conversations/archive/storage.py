@@ -19,9 +19,7 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.contrib.contenttypes.models import ContentType
 from django.db import DataError, OperationalError, connection, transaction
-from django.db.models import F
 from psycopg import errors as postgres
 
 from conversations.domain.errors import (
@@ -99,8 +97,7 @@ class Writes:
     """Whether a statement that writes was sent. Sent is enough: the answer to it can be
     lost as well."""
 
-    def __init__(self) -> None:
-        self.were_sent = False
+    were_sent = False
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         self.were_sent = self.were_sent or not sql.lstrip(" (\n").startswith(READING_SQL)
@@ -187,12 +184,8 @@ PROBE_WAIT_MS = 500
 ENOUGH_AGAIN = 1.1
 
 
-def min_free_mib() -> int:
-    return int(settings.LOOM.min_free_mib)
-
-
 def min_free_bytes() -> int:
-    return min_free_mib() * MIB
+    return int(settings.LOOM.min_free_mib) * MIB
 
 
 def free_bytes(folder: Path) -> int:
@@ -221,7 +214,7 @@ def require_space(what: str, *folders: Path) -> None:
     if free < min_free_bytes():
         raise StorageFull(
             f"The server's disk is nearly full ({free // MIB} MiB are free). {what} have to "
-            f"wait until {min_free_mib()} MiB are free."
+            f"wait until {settings.LOOM.min_free_mib} MiB are free."
         )
 
 
@@ -258,10 +251,10 @@ def probe_writes() -> None:
 
 
 def _touch_row() -> None:
-    with transaction.atomic():
-        first = ContentType.objects.order_by("pk").values("pk")[:1]
-        ContentType.objects.filter(pk__in=list(first.values_list("pk", flat=True))).update(
-            model=F("model")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE django_content_type SET model = model"
+            " WHERE id = (SELECT MIN(id) FROM django_content_type)"
         )
 
 

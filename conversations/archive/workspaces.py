@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
@@ -268,21 +269,19 @@ class WorkspaceItem:
 def list_workspaces(user_pk: int) -> list[WorkspaceItem]:
     """The workspaces that a person belongs to, by name. Two statements."""
     roles = roles_of_person(user_pk)
+    is_listed = Q(sessions__archived_at=None)
+    is_running = Q(sessions__runs__state__in=ACTIVE_STATES)
     rows = (
         Workspace.objects.filter(pk__in=roles)
         .order_by("name", "pk")
         .annotate(
-            session_count=Count("sessions", filter=_LISTED, distinct=True),
-            running_count=Count("sessions", filter=_RUNNING, distinct=True),
-            last_active_at=Max("sessions__last_active_at", filter=_LISTED),
+            session_count=Count("sessions", filter=is_listed, distinct=True),
+            running_count=Count("sessions", filter=is_running, distinct=True),
+            last_active_at=Max("sessions__last_active_at", filter=is_listed),
         )
     )
     columns = ("name", "slug", "root", "session_count", "running_count", "last_active_at")
     return [WorkspaceItem(role=roles[row.pop("pk")], **row) for row in rows.values("pk", *columns)]
-
-
-_LISTED = Q(sessions__archived_at=None)
-_RUNNING = Q(sessions__runs__state__in=ACTIVE_STATES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,32 +305,20 @@ def workspace_names() -> list[tuple[str, str]]:
 
 def members_of(workspace: Workspace) -> list[tuple[str, str]]:
     """Names and roles of the workspace's members."""
-    return list(
-        Membership.objects.filter(workspace=workspace)
-        .order_by("user__username")
-        .values_list("user__username", "role")
-    )
+    members = Membership.objects.filter(workspace=workspace).order_by("user__username")
+    return list(members.values_list("user__username", "role"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupItem:
-    pk: int
-    name: str
-    role: str
-    people: int
-
-
-def groups_of(workspace: Workspace) -> list[GroupItem]:
-    """The groups whose people are in the workspace, by name."""
+def groups_of(workspace: Workspace) -> list[dict[str, Any]]:
+    """The groups whose people are in the workspace, by name: ``pk``, ``name``, ``role`` and
+    how many ``people``."""
     rows = (
         WorkspaceGroup.objects.filter(workspace=workspace)
         .annotate(people=Count("group__user", filter=Q(group__user__is_active=True)))
         .order_by("group__name", "pk")
         .values_list("group", "group__name", "role", "people")
     )
-    return [
-        GroupItem(pk=pk, name=name, role=role, people=people) for pk, name, role, people in rows
-    ]
+    return [dict(zip(("pk", "name", "role", "people"), row, strict=True)) for row in rows]
 
 
 def groups_to_add(workspace: Workspace) -> list[tuple[int, str]]:

@@ -138,7 +138,9 @@ def every_table() -> Iterator[type[Model]]:
 
 
 def count_all() -> dict[str, int]:
-    counts = {name_of(model): model._default_manager.count() for model in every_table()}
+    counts = {
+        name_of(model, purged_tables()): model._default_manager.count() for model in every_table()
+    }
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT count(*) FROM {INDEX} WHERE {INDEX} MATCH 'bean'")
@@ -175,7 +177,9 @@ def test_what_remains_is_what_the_plan_left_out_to_the_row(
     stock(session, user)
     stock(other, user)
     plan, before = plan_purge(get_session(session.uuid)), count_all()
-    assert set(plan.counts) == {name_of(model) for model in purged_tables().removed}
+    assert set(plan.counts) == {
+        name_of(model, purged_tables()) for model in purged_tables().removed
+    }
     receipt = remove(session, user)
     after = count_all()
     assert load_json(receipt.counts) == plan.counts
