@@ -17,8 +17,8 @@ from django.db.models import QuerySet
 
 from conversations.archive.append import walk_rows
 from conversations.archive.blobs import read_blob
+from conversations.archive.message_formats import walk_messages
 from conversations.archive.rights import workspaces_of
-from conversations.archive.session_messages import walk_messages
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import instant

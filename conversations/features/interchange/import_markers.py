@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import F
 
 from conversations.archive.blobs import put_blob, touch_blob
+from conversations.archive.context import digest_of
 from conversations.archive.file_types import examine
-from conversations.archive.skills import digest_of
 from conversations.archive.state_updates import LEFT_BEHIND
 from conversations.domain.attachments import (
     DOCUMENT,

@@ -20,7 +20,7 @@ from uuid import UUID, uuid5
 from django.db import models, transaction
 
 from conversations.archive.append import walk_rows
-from conversations.archive.state_history import catch_up_state
+from conversations.archive.session_state import catch_up_state
 from conversations.domain.errors import Conflict
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json, one_line

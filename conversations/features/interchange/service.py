@@ -17,7 +17,7 @@ from django.db.models import F, QuerySet
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from conversations.archive.disk_space import require_space
+from conversations.archive.storage import require_space
 from conversations.domain.attachments import clean_name
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.text import dump_json, storable

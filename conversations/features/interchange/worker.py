@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.db import connection
 
-from conversations.archive.disk_space import require_space
 from conversations.archive.rights import WRITE, rights_in
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import require_space, translate_storage_error
 from conversations.domain.errors import StorageFull, Unavailable
 from conversations.runtime.ownership import only_one
 
