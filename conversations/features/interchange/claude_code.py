@@ -12,7 +12,6 @@ the order of each session.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, BinaryIO
 
@@ -65,22 +64,15 @@ def read_claude_code(file: SourceFile, source: ImportSource, archive: Archive) -
         yield Note(file.name, str(error))
 
 
-@dataclass(slots=True)
-class _Node:
-    """Lines that belong together, by where they begin in the file."""
-
-    above: str | None
-    is_side: bool
-    lines: list[int] = field(default_factory=list)
-
-
 class _ClaudeCode(Conversation):
     """``told`` is what lines say of the session as a whole."""
 
     def __init__(self, stream: BinaryIO, name: str, archive: Archive) -> None:
         super().__init__({}, name, archive)
         self.stream = stream
-        self.nodes: dict[str, _Node] = {}
+        # Lines that belong together: the line above them, whether they are a side chain, and
+        # where they begin in the file.
+        self.nodes: dict[str, tuple[str | None, bool, list[int]]] = {}
         # By the uuid of a line, the one above it and its node; by that of a call, its node;
         # by that of a message, the node of its last line.
         self.above: dict[str, str | None] = {}
@@ -112,12 +104,11 @@ class _ClaudeCode(Conversation):
             return
         session, agent = a_text(self.told.get("sessionId")), a_text(self.told.get("agentId"))
         main = own_uuid(SOURCE, session or self.place)
-        if agent and all(node.is_side for node in self.nodes.values()):
+        if agent and all(is_side for _, is_side, _ in self.nodes.values()):
             self.told["parent"], main = str(main), stable_uuid(SOURCE, str(main), agent)
         tree = Tree(main, SOURCE)
-        for id, node in self.nodes.items():
+        for id, (above, _, _) in self.nodes.items():
             # The node above, past lines that are none.
-            above = node.above
             for _ in range(len(self.above)):
                 if above is None or self.node_of.get(above, id) != id:
                     break
@@ -154,7 +145,8 @@ class _ClaudeCode(Conversation):
         self.model = a_text(an_object(value.get("message")).get("model")) or self.model
         id = self._node_for(value, uuid)
         self.node_of[uuid] = id
-        self.nodes.setdefault(id, _Node(above, is_side)).lines.append(offset)
+        _, _, offsets = self.nodes.setdefault(id, (above, is_side, []))
+        offsets.append(offset)
         self.last = self.last if is_side else uuid
 
     def _node_for(self, value: Object, uuid: str) -> str:
@@ -177,7 +169,7 @@ class _ClaudeCode(Conversation):
         line that does not follow the others of its id is another message."""
         known = self.answers.get(message) if message else None
         above = self.above[uuid]
-        if known is not None and above != self.nodes[known].above:
+        if known is not None and above != self.nodes[known][0]:
             for _ in range(len(self.above)):
                 if above is None or above in self.node_of:
                     break
@@ -191,7 +183,8 @@ class _ClaudeCode(Conversation):
         named = [self.titles[kind] for kind in TITLES if self.titles.get(kind)]
         told = [text for leaf, text in self.summaries.items() if leaf in self.above]
         title = next(iter([*named, *told[::-1]]), None)
-        if self.nodes[path.nodes[0]].is_side:
+        _, is_side, _ = self.nodes[path.nodes[0]]
+        if is_side:
             turn, _ = next(self.make(path, path.nodes[0]), ({}, []))
             title = f"Side chain: {one_line(a_text(turn.get('content')), limit=150)}"
         return {
@@ -208,13 +201,17 @@ class _ClaudeCode(Conversation):
 
     def make(self, path: Path, node: str) -> Iterator[Made]:
         values: list[Object] = []
-        for offset in self.nodes[node].lines:
+        for offset in self.nodes[node][2]:
             self.stream.seek(offset)
             values.append(_parse(self.stream.readline(MAX_LINE_BYTES)))
         said = [value for value in values if value.get("type") == "assistant"]
         names: dict[str, str] = {}
         if said:
-            blocks = [block for value in said for block in _blocks_of(value)]
+            blocks: list[Object] = []
+            for value in said:
+                content = an_object(value.get("message")).get("content")
+                is_text = isinstance(content, str)
+                blocks += [{"type": "text", "text": content}] if is_text else objects(content)
             names = {a_text(b.get("id")): a_text(b.get("name")) for b in blocks if "name" in b}
             message = an_object(said[-1].get("message"))
             told = without(message, "id", "type", "role", "content", "stop_reason", "model")
@@ -270,11 +267,6 @@ def _parse(raw: bytes) -> Object:
 
 def _is_summary(value: Object) -> bool:
     return value.get("isCompactSummary") is True
-
-
-def _blocks_of(value: Object) -> list[Object]:
-    content = an_object(value.get("message")).get("content")
-    return [{"type": "text", "text": content}] if isinstance(content, str) else objects(content)
 
 
 def _text_of(content: Any) -> str:

@@ -453,30 +453,25 @@ def read_attachment(value: dict[str, Any]) -> dict[str, Any]:
     return columns | keys.columns(Attachment, others)
 
 
-def _write_json(name: str, text: str | None) -> dict[str, Any]:
-    """A JSON text under ``name``, if what is read back is the same text, else as a string
-    under ``name_raw``."""
-    fits, left_out = JSON_COLUMNS[name]
-    if text == left_out:
-        return {}
-    try:
-        value = json.loads(text or "null")
-        is_exact = dump_json(value) == text
-        if is_exact and ("NaN" in str(text) or "Infinity" in str(text)):
-            json.dumps(value, allow_nan=False)  # they come back, but are not JSON
-    except (ValueError, RecursionError):
-        is_exact = False
-    return {name: value} if is_exact and fits(value) else {f"{name}_raw": text}
-
-
 def write_line(kind: str, row: Any, names: Iterable[str], **more: Any) -> dict[str, Any]:
     """A line of the columns of a row; without what is None. ``more`` comes after the type."""
     line: dict[str, Any] = {"type": kind, **more}
     for name in names:
         value, key = getattr(row, name), KEYS.get(name, name)
+        if name in JSON_COLUMNS:
+            fits, left_out = JSON_COLUMNS[name]
+            if value == left_out:
+                continue
+            try:
+                read = json.loads(value or "null")
+                is_exact = fits(read) and dump_json(read) == value
+                if is_exact and ("NaN" in value or "Infinity" in value):
+                    json.dumps(read, allow_nan=False)  # they come back, but are not JSON
+            except (ValueError, RecursionError):
+                is_exact = False
+            line |= {name: read} if is_exact else {f"{name}_raw": value}
+            continue
         match value:
-            case _ if name in JSON_COLUMNS:
-                line |= _write_json(name, value)
             case datetime():
                 line[key] = instant(value)
             case User():

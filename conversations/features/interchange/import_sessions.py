@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, pairwise
 from typing import Any, BinaryIO
@@ -116,25 +116,27 @@ class ImportCounts:
         return not (self.skipped or self.conflicts or self.damaged)
 
 
-@dataclass(slots=True, kw_only=True)
 class _Open:
     """The session whose lines are being read, and those not stored yet."""
 
-    session: Session
-    line: ImportedRowSource
-    header: SessionLine
-    is_new: bool
-    turns: Numbering
-    events: Numbering
-    is_busy: bool
-    has_grown: bool = False
-    pending_turns: list[ImportedRow[NewTurn]] = field(default_factory=list)
-    pending_events: list[ImportedRow[ChatEvent]] = field(default_factory=list)
-    pending_chars: int = 0
-    markers: dict[str, list[tuple[ImportedRowSource, dict[str, Any]]]] = field(
-        default_factory=lambda: {kind: [] for kind in MARKERS}
-    )
-    warned: set[str] = field(default_factory=set)
+    def __init__(
+        self, session: Session, line: ImportedRowSource, header: SessionLine, *, is_new: bool
+    ) -> None:
+        self.session = session
+        self.line = line
+        self.header = header
+        self.is_new = is_new
+        self.is_busy = not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists()
+        self.has_grown = False
+        known = remembered_runs(session, RENUMBERED_TURNS)
+        self.turns = Numbering(end=session.turn_count, known=known)
+        known = remembered_runs(session, RENUMBERED_EVENTS)
+        self.events = Numbering(end=session.last_seq, known=known)
+        self.pending_turns: list[ImportedRow[NewTurn]] = []
+        self.pending_events: list[ImportedRow[ChatEvent]] = []
+        self.pending_chars = 0
+        self.markers: dict[str, list[tuple[ImportedRowSource, Object]]] = {k: [] for k in MARKERS}
+        self.warned: set[str] = set()
 
 
 def import_file(
@@ -269,19 +271,7 @@ class SessionImporter(Archive):
             header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
         if header.parent is not None and session.parent_id is None:
             self._parents.append((session.pk, header.parent))
-        self._open = _Open(
-            session=session,
-            line=line,
-            header=header,
-            is_new=is_new,
-            turns=Numbering(
-                end=session.turn_count, known=remembered_runs(session, RENUMBERED_TURNS)
-            ),
-            events=Numbering(
-                end=session.last_seq, known=remembered_runs(session, RENUMBERED_EVENTS)
-            ),
-            is_busy=not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists(),
-        )
+        self._open = _Open(session, line, header, is_new=is_new)
 
     def _take_row(self, line: ImportedRowSource, value: Object) -> None:
         kind, opened = value.get("type"), self._open

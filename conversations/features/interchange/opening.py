@@ -146,27 +146,22 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
         )
     source = ImportSource(name)
     for info in infos:
-        reason = _reason_against(info)
-        if reason:
-            source.refused.append(Note(info.filename, reason))
+        path = PurePosixPath(info.filename.replace("\\", "/"))
+        grows = info.file_size > MAX_RATIO * max(1, info.compress_size)
+        if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+            reason = "its name leads outside the archive"
+        elif stat.S_ISLNK(info.external_attr >> 16):
+            reason = "it is a link"
+        elif info.flag_bits & 1:
+            reason = "it is protected by a password"
+        elif info.file_size > SMALL and grows:
+            reason = f"it would grow to more than {MAX_RATIO} times its size"
         else:
-            source.files.append(
-                SourceFile(info.filename, info.file_size, archive=archive, info=info)
-            )
+            file = SourceFile(info.filename, info.file_size, archive=archive, info=info)
+            source.files.append(file)
+            continue
+        source.refused.append(Note(info.filename, reason))
     return source
-
-
-def _reason_against(info: zipfile.ZipInfo) -> str:
-    path = PurePosixPath(info.filename.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-        return "its name leads outside the archive"
-    if stat.S_ISLNK(info.external_attr >> 16):
-        return "it is a link"
-    if info.flag_bits & 1:
-        return "it is protected by a password"
-    if info.file_size > SMALL and info.file_size > MAX_RATIO * max(1, info.compress_size):
-        return f"it would grow to more than {MAX_RATIO} times its size"
-    return ""
 
 
 # A JSON file that is larger than memory: the items of its array, one after another.

@@ -67,20 +67,18 @@ def recognise(file: SourceFile) -> str:
                 value = load_json(raw.decode("utf-8", "surrogateescape"))
             except ValueError:
                 continue
-            if isinstance(value, dict) and (found := _format_of_line(value)):
-                return found
+            if not isinstance(value, dict):
+                continue
+            if any(keys <= value.keys() for keys in _CODE_KEYS):
+                return CLAUDE_CODE
+            if _LOOM_KEYS.get(str(value.get("type"))) in value:
+                return LOOM
     if begins in (b"[", b"{"):
         with suppress(DamagedJson), file.open() as stream:
             for item in islice(read_items(stream), 3):
                 if found := _format_of_item(item):
                     return found
     return ""
-
-
-def _format_of_line(value: dict[str, Any]) -> str:
-    if any(keys <= value.keys() for keys in _CODE_KEYS):
-        return CLAUDE_CODE
-    return LOOM if _LOOM_KEYS.get(str(value.get("type"))) in value else ""
 
 
 def _format_of_item(item: Any) -> str:
@@ -142,7 +140,19 @@ class Running:
                 )
             for file, format in found:
                 source.used.add(file.name)
-                self._import(file, format, source)
+                if format == LOOM:
+                    with file.open() as stream:
+                        import_file(
+                            stream,
+                            target=self.target,
+                            counts=self.counts,
+                            report=self.report,
+                            progress=self.progress,
+                        )
+                    continue
+                for number, item in enumerate(READERS[format](file, source, self._importer), 1):
+                    self._hand_over(item, number)
+                    self.progress()
             # Sessions are connected with those that they came from.
             self._importer.close()
             for item in source.refused:
@@ -185,21 +195,6 @@ class Running:
         formats = {format for _, format in found}
         self.format = formats.pop() if len(formats) == 1 else self.format
         return found
-
-    def _import(self, file: SourceFile, format: str, source: ImportSource) -> None:
-        if format == LOOM:
-            with file.open() as stream:
-                import_file(
-                    stream,
-                    target=self.target,
-                    counts=self.counts,
-                    report=self.report,
-                    progress=self.progress,
-                )
-            return
-        for number, item in enumerate(READERS[format](file, source, self._importer), 1):
-            self._hand_over(item, number)
-            self.progress()
 
     def _hand_over(self, item: Item, number: int) -> None:
         line = ImportedRowSource(number, item.place)

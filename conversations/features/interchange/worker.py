@@ -79,7 +79,15 @@ class ImportWorker:
                     if found is None:
                         break
                     self._run(found)
-                self._clear()
+                # What uploads left behind.
+                needed = {
+                    str(uuid) for uuid in service.open_imports().values_list("uuid", flat=True)
+                }
+                folder = self._data_dir / service.FOLDER
+                for path in folder.iterdir() if folder.is_dir() else ():
+                    is_old = time.time() - path.stat().st_mtime > LEFT_SECONDS
+                    if path.name not in needed and is_old:
+                        path.unlink(missing_ok=True)
             finally:
                 connection.close()
         return True
@@ -124,15 +132,6 @@ class ImportWorker:
         counts = watch.counts
         came = counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
         return "" if came or not counts.skipped else "Nothing of it could be read."
-
-    def _clear(self) -> None:
-        """Remove files that uploads left behind."""
-        needed = {str(uuid) for uuid in service.open_imports().values_list("uuid", flat=True)}
-        folder = self._data_dir / service.FOLDER
-        for path in folder.iterdir() if folder.is_dir() else ():
-            is_old = time.time() - path.stat().st_mtime > LEFT_SECONDS
-            if path.name not in needed and is_old:
-                path.unlink(missing_ok=True)
 
 
 class _Watch:

@@ -195,19 +195,19 @@ class ChatExchange:
         printer.show(payload)
         if isinstance(payload, Info) and payload.code == APPROVAL_ASKED:
             asked = read_asked(payload.data or {})
-            with suppress(ValueError):  # imported from elsewhere
-                self._note_question(UUID(asked.call), asked)
-
-    def _note_question(self, call: UUID, asked: ApprovalRequest) -> None:
-        if self._approve == ALL:
-            self._decide(call, ONCE, "")
-        elif self._approve is not None:
-            self._decide(call, DENY, NOBODY_THERE)
-        elif self._keyboard is None:
-            text = f"Waiting for approval: {asked.summary}. Answer at {self._session.url}"
-            self._screen.notice(text)
-        else:
-            self._waiting[call] = asked
+            try:
+                call = UUID(asked.call)
+            except ValueError:  # imported from elsewhere
+                return
+            if self._approve == ALL:
+                self._decide(call, ONCE, "")
+            elif self._approve is not None:
+                self._decide(call, DENY, NOBODY_THERE)
+            elif self._keyboard is None:
+                text = f"Waiting for approval: {asked.summary}. Answer at {self._session.url}"
+                self._screen.notice(text)
+            else:
+                self._waiting[call] = asked
 
     def _decide(self, call: UUID, decision: str, reason: str) -> None:
         session = self._session.uuid

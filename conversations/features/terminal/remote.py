@@ -266,9 +266,12 @@ class ServerConnection:
     async def ask(
         self, session: OpenSession, text: str, *, client_id: str, after: int
     ) -> AsyncIterator[Happening]:
-        async for row in self._rows(session.uuid, after):
-            after = row.seq
-            yield row
+        page: dict[str, Any] = {"next": True}  # what others have said meanwhile
+        while page["next"]:
+            page = await self._api.get(f"sessions/{session.uuid}/events", after=after, limit=PAGE)
+            for row in page["items"]:
+                after = row["seq"]
+                yield _read_row(row)
         path = f"sessions/{session.uuid}/messages"
         run = await self._api.send("POST", path, {"text": text}, key=client_id)
         async for happening in self._follow(session.uuid, run, after=after):
@@ -339,16 +342,6 @@ class ServerConnection:
                 yield Doing(state=UNKNOWN, text="The server is not responding. Trying again…")
             elif kind == END:
                 yield RunEnded(data["state"])
-
-    async def _rows(self, session: UUID, after: int) -> AsyncIterator[Seen]:
-        """What others have said meanwhile."""
-        while True:
-            page = await self._api.get(f"sessions/{session}/events", after=after, limit=PAGE)
-            for row in page["items"]:
-                yield _read_row(row)
-            if not page["next"]:
-                return
-            after = page["items"][-1]["seq"]
 
     def _as_open(self, found: dict[str, Any]) -> OpenSession:
         return OpenSession(

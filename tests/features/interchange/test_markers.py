@@ -51,7 +51,7 @@ def test_both_come_back_from_an_export_as_they_were(talked: Session, user: User)
     assert lines_of(restored) == before
     assert (in_force(restored), verify_session(restored).problem) == (8, "")
     [skill] = read_loaded_skills(restored.pk)
-    assert (skill.content, skill.turn) == ("ä\n", 2)
+    assert (skill.content, skill.turn_number) == ("ä\n", 2)
     counts, reports = restore(before, user)
     assert (reports, counts.skills_added, counts.compactions_added) == ([], 0, 0)
 

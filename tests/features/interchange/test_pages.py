@@ -320,7 +320,7 @@ def test_uploads_that_nothing_belongs_to_go_after_a_day(tmp_path: Path) -> None:
         (folder / name).touch()
         stamp = (folder / name).stat().st_mtime - age
         os.utime(folder / name, (stamp, stamp))
-    keeper()._clear()
+    assert keeper().run_waiting()
     assert [path.name for path in folder.iterdir()] == ["new"]
 
 

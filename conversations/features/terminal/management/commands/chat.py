@@ -13,11 +13,7 @@ from django.core.management.base import CommandError
 
 from conversations.domain.errors import LoomError, Rejected
 from conversations.features.terminal.chat import TERMINAL_COMMANDS, Chat
-from conversations.features.terminal.connection import (
-    Bridge,
-    ChatConnection,
-    open_bridge,
-)
+from conversations.features.terminal.connection import Bridge, ChatConnection, open_bridge
 from conversations.features.terminal.direct import DirectConnection
 from conversations.features.terminal.exchange import ALL, NONE, Left
 from conversations.features.terminal.remote import ServerConnection, is_readable_on_the_way
