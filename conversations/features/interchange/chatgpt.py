@@ -174,7 +174,7 @@ class _ChatGpt(Conversation):
         return {"role": "system", "content": text} | files.all()
 
     def _call_of(self, node: str, name: str) -> str:
-        """The message that called the tool of this result: the nearest one above."""
+        # Above a result the nearest message that called its tool.
         above = self.tree.parents.get(node)
         for _ in range(CALLERS):
             if above is None:

@@ -109,7 +109,7 @@ class _Claude(Conversation):
             yield assistant_turn(said, model=model), []
 
     def _result(self, path: Path, node: str, block: Object, calls: list[tuple[str, str]]) -> Made:
-        """A result without the id of its call is that of the first open one of its name."""
+        # A result without the id of its call is that of the first open one of its name.
         name, id = a_text(block.get("name")), a_text(block.get("tool_use_id"))
         fitting = [c for c in calls if c[0] == id] or [c for c in calls if not id and c[1] == name]
         call = (fitting or [c for c in calls if not id] or [(id or node, name or "tool")])[0]

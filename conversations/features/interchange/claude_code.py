@@ -165,8 +165,8 @@ class _ClaudeCode(Conversation):
         return uuid
 
     def _answer_for(self, message: str, uuid: str) -> str:
-        """The node of a line of this message. Some gateways give all messages one id: a
-        line that does not follow the others of its id is another message."""
+        # Some gateways give all messages one id: a line that does not follow the others of its
+        # id is another message.
         known = self.answers.get(message) if message else None
         above = self.above[uuid]
         if known is not None and above != self.nodes[known][0]:
@@ -226,7 +226,6 @@ class _ClaudeCode(Conversation):
                 yield from self._other(path, node, value, names)
 
     def _other(self, path: Path, node: str, value: Object, names: dict[str, str]) -> Iterator[Made]:
-        """The results on a line, then what else it says."""
         extra = {"created_at": value.get("timestamp"), "source": without(value, *_TOLD)}
         content = an_object(value.get("message")).get("content")
         rest: list[Object] = []
@@ -276,7 +275,6 @@ def _text_of(content: Any) -> str:
 
 
 def _prompt(value: Object, content: Any, rest: list[Object], files: Files) -> Object:
-    """The turn of a line that is no answer and no result."""
     queued = an_object(value.get("attachment"))
     if queued.get("type") == QUEUED:  # typed, or said by the program, while the model worked
         prompt = queued.get("prompt")

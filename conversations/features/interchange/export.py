@@ -131,7 +131,6 @@ def session_lines(session: Session) -> Iterator[str]:
 
 
 def _attachment_line(attachment: Attachment) -> dict[str, Any]:
-    """With its content, and the smaller copy that the model got where there is one."""
     line = write_line("attachment", attachment, ATTACHMENT_COLUMNS)
     contents = {"data": attachment.digest}
     if attachment.sent not in ("", attachment.digest):
@@ -218,7 +217,6 @@ def fenced(text: str, *, language: str = "") -> str:
 
 
 def _plain(text: str) -> str:
-    """Text on one line that no reader takes for markup."""
     return _MARKUP.sub(r"\\\1", one_line(text, limit=200))
 
 

@@ -112,7 +112,6 @@ def compute_coverage(session: Session, *, has_grown: bool) -> None:
 
 
 def _advance_journal(session: Session, *, through_turn: int) -> None:
-    """Say that the journal covers the turns up to this one, but for recorded gaps."""
     Session.objects.filter(pk=session.pk, journal_turn__lt=through_turn).update(
         journal_turn=through_turn
     )
@@ -160,7 +159,7 @@ def _exchanges(session: Session) -> Iterator[tuple[int, int, int]]:
 
 
 def _digest_of(text: str) -> bytes:
-    """What stands for a text, since those of a session may be larger than memory."""
+    # The texts of a session may be larger than memory.
     return sha256(text.strip().encode("utf-8", "surrogatepass")).digest()
 
 

@@ -279,12 +279,27 @@ class Numbering:
     def place(self, original: Any) -> int:
         """The number of the next line, which says ``original`` itself."""
         given = original if type(original) is int else None
-        number = self._cursor if given is None else self._number_for(given)
+        known = None if given is None else self._find(given)
+        if known is not None:
+            number = known
+        elif given is None or self._is_full:
+            number = self._cursor
+        elif 1 <= given <= self.end + 1 and not self._is_taken(given):
+            number = given
+        else:
+            number = self.end + 1
+            self._take(number, number)
+            run = self._latest
+            if run and given == run.last + 1 and number == run.end + 1:
+                run.last = given
+            else:
+                self._latest = NumberedLines(given, given, number)
+                insort(self._known, self._latest, key=lambda run: run.first)
+        if given is None:
+            self._take(number, number)
         self.has_begun = True
         self.is_renumbered = self.is_renumbered or given != number
         self._cursor = number + 1
-        if given is None:
-            self._take(number, number)
         self.end = max(self.end, number)
         return number
 
@@ -301,24 +316,6 @@ class Numbering:
     def runs(self) -> list[NumberedLines]:
         """What to remember with the session, in the order of the archive."""
         return sorted(self._known, key=lambda run: run.number)[:MAX_RUNS]
-
-    def _number_for(self, given: int) -> int:
-        known = self._find(given)
-        if known is not None:
-            return known
-        if self._is_full:
-            return self._cursor
-        if 1 <= given <= self.end + 1 and not self._is_taken(given):
-            return given
-        number = self.end + 1
-        self._take(number, number)
-        run = self._latest
-        if run and given == run.last + 1 and number == run.end + 1:
-            run.last = given
-        else:
-            self._latest = NumberedLines(given, given, number)
-            insort(self._known, self._latest, key=lambda run: run.first)
-        return number
 
     def _find(self, original: int) -> int | None:
         index = bisect_right(self._known, original, key=lambda run: run.first) - 1

@@ -1,6 +1,7 @@
 """Where an imported session goes: its workspace, its owner, the session itself."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,13 @@ class ImportTarget:
                 add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
             else:
                 tell(f"its owner {owner.username} is no member of the workspace {workspace.slug}")
-        created_at = columns["created_at"] or _first_moment(following) or timezone.now()
+        created_at = columns["created_at"]
+        if created_at is None:  # when the first row was written
+            with suppress(Unusable):
+                row = parse_object(following)
+                if row.get("type") != "session":
+                    created_at = parse_moment(row.get("created_at"))
+            created_at = created_at or timezone.now()
         columns |= {
             "title": one_line(without_unseen(columns["title"]), limit=TITLE_LIMIT),
             "floor_turn": max(1, columns["floor_turn"]),
@@ -135,12 +142,3 @@ class ImportTarget:
             event_digest=first_digest(uuid, chain="events"),
             **columns,
         )
-
-
-def _first_moment(raw: bytes) -> Any:
-    """When the row on the line after the session's was written."""
-    try:
-        value = parse_object(raw)
-    except Unusable:
-        return None
-    return None if value.get("type") == "session" else parse_moment(value.get("created_at"))

@@ -44,9 +44,8 @@ def is_loom_database(path: Path) -> bool:
 
 
 def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """Loom's tables that are there, with their columns. Only tables and columns that are
-    stored: a view could be any query, and a column that is computed makes gigabytes of a
-    few bytes."""
+    # Only tables and columns that are stored: a view could be any query, and a column that is
+    # computed makes gigabytes of a few bytes.
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     try:
         rows = connection.execute(query).fetchall()
@@ -229,7 +228,6 @@ def _session(session: str, row: Object | None) -> Object:
 
 
 def _object(value: Any) -> Any:
-    """The value of a JSON text, or the text."""
     try:
         return load_json(value)
     except (ValueError, TypeError):
@@ -258,7 +256,7 @@ def _turn(row: Object, number: int | None) -> Object:
 
 
 def _event(row: Object, seq: int | None) -> Object:
-    """Only what belongs to an event: whatever else there is would change its payload."""
+    # Only what belongs to an event: whatever else there is would change its payload.
     row = _plain(row)
     line = {"type": "event", "payload": row.get("payload", ""), "seq": seq}
     for name in ("event_type", "created_at"):

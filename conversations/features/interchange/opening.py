@@ -93,7 +93,17 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
     """The files of a file, a folder or a ZIP archive, whose files may have ``max_bytes``
     together (0: any number). Raises NotReadable and OSError."""
     if path.is_dir():
-        yield _open_folder(path, name)
+        source = ImportSource(name)
+        for folder, folders, files in path.walk():
+            folders.sort()
+            for found in (folder / file for file in sorted(files)):
+                if not stat.S_ISREG(found.lstat().st_mode):
+                    continue
+                shown = found.relative_to(path).as_posix()
+                source.files.append(SourceFile(shown, found.stat().st_size, path=found))
+                if len(source.files) > MAX_FILES:
+                    raise NotReadable(f"The folder has more than {MAX_FILES:,} files.")
+        yield source
         return
     with path.open("rb") as file:
         # Any file that ends like an archive is taken for one; a database may.
@@ -118,21 +128,6 @@ class _ArchiveFile(io.FileIO):
         if self.most is not None and size is not None and size > self.most:
             raise NotReadable("The archive's list of its files is too long.")
         return super().read(-1 if size is None else size) or b""
-
-
-def _open_folder(path: Path, name: str) -> ImportSource:
-    source = ImportSource(name)
-    for folder, folders, files in path.walk():
-        folders.sort()
-        for file in sorted(files):
-            found = folder / file
-            if not stat.S_ISREG(found.lstat().st_mode):
-                continue
-            shown = found.relative_to(path).as_posix()
-            source.files.append(SourceFile(shown, found.stat().st_size, path=found))
-            if len(source.files) > MAX_FILES:
-                raise NotReadable(f"The folder has more than {MAX_FILES:,} files.")
-    return source
 
 
 def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> ImportSource:

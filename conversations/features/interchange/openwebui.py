@@ -139,7 +139,7 @@ def _add_file(attached: Object, files: Files) -> None:
 
 
 def _add_address(address: str, name: str, described: Object, files: Files) -> None:
-    """A file that is part of its own address; any other stays an address."""
+    # A file may be part of its own address; any other stays an address.
     match = _DATA_ADDRESS.match(address)
     if match:
         files.add_base64(address[match.end() :], name)
@@ -149,7 +149,6 @@ def _add_address(address: str, name: str, described: Object, files: Files) -> No
 
 
 def _answer(node: str, text: str, model: str) -> Iterator[Object]:
-    """The turns of an answer: what was said up to a result, the result, and so on."""
     said: list[Object] = []
     end = count = 0
     for start, after, attributes, inside in _find_details(text):

@@ -166,7 +166,6 @@ class Running:
                 raise NotReadable("Nothing of it could be read.")
 
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
-        """Which file is read as what."""
         if self.format != AUTO and len(source.files) == 1:
             [file] = source.files
             with suppress(*DAMAGE):  # whoever reads it says so

@@ -108,7 +108,6 @@ class Tree:
         return order
 
     def _up_from(self, node: str | None) -> list[str]:
-        """The path from its root to a node."""
         found: list[str] = []
         while node is not None:
             found.append(node)
@@ -215,7 +214,6 @@ class Conversation:
 
 
 def _words_of(line: Object) -> Words | None:
-    """What the turn of a line says; None for a line that cannot be one."""
     try:
         _, turn, _ = read_turn(line)
     except (Unusable, RecursionError):

@@ -177,9 +177,9 @@ def read_shared_page(
 def _render(
     payload: Payload | Fallback, place: RowPosition, *, with_tools: bool, files_url: str
 ) -> str:
-    """The row for people who are not members: the same template, without anything that leads
-    into the product, and without what tools did unless that is shared too. Empty for what is
-    not shared."""
+    """Empty for what is not shared."""
+    # For people who are not members: the same template, without anything that leads into the
+    # product, and without what tools did unless that is shared too.
     if isinstance(payload, events.ToolCallCompleted) and not with_tools:
         word, icon = tool_word(payload.name)
         named = {"name": storable(payload.name), "word": mark_safe(show_hidden(word)), "icon": icon}

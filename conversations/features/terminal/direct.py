@@ -140,7 +140,6 @@ class DirectConnection:
     async def _follow(
         self, session: Session, begin: Callable[[], Awaitable[int]], after: int
     ) -> AsyncIterator[Happening]:
-        """Subscribe first, then begin, so that nothing falls in between."""
         frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         watcher = Subscriber(
             session_pk=session.pk,
@@ -148,6 +147,7 @@ class DirectConnection:
             reached=after,
             held=False,
         )
+        # Subscribed before it begins, so that nothing falls in between.
         self._runtime.hub.add(watcher)
         self._asked.add(session.pk)
         ending: asyncio.Task[str] | None = None
@@ -192,7 +192,6 @@ class DirectConnection:
 
 
 def _read_active_run(session_pk: int) -> tuple[int | None, list[ApprovalRequest]]:
-    """The run that goes on, and what of it waits for a person."""
     found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
     if not found:
         return None, []

@@ -157,7 +157,6 @@ class ChatExchange:
                     self._screen.ask(choices(asked))
 
     def _take_line(self) -> None:
-        """What somebody typed while the answer streams, or a question is open."""
         if not self._keyboard or not self._is_listening:
             return
         try:

@@ -96,7 +96,7 @@ class Printer:
                 screen.notice(f"[A row that cannot be read: {payload.reason}]", YELLOW)
 
     def _assistant_text(self, payload: events.AssistantText) -> None:
-        """An answer may have several rows: each takes its part of what has streamed."""
+        # An answer may have several rows: each takes its part of what has streamed.
         streamed, text = self._streamed, payload.text
         self._parts.clear()
         self._is_apart = False

@@ -170,7 +170,6 @@ async def _wait(waits: Iterator[float], error: Exception | None) -> None:
 
 
 async def _check(response: ClientResponse) -> None:
-    """Raises what a refusal says."""
     if response.status < 300:
         return
     if response.status in _BUSY:
@@ -185,7 +184,7 @@ async def _check(response: ClientResponse) -> None:
 
 
 def _read_object(text: str) -> dict[str, Any]:
-    """Nothing where it is no object: other servers answer what they like."""
+    # Other servers answer what they like.
     try:
         found = load_json(text, default={})
     except ValueError:

@@ -83,7 +83,7 @@ def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Itera
     token = _read_token(options["token_file"]) if server else ""
 
     async def connect() -> ChatConnection:
-        """On the loop, which both kinds belong to from the start."""
+        # On the loop, which both kinds belong to from the start.
         return ServerConnection(server, token) if server else DirectConnection()
 
     connection = bridge.call(connect())
@@ -96,7 +96,7 @@ def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Itera
 
 
 def _read_token(file: str | None) -> str:
-    """Of a file or the environment; never of the command's line, which others can see."""
+    # Never of the command's line, which others can see.
     path = file or settings.LOOM.chat_token_file
     if not path:
         token: str = settings.LOOM.chat_token
