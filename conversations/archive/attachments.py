@@ -31,9 +31,7 @@ from conversations.domain.text import load_json
 from conversations.models import Attachment, Run
 
 from .blobs import put_blob, read_blob
-from .file_types import FileType, decode_text
-from .file_types import check_size as check_size
-from .file_types import examine as examine
+from .file_types import FileType, decode_text, examine
 from .storage import require_space
 
 # How long a file waits to be sent. Its blob goes when unused blobs are removed.

@@ -20,13 +20,7 @@ from conversations.domain.text import dump_json, load_json
 from conversations.models import Compaction, ModelCall, Run, Session, SessionSkill
 
 from .append import Appended, NewEvent, PreparedEvent, append, lock_session
-from .messages import (
-    Accepted,
-    accepted_run,
-    create_run,
-    last_user_turn,
-    lock_for_run,
-)
+from .messages import Accepted, accepted_run, create_run, last_user_turn, lock_for_run
 from .model_calls import append_call
 from .rewinds import is_rewound
 from .runs import Claimed

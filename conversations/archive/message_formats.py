@@ -36,13 +36,12 @@ from .append import NewEvent, append, lock_session, walk_rows
 from .attachments import (
     attachment_block,
     content_opener,
-    examine,
     list_attachments,
     read_uuids,
     save_attachment,
     upload_attachment,
 )
-from .file_types import FileType
+from .file_types import FileType, examine
 from .turns import COLUMNS, read_rewound
 
 # Messages of another program as the beginning of a session.

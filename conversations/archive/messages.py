@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from django.utils import timezone
 
 from conversations.domain import runs as states
@@ -127,11 +126,7 @@ def accept_message(
         if not busy and owner:
             run.state, run.owner = RUNNING, owner
             run.started_at = run.heartbeat_at = run.created_at
-        values = [
-            one.get_db_prep_save(getattr(run, one.attname), connection) for one in _RUN_FIELDS
-        ]
-        locked.cursor.execute(_INSERT_RUN, values)
-        run.pk = locked.cursor.fetchone()[0]
+        run.save(force_insert=True)
         claimed = make_claimed(run, session.uuid, appended) if run.state == RUNNING else None
         return accepted_run(run, appended, claimed=claimed)
 
@@ -142,13 +137,6 @@ _NOT_OVER = (*ACTIVE_STATES, QUEUED)
 _KNOWN_AND_BUSY = (
     "SELECT (SELECT id FROM conversations_run WHERE session_id = %s AND client_id = %s),"
     " (SELECT COUNT(*) FROM conversations_run WHERE session_id = %s AND state IN (%s, %s, %s))"
-)
-
-_RUN_FIELDS = [field for field in Run._meta.concrete_fields if not field.primary_key]
-
-_INSERT_RUN = (
-    f"INSERT INTO conversations_run ({', '.join(str(one.column) for one in _RUN_FIELDS)})"  # noqa: S608 (columns of the model)
-    f" VALUES ({', '.join(['%s'] * len(_RUN_FIELDS))}) RETURNING id"
 )
 
 
