@@ -17,7 +17,7 @@ from conversations.archive.session_state import (
     rebuild_state_text,
 )
 from conversations.archive.sessions import create_session, get_session
-from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Session, Workspace
