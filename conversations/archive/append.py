@@ -242,9 +242,8 @@ class LockedSession:
         """Append turns and their events. ``call`` is the model call that they are of, for the
         session's sums, and ``size`` how it leaves the window.
 
-        An event that cannot be stored is logged as ``chat_event_append_failed`` and
-        left out; its turn is kept, and its rows will be synthesised.
-        """
+        An event that cannot be stored is logged as ``chat_event_append_failed`` and left out; its
+        turn is kept, and its rows will be synthesised."""
         now = self.changed_at = now or timezone.now()
         prepared = [prepare_event(event, session_uuid=self.uuid, now=now) for event in events]
         had_title = bool(self.title)

@@ -66,11 +66,9 @@ def save_attachment(
     turn: int | None = None,
     content: FileType | None = None,
 ) -> Attachment:
-    """Keep a file; it is on disk when this returns. ``content`` is what :func:`examine`
-    said, which takes long: on the writer's thread it has to be given.
-
-    Raises Rejected for what cannot be attached, Conflict when too many wait unsent.
-    """
+    """Keep a file; it is on disk when this returns. ``content`` is what :func:`examine` said, which
+    takes long: on the writer's thread it has to be given. Raises Rejected for what cannot be
+    attached, Conflict when too many wait unsent."""
     name = clean_name(name)
     content = content or examine(data, name)
     digest = put_blob(data)

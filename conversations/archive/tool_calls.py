@@ -1,8 +1,7 @@
 """The records of tool calls: asked, decided, begun, ended.
 
-A call changes its state by conditional updates only, so that of two processes, or of a
-decision and a stop, one wins and the other is told. Whatever touches a call takes the
-session's lock first.
+A call changes its state by conditional updates only, so that of two processes, or of a decision and
+a stop, one wins and the other is told. Whatever touches a call takes the session's lock first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -107,8 +106,7 @@ def list_permissions(workspace: Workspace) -> list[ToolPermission]:
 
 
 def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> None:
-    """Take a permission back; twice is once. Raises NotFound for one of another
-    workspace."""
+    """Take a permission back; twice is once. Raises NotFound for one of another workspace."""
     found = ToolPermission.objects.filter(workspace=workspace, pk=pk)
     if not found.exists():
         raise NotFound("There is no such permission in this workspace.")

@@ -1,9 +1,8 @@
 """The transcript as segments, before any row is read.
 
-Stretches of the journal, stretches of turns that the journal does not cover, and
-markers where rows left the active path, in the order of the page. Since ``seq``
-has no gaps, the plan knows how many rows a stretch of the journal has. A page is
-cut out of the plan by a cursor.
+Stretches of the journal, stretches of turns that the journal does not cover, and markers where rows
+left the active path, in the order of the page. Since ``seq`` has no gaps, the plan knows how many
+rows a stretch of the journal has. A page is cut out of the plan by a cursor.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -125,9 +125,8 @@ class Invitation(models.Model):
 
 
 class ApiToken(models.Model):
-    """A personal token. Only its SHA-256 digest is kept; ``hint`` is how it begins, by
-    which its person knows it again. ``scopes`` is a list parted by spaces (see
-    ``accounts.tokens``)."""
+    """A personal token. Only its SHA-256 digest is kept; ``hint`` is how it begins, by which its
+    person knows it again. ``scopes`` is a list parted by spaces (see ``accounts.tokens``)."""
 
     digest = models.CharField(max_length=64, unique=True)
     hint = models.CharField(max_length=16)
