@@ -44,17 +44,10 @@ MAX_UNSENT = 100  # Files of one person that wait in one session.
 
 def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:
     """What a record of an attachment says of its content."""
-    return {
-        "name": name,
-        "kind": content.kind,
-        "media_type": content.media_type,
-        "size": size,
-        "width": content.width,
-        "height": content.height,
-        "pages": content.pages,
-        "tokens": content.tokens,
-        "sent_type": content.sent_type or content.media_type,
-    }
+    same = ("kind", "media_type", "width", "height", "pages", "tokens")
+    facts = {column: getattr(content, column) for column in same}
+    sent_type = content.sent_type or content.media_type
+    return {"name": name, "size": size, "sent_type": sent_type, **facts}
 
 
 def save_attachment(

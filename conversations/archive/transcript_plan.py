@@ -153,13 +153,10 @@ def cut_before(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
         side = _side(plan, stretch, cursor)
         if side == -1:
             kept.append(stretch)
-        elif side == 0 and stretch.kind == "seq" and stretch.low < cursor.number:
+        elif side == 0 and stretch.kind == "turn" and cursor.part:
+            kept.append(replace(stretch, high=cursor.number, stop=cursor.part))
+        elif side == 0 and stretch.kind != "rewound" and stretch.low < cursor.number:
             kept.append(replace(stretch, high=cursor.number - 1))
-        elif side == 0 and stretch.kind == "turn":
-            if cursor.part:
-                kept.append(replace(stretch, high=cursor.number, stop=cursor.part))
-            elif stretch.low < cursor.number:
-                kept.append(replace(stretch, high=cursor.number - 1))
     return kept
 
 
@@ -170,8 +167,8 @@ def cut_after(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
         side = _side(plan, stretch, cursor)
         if side == 1:
             kept.append(stretch)
-        elif side == 0 and stretch.kind == "seq" and cursor.number < stretch.high:
-            kept.append(replace(stretch, low=cursor.number + 1))
         elif side == 0 and stretch.kind == "turn":
             kept.append(replace(stretch, low=cursor.number, skip=cursor.part + 1))
+        elif side == 0 and stretch.kind == "seq" and cursor.number < stretch.high:
+            kept.append(replace(stretch, low=cursor.number + 1))
     return kept

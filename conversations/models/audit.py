@@ -14,9 +14,8 @@ from .sessions import Session
 class AuditEntry(models.Model):
     """One reading of another person's transcript, or one decision about a session.
 
-    ``session`` is a uuid and no key, so that the entry outlives a purge; null: it
-    concerns no single session. ``place`` is the path (with its query) or the command,
-    ``address`` the network address it came from and ``reason`` the one that the person
+    ``session`` null: it concerns no single session. ``place`` is the path (with its query) or the
+    command, ``address`` the network address it came from and ``reason`` the one that the person
     gave. The names are those of the time. The database refuses every change."""
 
     number = models.BigIntegerField(unique=True)
@@ -24,6 +23,7 @@ class AuditEntry(models.Model):
     action = models.CharField(max_length=24)
     actor = actor_field()
     actor_name = models.CharField(max_length=200)
+    # A uuid and no key, so that the entry outlives a purge.
     session = models.UUIDField(null=True)
     workspace = models.CharField(max_length=60, default="", db_default="")
     place = models.CharField(max_length=500, default="", db_default="")
