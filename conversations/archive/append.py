@@ -199,9 +199,9 @@ def _select_locked(cursor: Any, session_pk: int, *columns: str) -> tuple[list[An
 # Columns that an append may change, and those that it needs besides.
 _CHANGED = (
     *("next_turn", "next_seq", "turn_digest", "event_digest", "journal_turn", "title", "preview"),
-    *("context_tokens", "context_limit"),
+    *("context_tokens", "context_limit", "floor_turn"),
 )
-_READ = ("floor_turn", "rewind_count", "cost_microusd")
+_READ = ("rewind_count", "cost_microusd")
 
 
 @dataclass(slots=True, kw_only=True)
