@@ -87,8 +87,9 @@ class Forked:
 class Starts:
     """The process that is forked."""
 
-    def __init__(self, orders: socket.socket) -> None:
+    def __init__(self, orders: socket.socket, settings: Mapping[str, str] | None) -> None:
         self._orders = orders
+        self._settings = settings
 
     def popen(
         self,
@@ -104,6 +105,7 @@ class Starts:
         then arguments. ``env`` is the whole environment."""
         assert command[0] == sys.executable
         assert cwd == ROOT
+        assert self._settings in (None, _settings_in(env)), "the product is loaded with others"
         if stdout != subprocess.PIPE:
             return Forked(self, self._fork(command, env, stdout or sys.stdout, stderr), None)
         reading, writing = os.pipe()
@@ -146,20 +148,30 @@ class Starts:
         return int(self._orders.recv(100))
 
 
+def _settings_in(env: Mapping[str, str]) -> dict[str, str]:
+    """Those that are read when the product is loaded; an address is an argument as well."""
+    own = {name: value for name, value in env.items() if name.startswith(("LOOM_", "ANTHROPIC_"))}
+    return {name: value for name, value in own.items() if name != "LOOM_PORT"}
+
+
 @contextmanager
-def forked_starts(loaded: Sequence[str] = SERVER) -> Iterator[Starts]:
+def forked_starts(
+    loaded: Sequence[str] = SERVER, *, env: Mapping[str, str] | None = None
+) -> Iterator[Starts]:
+    """With ``env``, an environment of the product, that is loaded as well: forks have the
+    same settings then."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.starting", str(theirs.fileno()), *loaded],
                 cwd=ROOT,
-                env=clean_environment({}),
+                env=clean_environment({}) if env is None else env,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
         try:
-            yield Starts(ours)
+            yield Starts(ours, None if env is None else _settings_in(env))
         finally:
             process.kill()
             process.wait()
@@ -205,4 +217,10 @@ def run(command: list[str]) -> None:
 if __name__ == "__main__":
     for name in sys.argv[2:]:
         import_module(name)
+    if "LOOM_DATA_DIR" in os.environ:
+        import django
+
+        os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
+        django.setup()
+        import_module("loomweb.urls")
     run(wait_for_orders(socket.socket(fileno=int(sys.argv[1]))))

@@ -199,9 +199,9 @@ def _select_locked(cursor: Any, session_pk: int, *columns: str) -> tuple[list[An
 # Columns that an append may change, and those that it needs besides.
 _CHANGED = (
     *("next_turn", "next_seq", "turn_digest", "event_digest", "journal_turn", "title", "preview"),
-    *("context_tokens", "context_limit"),
+    *("context_tokens", "context_limit", "floor_turn"),
 )
-_READ = ("floor_turn", "rewind_count", "cost_microusd")
+_READ = ("rewind_count", "cost_microusd")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -242,9 +242,8 @@ class LockedSession:
         """Append turns and their events. ``call`` is the model call that they are of, for the
         session's sums, and ``size`` how it leaves the window.
 
-        An event that cannot be stored is logged as ``chat_event_append_failed`` and
-        left out; its turn is kept, and its rows will be synthesised.
-        """
+        An event that cannot be stored is logged as ``chat_event_append_failed`` and left out; its
+        turn is kept, and its rows will be synthesised."""
         now = self.changed_at = now or timezone.now()
         prepared = [prepare_event(event, session_uuid=self.uuid, now=now) for event in events]
         had_title = bool(self.title)

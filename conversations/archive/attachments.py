@@ -31,9 +31,7 @@ from conversations.domain.text import load_json
 from conversations.models import Attachment, Run
 
 from .blobs import put_blob, read_blob
-from .file_types import FileType, decode_text
-from .file_types import check_size as check_size
-from .file_types import examine as examine
+from .file_types import FileType, decode_text, examine
 from .storage import require_space
 
 # How long a file waits to be sent. Its blob goes when unused blobs are removed.
@@ -46,17 +44,10 @@ MAX_UNSENT = 100  # Files of one person that wait in one session.
 
 def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:
     """What a record of an attachment says of its content."""
-    return {
-        "name": name,
-        "kind": content.kind,
-        "media_type": content.media_type,
-        "size": size,
-        "width": content.width,
-        "height": content.height,
-        "pages": content.pages,
-        "tokens": content.tokens,
-        "sent_type": content.sent_type or content.media_type,
-    }
+    same = ("kind", "media_type", "width", "height", "pages", "tokens")
+    facts = {column: getattr(content, column) for column in same}
+    sent_type = content.sent_type or content.media_type
+    return {"name": name, "size": size, "sent_type": sent_type, **facts}
 
 
 def save_attachment(
@@ -68,11 +59,9 @@ def save_attachment(
     turn: int | None = None,
     content: FileType | None = None,
 ) -> Attachment:
-    """Keep a file; it is on disk when this returns. ``content`` is what :func:`examine`
-    said, which takes long: on the writer's thread it has to be given.
-
-    Raises Rejected for what cannot be attached, Conflict when too many wait unsent.
-    """
+    """Keep a file; it is on disk when this returns. ``content`` is what :func:`examine` said, which
+    takes long: on the writer's thread it has to be given. Raises Rejected for what cannot be
+    attached, Conflict when too many wait unsent."""
     name = clean_name(name)
     content = content or examine(data, name)
     digest = put_blob(data)

@@ -4,7 +4,6 @@ An entry is committed before what it is about is shown or done: a reading that c
 be recorded does not happen.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -68,20 +67,16 @@ def record(origin: AuditOrigin, *notes: AuditEvent) -> list[AuditEntry]:
     if not notes:
         return []
     with transaction.atomic():
-        head = _lock_head()
+        head = lock_log()
         entries = [_next_entry(head, origin, note, at=timezone.now()) for note in notes]
         AuditEntry.objects.bulk_create(entries)
         AuditHead.objects.filter(pk=HEAD).update(number=head.number, digest=head.digest)
     return entries
 
 
-def lock_log() -> None:
+def lock_log() -> AuditHead:
     """Until the caller's transaction ends nobody else can add entries: acts that decide by
     what they find, and are entered, follow each other. Before any other lock."""
-    _lock_head()
-
-
-def _lock_head() -> AuditHead:
     heads = AuditHead.objects.select_for_update()
     if found := heads.filter(pk=HEAD).first():
         return found
@@ -113,20 +108,9 @@ def _next_entry(
 
 
 def _chained(entry: AuditEntry) -> Chained:
-    return Chained(
-        number=entry.number,
-        at=entry.at,
-        action=entry.action,
-        actor=entry.actor_id,
-        actor_name=entry.actor_name,
-        session=str(entry.session or ""),
-        workspace=entry.workspace,
-        place=entry.place,
-        address=entry.address,
-        agent=entry.agent,
-        reason=entry.reason,
-        metadata=entry.metadata,
-    )
+    own: dict[str, Any] = {"actor": entry.actor_id, "session": str(entry.session or "")}
+    names = [name for name in Chained._fields if name not in own]
+    return Chained(**{name: getattr(entry, name) for name in names}, **own)
 
 
 def readings_of(session_uuid: UUID) -> QuerySet[AuditEntry]:
@@ -140,22 +124,16 @@ def verify_audit() -> tuple[int, str]:
     an empty text when all are. In constant memory; entries may be added meanwhile."""
     head = AuditHead.objects.filter(pk=HEAD).first() or AuditHead(number=0, digest=FIRST)
     digest, count = FIRST, 0
-    for entry in _walk():
-        if entry.number != count + 1:
-            return count, f"audit entry {count + 1} is missing"
-        digest = entry_digest(digest, _chained(entry))
-        if digest != entry.digest:
-            return count, f"audit entry {entry.number} is not what was written"
-        count = entry.number
-        if count == head.number and digest != head.digest:
-            return count, f"the end of the audit log is not at entry {count}"
+    while batch := list(AuditEntry.objects.filter(number__gt=count).order_by("number")[:CHUNK]):
+        for entry in batch:
+            if entry.number != count + 1:
+                return count, f"audit entry {count + 1} is missing"
+            digest = entry_digest(digest, _chained(entry))
+            if digest != entry.digest:
+                return count, f"audit entry {entry.number} is not what was written"
+            count = entry.number
+            if count == head.number and digest != head.digest:
+                return count, f"the end of the audit log is not at entry {count}"
     if count < head.number:
         return count, f"audit entry {count + 1} is missing"
     return count, ""
-
-
-def _walk() -> Iterator[AuditEntry]:
-    last = 0
-    while batch := list(AuditEntry.objects.filter(number__gt=last).order_by("number")[:CHUNK]):
-        yield from batch
-        last = batch[-1].number

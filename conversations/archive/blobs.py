@@ -32,26 +32,29 @@ def put_blob(data: bytes) -> str:
 
 def read_blob(digest: str) -> bytes:
     """The content. Raises NotFound where there is none."""
-    try:
+    with _found():
         return blob_path(digest).read_bytes()
+
+
+def size_of_blob(digest: str) -> int:
+    """Bytes. Raises NotFound where there is none."""
+    with _found():
+        return blob_path(digest).stat().st_size
+
+
+@contextmanager
+def _found() -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError as error:
         raise NotFound("This content is not kept any more.") from error
 
 
 def has_blob(digest: str) -> bool:
     """False too for what is no digest."""
-    try:
+    with suppress(NotFound):
         return blob_path(digest).exists()
-    except NotFound:
-        return False
-
-
-def size_of_blob(digest: str) -> int:
-    """Bytes. Raises NotFound where there is none."""
-    try:
-        return blob_path(digest).stat().st_size
-    except FileNotFoundError as error:
-        raise NotFound("This content is not kept any more.") from error
+    return False
 
 
 def touch_blob(digest: str) -> bool:
@@ -165,10 +168,9 @@ def remove_blob(digest: str) -> None:
 
 def remove_untouched(digest: str, *, since: float) -> bool:
     """Remove a content that nothing refers to, unless somebody said after ``since`` (in
-    seconds since 1970) that it is in use. False: it stays.
-
-    It is moved away first: who touches it before that is seen, who comes after it finds
-    nothing and writes it anew. What a dead process left there is seen to as well."""
+    seconds since 1970) that it is in use. False: it stays."""
+    # It is moved away first: who touches it before that is seen, who comes after it finds
+    # nothing and writes it anew. What a dead process left there is seen to as well.
     path = blob_path(digest)
     aside = path.with_name(f".{path.name}")
     try:

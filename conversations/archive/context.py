@@ -9,7 +9,6 @@ from hashlib import sha256
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F
 from django.utils import timezone
 
 from conversations.domain import runs as states
@@ -19,15 +18,9 @@ from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
 from conversations.models import Compaction, ModelCall, Run, Session, SessionSkill
 
-from .append import Appended, NewEvent, PreparedEvent, append, lock_session
-from .messages import (
-    Accepted,
-    accepted_run,
-    create_run,
-    last_user_turn,
-    lock_for_run,
-)
-from .model_calls import append_call
+from .append import Appended, NewEvent, PreparedEvent, locked_session
+from .messages import Accepted, accepted_run, create_run, last_user_turn, lock_for_run
+from .model_calls import insert_call
 from .rewinds import is_rewound
 from .runs import Claimed
 from .turns import read_rewound
@@ -108,18 +101,19 @@ def append_compaction(
 ) -> Appended:
     """Keep a summary with its row and the record of the call that finished it, and end
     its run: one transaction. ``new`` says what is summarised; the rest comes from the run."""
-    with transaction.atomic():
-        appended = append_call(claimed, call=call, events=[event])
+    with locked_session(claimed.session_pk) as session:
+        appended = session.append(events=[event], call=call)
+        insert_call(claimed, call)
         # A transaction that came to nothing may have given it a key.
         new.pk = None
         new.session_id, new.actor_id = claimed.session_pk, claimed.user_pk
         new.created_at = timezone.now()
         new.save(force_insert=True)
         # The window starts after the turns, and is smaller by what the summary saves.
-        sessions = Session.objects.filter(pk=claimed.session_pk)
-        sessions.filter(floor_turn__lte=new.to_turn).update(floor_turn=new.to_turn + 1)
+        session.floor_turn = max(session.floor_turn, new.to_turn + 1)
         saved = max(0, new.before_tokens - new.after_tokens)
-        sessions.filter(context_tokens__gt=saved).update(context_tokens=F("context_tokens") - saved)
+        if session.context_tokens > saved:
+            session.context_tokens -= saved
         changed = Run.objects.filter(pk=claimed.run_pk, state__in=ACTIVE_STATES).update(
             state=states.COMPLETED, finished_at=timezone.now(), note=""
         )
@@ -131,29 +125,22 @@ def append_compaction(
 def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> Appended:
     """Give the model the turns themselves again, as far as they fit. Raises NotFound,
     and Conflict when it is undone already."""
-    with transaction.atomic():
-        lock_session(session.pk)
+    with locked_session(session.pk) as locked:
         found = require_compaction(session, uuid)
         if found.undone_at is not None:
             raise Conflict("This summary is undone already.", code="compaction_undone")
         Compaction.objects.filter(pk=found.pk).update(undone_at=timezone.now(), undone_by=user_pk)
         # A window that starts where an undone summary ended starts where it did before that,
         # and so on, if that is where an earlier one ended.
-        floor = lowered = Session.objects.values_list("floor_turn", flat=True).get(pk=session.pk)
         undone = Compaction.objects.filter(session=session.pk).exclude(undone_at=None)
         before = {end + 1: low for end, low in undone.values_list("to_turn", "floor_before")}
-        while before.get(lowered, lowered) < lowered:
-            lowered = before[lowered]
-        Session.objects.filter(pk=session.pk, floor_turn=floor).update(floor_turn=lowered)
+        while (lower := before.get(locked.floor_turn, locked.floor_turn)) < locked.floor_turn:
+            locked.floor_turn = lower
         text = (
             f"The summary of turns {found.from_turn}–{found.to_turn} is undone. The model is"
             " given the turns themselves again, as far as they fit."
         )
-        return append(
-            session.pk,
-            session_uuid=session.uuid,
-            events=[NewEvent(payload=Info(text=text, code=UNDONE))],
-        )
+        return locked.append(events=[NewEvent(payload=Info(text=text, code=UNDONE))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,26 +102,23 @@ def check_size(size: int, name: str) -> None:
         )
 
 
-def decode_text(data: bytes) -> str | None:
-    """The text of a content; None for what is no text."""
-    encoding = "utf-8-sig"
-    for mark, name in _MARKS:
-        if data.startswith(mark):
-            encoding = name
-            break
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError:
-        return None
-    return None if "\x00" in text else text
-
-
+# The longer marks first: UTF-32's begins as UTF-16's does.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+
+def decode_text(data: bytes) -> str | None:
+    """The text of a content; None for what is no text."""
+    marked = (name for mark, name in _MARKS if data.startswith(mark))
+    try:
+        text = data.decode(next(marked, "utf-8-sig"))
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text
 
 
 def _megabytes(size: int) -> str:
@@ -148,7 +145,6 @@ def _examine_pdf(data: bytes, name: str) -> FileType:
 
 
 def _ask_for_pages(data: bytes) -> str:
-    """What ``pdf_pages`` says of a file; empty where it fails or takes too long."""
     program = Path(__file__).with_name("pdf_pages.py")
     try:
         done = subprocess.run(  # noqa: S603 (our own program)
@@ -236,7 +232,7 @@ def _read_image(data: bytes, name: str) -> FileType:
 
 
 def _encode(image: Image.Image, media_type: str) -> tuple[bytes, str]:
-    """A copy for the model: drawings without loss while they are small enough."""
+    # Drawings without loss while they are small enough.
     if media_type != "image/jpeg":
         data = _save(image, "PNG", optimize=True)
         if len(data) <= MAX_SENT_BYTES:

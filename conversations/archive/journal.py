@@ -9,13 +9,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from conversations.domain.errors import Rejected
-from conversations.domain.events import (
-    Fallback,
-    Malformed,
-    Payload,
-    event_type_of,
-    parse_payload,
-)
+from conversations.domain.events import Fallback, Malformed, Payload, event_type_of, parse_payload
 from conversations.domain.text import load_json, storable
 from conversations.domain.turns import MalformedTurn, StoredTurn, synthesise_rows
 from conversations.models import ChatEvent, DraftChunk, Session

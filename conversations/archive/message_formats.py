@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from django.db import transaction
-
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import BROUGHT_ALONG, Info
 from conversations.domain.formats import FORMATS, Message, leave_closed
@@ -32,17 +30,16 @@ from conversations.domain.turns import (
 )
 from conversations.models import Run, Session, Turn
 
-from .append import NewEvent, append, lock_session, walk_rows
+from .append import NewEvent, locked_session, walk_rows
 from .attachments import (
     attachment_block,
     content_opener,
-    examine,
     list_attachments,
     read_uuids,
     save_attachment,
     upload_attachment,
 )
-from .file_types import FileType
+from .file_types import FileType, examine
 from .turns import COLUMNS, read_rewound
 
 # Messages of another program as the beginning of a session.
@@ -118,10 +115,8 @@ def _find_files(turn: NewTurn) -> list[FoundFile]:
 def import_history(session: Session, brought: Brought, *, user_pk: int | None) -> int:
     """Make the messages the first turns of a session; returns how many. Raises Conflict
     for one that has any already. One transaction."""
-    with transaction.atomic():
-        lock_session(session.pk)
-        has_begun = Session.objects.filter(pk=session.pk).exclude(next_turn=1, next_seq=1).exists()
-        if has_begun or session.runs.exists():
+    with locked_session(session.pk) as locked:
+        if (locked.next_turn, locked.next_seq) != (1, 1) or session.runs.exists():
             raise Conflict("The session has begun already.", code="session_has_begun")
         Session.objects.filter(pk=session.pk, instructions="").update(
             instructions=brought.instructions
@@ -141,8 +136,8 @@ def import_history(session: Session, brought: Brought, *, user_pk: int | None) -
             text=f"{what} brought along by a program.", code=BROUGHT_ALONG, data={"turns": count}
         )
         # One after the other, so that the turns have no events and the notice stands behind.
-        append(session.pk, session_uuid=session.uuid, turns=turns)
-        append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=notice)])
+        locked.append(turns=turns)
+        locked.append(events=[NewEvent(payload=notice)])
         return count
 
 

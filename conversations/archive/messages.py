@@ -1,8 +1,7 @@
 """Messages of a person: accepted once, queued, withdrawn, edited, answered again.
 
-A message is on disk before it is acknowledged. If the session is idle its turn
-and row are committed with it; otherwise it waits as a queued run, and becomes a
-turn when it is claimed.
+A message is on disk before it is acknowledged. If the session is idle its turn and row are
+committed with it; otherwise it waits as a queued run, and becomes a turn when it is claimed.
 """
 
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from django.utils import timezone
 
 from conversations.domain import runs as states
@@ -60,10 +58,9 @@ class QueuedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What became of a message. ``turn`` and ``seq`` are None while it waits.
-    ``is_new`` is False when the same ``client_id`` had been accepted before.
-    ``claimed``: the session was idle, and the run is the caller's to carry out.
-    ``rewound``: the rows that it replaced."""
+    """What became of a message. ``turn`` and ``seq`` are None while it waits. ``is_new`` is False
+    when the same ``client_id`` had been accepted before. ``claimed``: the session was idle, and the
+    run is the caller's to carry out. ``rewound``: the rows that it replaced."""
 
     run: UUID
     run_pk: int
@@ -89,14 +86,11 @@ def accept_message(
     attachments: Sequence[str] = (),
     choices: RunChoices = NO_CHOICES,
 ) -> Accepted:
-    """Commit a person's message, once for each ``client_id``; in an idle session
-    claim its run for ``owner`` in the same transaction. ``attachments`` are uuids,
-    ``choices`` what is asked of the answers.
-
-    Raises Rejected for an empty message or an attachment that is not there, Conflict
-    for a session that is archived or expired and when too many messages wait already.
-    Raw SQL where a first word waits for it.
-    """
+    """Commit a person's message, once for each ``client_id``; in an idle session claim its run for
+    ``owner`` in the same transaction. ``attachments`` are uuids, ``choices`` what is asked of the
+    answers. Raises Rejected for an empty message or an attachment that is not there, Conflict for a
+    session that is archived or expired and when too many messages wait already. Raw SQL where a
+    first word waits for it."""
     if not text.strip() and not attachments:
         raise Rejected("The message is empty.", code="message_empty")
     with locked_session(session.pk) as locked:
@@ -127,11 +121,7 @@ def accept_message(
         if not busy and owner:
             run.state, run.owner = RUNNING, owner
             run.started_at = run.heartbeat_at = run.created_at
-        values = [
-            one.get_db_prep_save(getattr(run, one.attname), connection) for one in _RUN_FIELDS
-        ]
-        locked.cursor.execute(_INSERT_RUN, values)
-        run.pk = locked.cursor.fetchone()[0]
+        run.save(force_insert=True)
         claimed = make_claimed(run, session.uuid, appended) if run.state == RUNNING else None
         return accepted_run(run, appended, claimed=claimed)
 
@@ -142,13 +132,6 @@ _NOT_OVER = (*ACTIVE_STATES, QUEUED)
 _KNOWN_AND_BUSY = (
     "SELECT (SELECT id FROM conversations_run WHERE session_id = %s AND client_id = %s),"
     " (SELECT COUNT(*) FROM conversations_run WHERE session_id = %s AND state IN (%s, %s, %s))"
-)
-
-_RUN_FIELDS = [field for field in Run._meta.concrete_fields if not field.primary_key]
-
-_INSERT_RUN = (
-    f"INSERT INTO conversations_run ({', '.join(str(one.column) for one in _RUN_FIELDS)})"  # noqa: S608 (columns of the model)
-    f" VALUES ({', '.join(['%s'] * len(_RUN_FIELDS))}) RETURNING id"
 )
 
 
@@ -278,12 +261,9 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[QueuedMessa
 def edit_message(
     session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
 ) -> Accepted:
-    """Replace a person's message and all that follows: a rewind, then a new turn. What
-    was attached stays attached.
-
-    Raises Rejected when the turn is not a message of the person on the active
-    path, Conflict while a run is active.
-    """
+    """Replace a person's message and all that follows: a rewind, then a new turn. What was attached
+    stays attached. Raises Rejected when the turn is not a message of the person on the active path,
+    Conflict while a run is active."""
     with joined_transaction():
         known = lock_for_run(session, client_id)
         if known is not None:
@@ -323,9 +303,8 @@ def regenerate(
 ) -> Accepted:
     """Answer a message of the person anew; what followed it is rewound.
 
-    ``turn`` None means the last message, ``choices`` None what it came with.
-    Raises as :func:`edit_message`.
-    """
+    ``turn`` None means the last message, ``choices`` None what it came with. Raises as
+    :func:`edit_message`."""
     with joined_transaction():
         known = lock_for_run(session, client_id)
         if known is not None:
@@ -376,12 +355,9 @@ def _choices_for(session_pk: int, turn: int) -> str | None:
 
 
 def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) -> Rewound:
-    """Take everything from a turn on off the active path: from 1 on all, else from a
-    message of the person on. The archive keeps it.
-
-    Raises Rejected for any other turn, Conflict while a run is active and for a session
-    that is archived or expired.
-    """
+    """Take everything from a turn on off the active path: from 1 on all, else from a message of the
+    person on. The archive keeps it. Raises Rejected for any other turn, Conflict while a run is
+    active and for a session that is archived or expired."""
     with joined_transaction():
         refuse_closed(lock_session(session.pk))
         refuse_busy(session.pk)
@@ -391,10 +367,9 @@ def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) ->
 
 
 def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int | None) -> Rewound:
-    """Begin from the start in the same session: all its turns leave the active path, but
-    for the system messages in front where ``keeps_instructions``; else its own instructions
-    go too. Where nothing is to be reset, no marker is added. Raises Conflict as
-    :func:`rewind_session`."""
+    """Begin from the start in the same session: all its turns leave the active path, but for the
+    system messages in front where ``keeps_instructions``; else its own instructions go too. Where
+    nothing is to be reset, no marker is added. Raises Conflict as :func:`rewind_session`."""
     with joined_transaction():
         refuse_closed(lock_session(session.pk))
         refuse_busy(session.pk)

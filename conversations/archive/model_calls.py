@@ -103,7 +103,7 @@ def append_answer(
         number = appended.turns[0] if appended.turns else None
         # Features read the counters, so they are written before the record is.
         session.save()
-        _insert_call(claimed, call, turn_number=number)
+        insert_call(claimed, call, turn_number=number)
         now = timezone.now()
         for uuid, tool_call in tool_calls:
             ToolCall.objects.create(
@@ -131,17 +131,18 @@ def append_call(
     with locked_session(claimed.session_pk) as session:
         appended = session.append(events=events, call=call)
         session.save()
-        _insert_call(claimed, call, turn_number=None)
+        insert_call(claimed, call)
     return appended
 
 
 def append_failed_call(claimed: Claimed, *, call: ModelCall) -> None:
     """Keep the record of a call that gave no answer."""
     with joined_transaction():
-        _insert_call(claimed, call, turn_number=None)
+        insert_call(claimed, call)
 
 
-def _insert_call(claimed: Claimed, call: ModelCall, *, turn_number: int | None) -> None:
+def insert_call(claimed: Claimed, call: ModelCall, *, turn_number: int | None = None) -> None:
+    """Keep the record of a call, in the caller's transaction."""
     # A transaction that came to nothing may have given it a key, which is another's by now.
     call.pk = None
     call.session_id, call.run_id = claimed.session_pk, claimed.run_pk

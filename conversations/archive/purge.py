@@ -126,10 +126,9 @@ def purged_tables() -> PurgedTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgePlan:
-    """What a purge takes. ``counts`` are rows by table, those that have any; ``folded``
-    are rows whose sums stay without naming the session.
-    ``contents`` are digests of files, ``shared`` how many of these something else
-    names too; ``forks`` are sessions that lose their parent."""
+    """What a purge takes. ``counts`` are rows by table, those that have any; ``folded`` are rows
+    whose sums stay without naming the session. ``contents`` are digests of files, ``shared`` how
+    many of these something else names too; ``forks`` are sessions that lose their parent."""
 
     counts: dict[str, int]
     folded: dict[str, int]
@@ -184,12 +183,10 @@ def name_of(model: type[Model], tables: PurgedTables) -> str:
 
 
 def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: datetime) -> Receipt:
-    """Remove a session and leave a receipt, all or nothing. Its contents are noted for
-    removal: files cannot be rolled back, so they go after the commit.
-
-    Raises Conflict while a feature keeps it (a hold), while an answer is being written, and
-    where the order was called off; NotFound when it is gone already.
-    """
+    """Remove a session and leave a receipt, all or nothing. Its contents are noted for removal:
+    files cannot be rolled back, so they go after the commit. Raises Conflict while a feature keeps
+    it (a hold), while an answer is being written, and where the order was called off; NotFound when
+    it is gone already."""
     tables = purged_tables()
     with transaction.atomic():
         lock_session(session.pk)

@@ -69,9 +69,7 @@ def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:
     """Where the rows begin that follow a message of the person; the notices and
     footers of an answer without a turn of its own carry the message's turn."""
     asked = ChatEvent.objects.filter(
-        session=session_pk,
-        turn_number=user_turn,
-        event_type__in=(USER_MESSAGE, CONTENT_INDICATOR),
+        session=session_pk, turn_number=user_turn, event_type__in=(USER_MESSAGE, CONTENT_INDICATOR)
     )
     last = asked.order_by("-seq").values_list("seq", flat=True).first()
     return last + 1 if last is not None else first_seq_from_turn(session_pk, user_turn + 1)

@@ -1,7 +1,6 @@
 """Runs: claimed for one process, kept alive, ended, recovered.
 
-The database lets only one run of a session be active, whatever the number of
-processes.
+The database lets only one run of a session be active, whatever the number of processes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,11 +43,10 @@ from .turns import MAX_PAGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """A run that this process may carry out. ``rows`` are those that claiming it
-    appended (a queued message becoming a turn). ``user_pk``: who asked for it.
-    ``owner`` is the process whose it is, ``client_id`` that of the request. ``open_turn``
-    is the answer whose calls are not all carried out yet, of a run that another process
-    began."""
+    """A run that this process may carry out. ``rows`` are those that claiming it appended (a queued
+    message becoming a turn). ``user_pk``: who asked for it. ``owner`` is the process whose it is,
+    ``client_id`` that of the request. ``open_turn`` is the answer whose calls are not all carried
+    out yet, of a run that another process began."""
 
     run_pk: int
     run: UUID

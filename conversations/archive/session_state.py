@@ -42,7 +42,7 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
 
-from .append import Appended, NewEvent, append, lock_session, walk_rows
+from .append import Appended, NewEvent, lock_session, locked_session, walk_rows
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
 from .turns import COLUMNS, merge_ranges
 from .workspaces import read_username
@@ -439,8 +439,7 @@ def edit_state(
             f"A wording has at most {ITEM_CHARS} characters.", code="state_text_too_long"
         )
     catch_up_state(session.pk)
-    with transaction.atomic():
-        lock_session(session.pk)
+    with locked_session(session.pk) as locked:
         view = read_state_view(session.pk)
         found = next((one for one in (*view.items, *view.struck) if one.id == item), None)
         if found is None:
@@ -463,7 +462,7 @@ def edit_state(
         told = f"{NAMES[found.kind]} {DONE[action]}: {wording or found.text}"
         by = "" if actor_pk is None else read_username(actor_pk)
         notice = Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by))
-        appended = append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=notice)])
+        appended = locked.append(events=[NewEvent(payload=notice)])
         if not appended.rows:
             raise Unavailable("The change could not be kept. Try again.", code="not_kept")
         return appended

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -158,17 +158,13 @@ def open_by_key(
 ) -> tuple[Session, bool]:
     """The session with this key, created without a race on first use, as ``begun`` says
     (see :func:`create_session`), and whether this call has created it. One that has
-    expired, or of which a purge is ordered, counts as not found: a new one begins under its
-    key, and continues it. A key names its ``channel`` itself; that counts for one that does
-    not."""
+    expired, or of which a purge is ordered, counts as not found. A key names its ``channel``
+    itself; that counts for one that does not."""
     found = find_by_key(workspace, key)
     if found is not None:
         return found, False
-    try:
-        with transaction.atomic():
-            return _begin_under(key, workspace, owner, channel, begun), True
-    except IntegrityError:  # another caller was first
-        return Session.objects.get(workspace=workspace, key=key), False
+    ordered = Session.objects.filter(workspace=workspace, key=key).exclude(purge_order=None)
+    return _begin_under(key, workspace, owner, channel, begun, ordered)
 
 
 def begin_anew(
@@ -177,12 +173,36 @@ def begin_anew(
     """A new session under a key, as ``begun`` says (see :func:`create_session`): the one
     that had it stays as it is, without the key, and is continued. Of several callers at
     once, one begins it."""
+    had_it = Session.objects.filter(workspace=workspace, key=key)
+    return _begin_under(key, workspace, owner, channel, begun, had_it)[0]
+
+
+def _begin_under(
+    key: str,
+    workspace: Workspace,
+    owner: User,
+    channel: str,
+    begun: dict[str, Any],
+    released: QuerySet[Session],
+) -> tuple[Session, bool]:
+    now = timezone.now()
+    of_key = Session.objects.filter(workspace=workspace, key=key)
     try:
         with transaction.atomic():
-            _release(Session.objects.filter(workspace=workspace, key=key))
-            return _begin_under(key, workspace, owner, channel, begun)
-    except IntegrityError:
-        return Session.objects.get(workspace=workspace, key=key)
+            for earlier in of_key.filter(is_over(now)).order_by("pk"):
+                take_note(earlier.uuid, now=now)
+            released.update(former_key=F("key"), key=None)
+            new = create_session(
+                workspace,
+                owner=owner,
+                key=key,
+                channel=channel_of(key, otherwise=channel),
+                continues=last_of_key(workspace, key),
+                **begun,
+            )
+            return new, True
+    except IntegrityError:  # another caller was first
+        return of_key.get(), False
 
 
 def find_by_key(workspace: Workspace, key: str) -> Session | None:
@@ -195,28 +215,6 @@ def find_in_workspaces(workspaces: Collection[int], key: str) -> list[Session]:
     sessions = Session.objects.select_related("workspace", "owner")
     of_key = sessions.filter(is_current(timezone.now()), workspace__in=workspaces, key=key)
     return list(of_key.filter(purge_order=None).order_by("pk"))
-
-
-def _begin_under(
-    key: str, workspace: Workspace, owner: User, channel: str, begun: dict[str, Any]
-) -> Session:
-    now = timezone.now()
-    over = Session.objects.filter(workspace=workspace, key=key)
-    for earlier in over.filter(is_over(now)).order_by("pk"):
-        take_note(earlier.uuid, now=now)
-    _release(over.exclude(purge_order=None))
-    return create_session(
-        workspace,
-        owner=owner,
-        key=key,
-        channel=channel_of(key, otherwise=channel),
-        continues=last_of_key(workspace, key),
-        **begun,
-    )
-
-
-def _release(sessions: QuerySet[Session]) -> None:
-    sessions.update(former_key=F("key"), key=None)
 
 
 def get_session(uuid: UUID) -> Session:
@@ -298,36 +296,46 @@ def save_floor(session_pk: int, *, floor: int) -> None:
     Session.objects.filter(pk=session_pk).update(floor_turn=floor)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowFacts:
-    """What assembling a window needs to know of a session. ``root`` is the
+    """What assembling a window needs to know of a session, and from where. ``root`` is the
     workspace's folder; ``strategy`` and what follows are the workspace's rules; empty
     or None: the installation's."""
 
-    session: UUID
-    floor: int
-    system_prompt: str
-    workspace_name: str
-    root: Path
-    instructions: str
-    own_instructions: str
-    rewinds: int
-    model: str
-    reads_instruction_files: bool | None
-    context_limit: int
-    token_ratio: float
-    token_model: str
-    strategy: str
-    keep_recent: int | None
-    high_water: int | None
-    low_water: int | None
-    has_compactions: bool
-    has_skills: bool
-    context_tokens: int
-    workspace_slug: str
-    tool_policy: str
-    allows_network: bool
-    may_change: bool
+    session: UUID = field(metadata={"sql": "s.uuid"})
+    floor: int = field(metadata={"sql": "s.floor_turn"})
+    system_prompt: str = field(metadata={"sql": "s.system_prompt"})
+    workspace_name: str = field(metadata={"sql": "w.name"})
+    root: Path = field(metadata={"sql": "w.root"})
+    instructions: str = field(metadata={"sql": "w.instructions"})
+    own_instructions: str = field(metadata={"sql": "s.instructions"})
+    rewinds: int = field(metadata={"sql": "s.rewind_count"})
+    model: str = field(metadata={"sql": "COALESCE(NULLIF(s.model, ''), w.default_model)"})
+    reads_instruction_files: bool | None = field(metadata={"sql": "w.reads_instruction_files"})
+    context_limit: int = field(metadata={"sql": "s.context_limit"})
+    token_ratio: float = field(metadata={"sql": "s.token_ratio"})
+    token_model: str = field(metadata={"sql": "s.token_model"})
+    strategy: str = field(metadata={"sql": "w.window_strategy"})
+    keep_recent: int | None = field(metadata={"sql": "w.keep_recent"})
+    high_water: int | None = field(metadata={"sql": "w.high_water"})
+    low_water: int | None = field(metadata={"sql": "w.low_water"})
+    has_compactions: bool = field(
+        metadata={
+            "sql": "EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id)"
+        }
+    )
+    has_skills: bool = field(
+        metadata={
+            "sql": "EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id)"
+        }
+    )
+    context_tokens: int = field(metadata={"sql": "s.context_tokens"})
+    workspace_slug: str = field(metadata={"sql": "w.slug"})
+    tool_policy: str = field(metadata={"sql": "w.tool_policy"})
+    allows_network: bool = field(metadata={"sql": "w.allows_network"})
+    may_change: bool = field(
+        metadata={"sql": f"CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}"}
+    )
     has_call_limits: bool
 
     @property
@@ -349,48 +357,21 @@ def read_place(session_pk: int) -> WorkspaceDir:
     return WorkspaceDir(workspace=slug, root=Path(root))
 
 
-# What assembling a window needs to know → where it comes from.
-_FACTS = {
-    "session": "s.uuid",
-    "floor": "s.floor_turn",
-    "system_prompt": "s.system_prompt",
-    "workspace_name": "w.name",
-    "root": "w.root",
-    "instructions": "w.instructions",
-    "own_instructions": "s.instructions",
-    "rewinds": "s.rewind_count",
-    "model": "COALESCE(NULLIF(s.model, ''), w.default_model)",
-    "reads_instruction_files": "w.reads_instruction_files",
-    "context_limit": "s.context_limit",
-    "token_ratio": "s.token_ratio",
-    "token_model": "s.token_model",
-    "strategy": "w.window_strategy",
-    "keep_recent": "w.keep_recent",
-    "high_water": "w.high_water",
-    "low_water": "w.low_water",
-    "has_compactions": "EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id)",
-    "has_skills": "EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id)",
-    "context_tokens": "s.context_tokens",
-    "workspace_slug": "w.slug",
-    "tool_policy": "w.tool_policy",
-    "allows_network": "w.allows_network",
-    "may_change": f"CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}",
-}
-
-
 def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:
     """``user_pk`` is the person whose message is answered; None: a program of the server,
     which may what members may."""
     limits = [one.has_call_limits_sql for one in features() if one.has_call_limits_sql]
-    columns = ", ".join([*_FACTS.values(), " OR ".join(limits) or "FALSE"])
+    names = [one.name for one in fields(WindowFacts)]
+    columns = [one.metadata["sql"] for one in fields(WindowFacts) if one.metadata]
+    columns.append(" OR ".join(limits) or "FALSE")
     # Raw SQL, because every first word waits for it.
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {columns} FROM conversations_session s"  # noqa: S608 (our own)
+            f"SELECT {', '.join(columns)} FROM conversations_session s"  # noqa: S608 (our own)
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [user_pk, user_pk, user_pk, session_pk],
         )
-        facts = dict(zip((*_FACTS, "has_call_limits"), cursor.fetchone(), strict=True))
+        facts = dict(zip(names, cursor.fetchone(), strict=True))
     reads = facts["reads_instruction_files"]  # SQLite's truths are numbers
     facts["reads_instruction_files"] = None if reads is None else bool(reads)
     facts |= {"session": UUID(str(facts["session"])), "root": Path(facts["root"])}

@@ -30,8 +30,7 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_TURNS = 50
 
-LEFT_BEHIND = -1
-"""The turn of a state that is not kept up to date until it is rebuilt."""
+LEFT_BEHIND = -1  # The turn of a state that is not kept up to date until it is rebuilt.
 
 INSERT_CHECKPOINT = (
     "INSERT INTO conversations_statecheckpoint (session_id, turn, seq, rewinds, state)"

@@ -228,9 +228,8 @@ def _data_folders() -> list[Path]:
 def probe_writes() -> None:
     """Write to the data folder and to the database. Raises OSError or DatabaseError.
 
-    The write to the database is committed: one that is rolled back never reaches the
-    disk. It alone does not find a full disk either, as long as SQLite's log has room for
-    a page; the file does."""
+    The write to the database is committed: one that is rolled back never reaches the disk. It alone
+    does not find a full disk either, as long as SQLite's log has room for a page; the file does."""
     for folder in _data_folders():
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             file.write(os.urandom(PROBE_BYTES))  # not zeros, which some file systems leave out

@@ -1,8 +1,7 @@
 """The records of tool calls: asked, decided, begun, ended.
 
-A call changes its state by conditional updates only, so that of two processes, or of a
-decision and a stop, one wins and the other is told. Whatever touches a call takes the
-session's lock first.
+A call changes its state by conditional updates only, so that of two processes, or of a decision and
+a stop, one wins and the other is told. Whatever touches a call takes the session's lock first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Count, Q
 from django.utils import timezone
 
@@ -56,7 +55,7 @@ from .append import (
     locked_session,
 )
 from .journal import read_payload
-from .rights import may_write_sql
+from .sessions import read_window_facts
 from .turns import read_turn
 
 # What people have always allowed in a workspace, and the rules that a call runs under.
@@ -73,22 +72,8 @@ class Rules:
 def read_rules(session_pk: int, *, user_pk: int | None) -> Rules:
     """The rules in force now, for the person whose message is answered (``user_pk``
     None: a program of the server, which may what members may)."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT w.slug, w.tool_policy, w.allows_network,"  # noqa: S608 (our own)
-            f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}"
-            " FROM conversations_session s"
-            " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
-            [user_pk, user_pk, user_pk, session_pk],
-        )
-        slug, policy, allows_network, may_change = cursor.fetchone()
-    scope = ToolScope(
-        workspace=slug,
-        policy=policy,
-        may_change=bool(may_change),
-        allows_network=bool(allows_network),
-    )
-    return Rules(scope=scope, allowed=allowed_kinds(session_pk))
+    facts = read_window_facts(session_pk, user_pk=user_pk)
+    return Rules(scope=facts.scope, allowed=allowed_kinds(session_pk))
 
 
 def allowed_kinds(session_pk: int) -> frozenset[str]:
@@ -121,8 +106,7 @@ def list_permissions(workspace: Workspace) -> list[ToolPermission]:
 
 
 def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> None:
-    """Take a permission back; twice is once. Raises NotFound for one of another
-    workspace."""
+    """Take a permission back; twice is once. Raises NotFound for one of another workspace."""
     found = ToolPermission.objects.filter(workspace=workspace, pk=pk)
     if not found.exists():
         raise NotFound("There is no such permission in this workspace.")

@@ -85,9 +85,8 @@ def read_page(
 ) -> TranscriptPage:
     """The newest rows, or those before or after a cursor, or those around a turn.
 
-    ``use_journal=False`` synthesises everything from turns; ``synthesise=False``
-    leaves turns without events out; ``include_rewound`` shows replaced rows too.
-    """
+    ``use_journal=False`` synthesises everything from turns; ``synthesise=False`` leaves turns
+    without events out; ``include_rewound`` shows replaced rows too."""
     limit = page_limit(limit)
     plan = make_plan(session, use_journal, synthesise, include_rewound)
     if around_turn is not None:

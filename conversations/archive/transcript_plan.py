@@ -1,9 +1,8 @@
 """The transcript as segments, before any row is read.
 
-Stretches of the journal, stretches of turns that the journal does not cover, and
-markers where rows left the active path, in the order of the page. Since ``seq``
-has no gaps, the plan knows how many rows a stretch of the journal has. A page is
-cut out of the plan by a cursor.
+Stretches of the journal, stretches of turns that the journal does not cover, and markers where rows
+left the active path, in the order of the page. Since ``seq`` has no gaps, the plan knows how many
+rows a stretch of the journal has. A page is cut out of the plan by a cursor.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -154,13 +153,10 @@ def cut_before(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
         side = _side(plan, stretch, cursor)
         if side == -1:
             kept.append(stretch)
-        elif side == 0 and stretch.kind == "seq" and stretch.low < cursor.number:
+        elif side == 0 and stretch.kind == "turn" and cursor.part:
+            kept.append(replace(stretch, high=cursor.number, stop=cursor.part))
+        elif side == 0 and stretch.kind != "rewound" and stretch.low < cursor.number:
             kept.append(replace(stretch, high=cursor.number - 1))
-        elif side == 0 and stretch.kind == "turn":
-            if cursor.part:
-                kept.append(replace(stretch, high=cursor.number, stop=cursor.part))
-            elif stretch.low < cursor.number:
-                kept.append(replace(stretch, high=cursor.number - 1))
     return kept
 
 
@@ -171,8 +167,8 @@ def cut_after(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
         side = _side(plan, stretch, cursor)
         if side == 1:
             kept.append(stretch)
-        elif side == 0 and stretch.kind == "seq" and cursor.number < stretch.high:
-            kept.append(replace(stretch, low=cursor.number + 1))
         elif side == 0 and stretch.kind == "turn":
             kept.append(replace(stretch, low=cursor.number, skip=cursor.part + 1))
+        elif side == 0 and stretch.kind == "seq" and cursor.number < stretch.high:
+            kept.append(replace(stretch, low=cursor.number + 1))
     return kept

@@ -46,14 +46,11 @@ class Verified:
 
 def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
     """Verify every session, or one, oldest first."""
+    rows = Session.objects.order_by("pk")
+    if session is not None:
+        rows = rows.filter(uuid=session)
     last_pk = 0
-    while True:
-        rows = Session.objects.filter(pk__gt=last_pk).order_by("pk")
-        if session is not None:
-            rows = rows.filter(uuid=session)
-        batch = list(rows[:CHUNK])
-        if not batch:
-            return
+    while batch := list(rows.filter(pk__gt=last_pk)[:CHUNK]):
         for row in batch:
             with suppress(Session.DoesNotExist):  # it was purged meanwhile
                 verified = verify_session(row)
@@ -75,16 +72,14 @@ def verify_session(session: Session) -> Verified:
 def _walked(
     walk: Callable[[Session], tuple[int, str]], session: Session, kind: str
 ) -> tuple[int, str]:
-    """The outcome of a walk. What somebody put into the file past the product may
-    not even be readable."""
     try:
         return walk(session)
+    # What somebody put into the file past the product may not even be readable.
     except (DatabaseError, ValueError, TypeError, AttributeError, OverflowError) as error:
         return 0, f"a stored {kind} cannot be read ({type(error).__name__}: {error})"
 
 
 def _check_rewinds(session: Session) -> str:
-    """Rewinds lie within the session, and the session counts them."""
     rewinds = Rewind.objects.filter(session=session.pk)
     count, newest = rewinds.count(), rewinds.order_by("-pk").values_list("pk", flat=True).first()
     # Counters only grow, so they are read after what they are compared with.
@@ -100,7 +95,6 @@ def _check_rewinds(session: Session) -> str:
 
 
 def _check_gaps(session: Session) -> str:
-    """Gaps lie in order within what the journal has passed."""
     now = _counters(session)
     if now["journal_turn"] >= now["next_turn"]:
         return f"the journal is said to cover turn {now['journal_turn']}, which is missing"
@@ -116,7 +110,6 @@ def _check_gaps(session: Session) -> str:
 
 
 def _check_skills(session: Session) -> str:
-    """Loaded skills are what they were, and belong to turns of the session."""
     skills = SessionSkill.objects.filter(session=session.pk)
     columns = ("pk", "name", "content", "digest", "turn_number")
     for skill in walk_rows(skills, *columns, key="pk"):
@@ -128,7 +121,6 @@ def _check_skills(session: Session) -> str:
 
 
 def _check_compactions(session: Session) -> str:
-    """Summaries stand for turns of the session."""
     rows = Compaction.objects.filter(session=session.pk).order_by("-to_turn")
     last = rows.values_list("to_turn", flat=True).first() or 0
     if last >= _counters(session)["next_turn"]:
@@ -137,7 +129,6 @@ def _check_compactions(session: Session) -> str:
 
 
 def _check_attachments(session: Session) -> str:
-    """The contents of what was sent are there, and are what they were."""
     sent = Attachment.objects.filter(session=session.pk, turn_number__isnull=False)
     for row in walk_rows(sent, "pk", "name", "digest", "sent", key="pk"):
         for digest in {row["digest"], row["sent"] or row["digest"]}:

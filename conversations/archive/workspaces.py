@@ -147,30 +147,14 @@ def create_workspace(
 
 
 def change_workspace(
-    workspace: Workspace,
-    *,
-    name: str,
-    instructions: str,
-    default_model: str,
-    window_strategy: str = "",
-    keep_recent: int | None = None,
-    high_water: int | None = None,
-    low_water: int | None = None,
-    reads_instruction_files: bool | None = None,
+    workspace: Workspace, *, name: str, instructions: str, **columns: str | int | bool | None
 ) -> None:
-    """Set what a workspace is. Empty or None: as the installation has it."""
+    """Set what a workspace is. Of the other columns, empty or None: as the installation has it."""
     chosen = one_line(storable(name), limit=120)
     if not chosen:
         raise Rejected("A name needs at least one character.", code="name_empty")
     Workspace.objects.filter(pk=workspace.pk).update(
-        name=chosen,
-        instructions=storable(instructions),
-        default_model=default_model,
-        window_strategy=window_strategy,
-        keep_recent=keep_recent,
-        high_water=high_water,
-        low_water=low_water,
-        reads_instruction_files=reads_instruction_files,
+        name=chosen, instructions=storable(instructions), **columns
     )
 
 

@@ -11,9 +11,9 @@ from .workspaces import Workspace
 
 
 class SignInLink(models.Model):
-    """A link printed in the terminal. Only its SHA-256 digest is kept, so that a
-    copy of the database signs nobody in."""
+    """A link printed in the terminal."""
 
+    # Only the SHA-256 digest is kept, so that a copy of the database signs nobody in.
     digest = models.CharField(max_length=64, unique=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     created_at = models.DateTimeField()
@@ -125,9 +125,8 @@ class Invitation(models.Model):
 
 
 class ApiToken(models.Model):
-    """A personal token. Only its SHA-256 digest is kept; ``hint`` is how it begins, by
-    which its person knows it again. ``scopes`` is a list parted by spaces (see
-    ``accounts.tokens``)."""
+    """A personal token. Only its SHA-256 digest is kept; ``hint`` is how it begins, by which its
+    person knows it again. ``scopes`` is a list parted by spaces (see ``accounts.tokens``)."""
 
     digest = models.CharField(max_length=64, unique=True)
     hint = models.CharField(max_length=16)

@@ -138,9 +138,9 @@ class PromptText(models.Model):
 
 
 class PurgePermit(models.Model):
-    """While it exists, the rows of its session may be removed. Written and removed
-    by the purge itself, in the same transaction."""
+    """While it exists, the rows of its session may be removed."""
 
+    # Written and removed by the purge itself, in one transaction: nobody else ever sees it.
     session_pk = models.BigIntegerField(unique=True)
     reason = models.TextField()
     created_at = models.DateTimeField()

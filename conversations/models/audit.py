@@ -2,7 +2,6 @@
 
 import uuid
 
-from django.conf import settings
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q
 
@@ -15,9 +14,8 @@ from .sessions import Session
 class AuditEntry(models.Model):
     """One reading of another person's transcript, or one decision about a session.
 
-    ``session`` is a uuid and no key, so that the entry outlives a purge; null: it
-    concerns no single session. ``place`` is the path (with its query) or the command,
-    ``address`` the network address it came from and ``reason`` the one that the person
+    ``session`` null: it concerns no single session. ``place`` is the path (with its query) or the
+    command, ``address`` the network address it came from and ``reason`` the one that the person
     gave. The names are those of the time. The database refuses every change."""
 
     number = models.BigIntegerField(unique=True)
@@ -25,6 +23,7 @@ class AuditEntry(models.Model):
     action = models.CharField(max_length=24)
     actor = actor_field()
     actor_name = models.CharField(max_length=200)
+    # A uuid and no key, so that the entry outlives a purge.
     session = models.UUIDField(null=True)
     workspace = models.CharField(max_length=60, default="", db_default="")
     place = models.CharField(max_length=500, default="", db_default="")
@@ -80,9 +79,7 @@ class PurgeOrder(models.Model):
     copy in cold storage, which there is no more, and is not carried out."""
 
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="purge_order")
-    ordered_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    ordered_by = actor_field()
     ordered_at = models.DateTimeField()
     reason = models.CharField(max_length=500)
     due_at = models.DateTimeField(db_index=True)
@@ -113,9 +110,7 @@ class Receipt(models.Model):
     created_at = models.DateTimeField()
     last_active_at = models.DateTimeField()
     purged_at = models.DateTimeField()
-    ordered_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    ordered_by = actor_field()
     ordered_by_name = models.CharField(max_length=200)
     reason = models.CharField(max_length=500)
     by_policy = models.BooleanField(default=False, db_default=False)

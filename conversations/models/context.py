@@ -36,11 +36,10 @@ class SessionSkill(models.Model):
 
 
 class Compaction(models.Model):
-    """A marker: in the window a summary stands for the active turns up to ``to_turn``,
-    of which it was written from those from ``from_turn`` on. ``before`` and ``after``
-    are turns and estimated tokens of the history without it and with it;
-    ``floor_before`` is where the window started. Undoing it is noted beside it;
-    nothing else of it ever changes."""
+    """A marker: in the window a summary stands for the active turns up to ``to_turn``, of which it
+    was written from those from ``from_turn`` on. ``before`` and ``after`` are turns and estimated
+    tokens of the history without it and with it; ``floor_before`` is where the window started.
+    Undoing it is noted beside it; nothing else of it ever changes."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="compactions")

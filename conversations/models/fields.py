@@ -31,9 +31,5 @@ class ShownField(models.CharField):  # type: ignore[type-arg]
 def actor_field(*, blank: bool = False) -> "models.ForeignKey[User | None, User | None]":
     """Who did it. Null: the server itself, or a program without a person."""
     return models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        blank=blank,
-        on_delete=models.PROTECT,
-        related_name="+",
+        settings.AUTH_USER_MODEL, null=True, blank=blank, on_delete=models.PROTECT, related_name="+"
     )

@@ -13,9 +13,6 @@ from django.db.models import CheckConstraint, Index, Q
 from .fields import actor_field
 from .sessions import Session
 
-# What reviewers say of sessions: the words that it takes.
-
-
 SAFETY, QUALITY, POLICY, PRIVACY, OTHER = "safety", "quality", "policy", "privacy", "other"
 
 # What a flag is about → how it is said on a page.

@@ -33,12 +33,10 @@ def involving(user_pk: int) -> Q:
 class Run(models.Model):
     """One piece of work by the model for one user message.
 
-    A message that waits is a run in the state ``queued`` whose ``text`` is not a
-    turn yet; ``user_turn`` is set when it becomes one. ``from_seq`` is the run's first
-    row, known when it begins (of runs of an earlier version that answered a message again:
-    not known). ``choices`` is what a program asked of the answers (JSON, see
-    ``domain.runs``).
-    """
+    A message that waits is a run in the state ``queued`` whose ``text`` is not a turn yet;
+    ``user_turn`` is set when it becomes one. ``from_seq`` is the run's first row, known when it
+    begins (of runs of an earlier version that answered a message again: not known). ``choices`` is
+    what a program asked of the answers (JSON, see ``domain.runs``)."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="runs")
@@ -162,10 +160,9 @@ class ModelCall(models.Model):
 class ToolCall(models.Model):
     """One call of a tool by the model, and what became of it.
 
-    ``asked`` is what a person was shown when the policy asked (JSON, see
-    ``domain.tool_policy``), ``decision`` and ``reason`` what was answered. ``tree`` names
-    the blob that lists the folder's files as they were before a command, until what the
-    command changed is on record."""
+    ``asked`` is what a person was shown when the policy asked (JSON, see ``domain.tool_policy``),
+    ``decision`` and ``reason`` what was answered. ``tree`` names the blob that lists the folder's
+    files as they were before a command, until what the command changed is on record."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(

@@ -21,10 +21,9 @@ def entry_id(session_pk: int, number: int) -> int:
 
 
 class SearchEntry(models.Model):
-    """The words of one turn, normalised, separated by spaces: ``said`` by people and
-    the model; of ``tools`` (names, input, output); those in ``paths``, which are
-    among the others too; and ``marks`` for the turn's role and tools. ``length``
-    counts the words of the first two."""
+    """The words of one turn, normalised, separated by spaces: ``said`` by people and the model; of
+    ``tools`` (names, input, output); those in ``paths``, which are among the others too; and
+    ``marks`` for the turn's role and tools. ``length`` counts the words of the first two."""
 
     id = models.BigIntegerField(primary_key=True)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)

@@ -19,10 +19,9 @@ UNINDEXED = Q(next_turn__gt=models.F("unindexed_turn"))
 class Session(models.Model):
     """One conversation in a workspace.
 
-    The row is a checkpoint derived from the archive: its counters allocate the
-    gapless numbers of turns and events, and its digests are the ends of the two
-    hash chains. Both are written only together with the rows they count.
-    """
+    The row is a checkpoint derived from the archive: its counters allocate the gapless numbers of
+    turns and events, and its digests are the ends of the two hash chains. Both are written only
+    together with the rows they count."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="sessions")

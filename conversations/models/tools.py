@@ -64,12 +64,11 @@ class Revert(models.Model):
 
 
 class FileChange(models.Model):
-    """One file, link or folder that a call (or a revert) changed. ``before`` and ``after``
-    are digests of the content (see ``agent.undo.disk``), empty: there was, or is,
-    none; the modes are all of ``st_mode``. What a tool changes is recorded before it is
-    touched, and ``done_at`` is null until that is known to have happened. ``path`` is
-    relative to the workspace's folder, quoted where it is not UTF-8. ``has_copy``: what
-    was replaced can be put back."""
+    """One file, link or folder that a call (or a revert) changed. ``before`` and ``after`` are
+    digests of the content (see ``agent.undo.disk``), empty: there was, or is, none; the modes are
+    all of ``st_mode``. What a tool changes is recorded before it is touched, and ``done_at`` is
+    null until that is known to have happened. ``path`` is relative to the workspace's folder,
+    quoted where it is not UTF-8. ``has_copy``: what was replaced can be put back."""
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="file_changes")
     run = models.ForeignKey(Run, null=True, on_delete=models.PROTECT, related_name="+")

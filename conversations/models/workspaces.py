@@ -11,16 +11,15 @@ from .fields import ShownField
 
 
 class Workspace(models.Model):
-    """A folder on the server with a name, instructions, a default model, a tool
-    policy and members. Of the window's rules and of ``reads_instruction_files``,
-    what is empty or null is as the installation has it.
+    """A folder on the server with a name, instructions, a default model, a tool policy and members.
+    Of the window's rules and of ``reads_instruction_files``, what is empty or null is as the
+    installation has it.
 
-    A new session expires after ``expire_after_hours``; one that is idle for
-    ``retention_days`` is purged after the grace period; null: never. ``members_may_purge``
-    lets members order that for sessions of their own; with ``uses_cold_storage`` an earlier
-    version kept a copy of what is purged, so nothing is while that is on.
-    ``channel_recall`` is what sessions of channels and programs can quote
-    (``archive.rights``)."""
+    A new session expires after ``expire_after_hours``; one that is idle for ``retention_days`` is
+    purged after the grace period; null: never. ``members_may_purge`` lets members order that for
+    sessions of their own; with ``uses_cold_storage`` an earlier version kept a copy of what is
+    purged, so nothing is while that is on. ``channel_recall`` is what sessions of channels and
+    programs can quote (``archive.rights``)."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"

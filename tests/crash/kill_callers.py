@@ -15,39 +15,26 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from shutil import copy, rmtree
-from tempfile import mkdtemp
 from time import monotonic, sleep
 
-from benchmarks.processes import Server, Wire, free_port, running_wire
+from benchmarks.processes import Server
 from tests.crash.callers import Asked, Caller, Place
-from tests.crash.kill_server import use_data
-from tests.starting import Starts, forked_starts
+from tests.crash.scripts import Ground, conclude, prepared
 
-SETTINGS = {
-    "LOOM_API_RATE": "1000000/minute",
-    "LOOM_MAX_INPUT_TOKENS": "20000",
-    "LOOM_SSE_HEARTBEAT_SECONDS": "0.2",
-}
 WORKSPACE = "example"
 
 
 @dataclass(slots=True, kw_only=True)
 class Soak:
-    folder: Path
-    wire: Wire
-    starts: Starts
+    ground: Ground
     options: argparse.Namespace
     problems: list[str] = field(default_factory=list)
 
-    def play(self) -> None:
-        server = self._server()
-        server.arguments = ("--no-prepare",) if self.options.database else ()
+    def play(self) -> list[str]:
+        """Returns the problems."""
+        server, other = self.ground.make_server(), self.ground.make_server()
         server.start()
         server.sign_in()
-        server.arguments = ("--no-prepare",)
-        other = self._server()
-        other.arguments = server.arguments
         try:
             token = self._make_token()
             if self.options.beside:
@@ -62,15 +49,9 @@ class Soak:
         finally:
             server.stop()
             other.stop()
-
-    def _server(self) -> Server:
-        settings = SETTINGS | self.wire.settings
-        return Server(
-            data_dir=self.folder, port=free_port(), settings=settings, popen=self.starts.popen
-        )
+        return self.problems
 
     def _make_token(self) -> str:
-        use_data(self.folder)
         from django.contrib.auth.models import User
         from django.db import connection
 
@@ -157,29 +138,25 @@ class Soak:
         )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--callers", type=int, default=50)
     parser.add_argument("--keys", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--messages", type=int, default=0, help="of each, whatever the time")
     parser.add_argument("--kills", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=None, help="to repeat the kills' moments")
     parser.add_argument("--beside", action="store_true", help="another process on the data")
     parser.add_argument("--strict", action="store_true", help="errors in the log count too")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    parser.add_argument("--seed", type=int, default=None, help="to repeat the kills' moments")
     parser.add_argument("--database", type=Path, help="a migrated one to begin with")
     options = parser.parse_args()
-    folder = Path(mkdtemp(prefix="loom-soak-"))
-    if options.database:
-        copy(options.database, folder)
-    with running_wire() as wire, forked_starts() as starts:
-        soak = Soak(folder=folder, wire=wire, starts=starts, options=options)
-        soak.play()
-    if soak.problems:
-        print("\n".join(soak.problems[:50]), f"\nThe data is kept in {folder}.", sep="")
-        return 1
-    rmtree(folder)
-    return 0
+    with prepared(options.database) as ground:
+        problems = Soak(ground=ground, options=options).play()
+    return conclude(ground, problems)
 
 
 if __name__ == "__main__":

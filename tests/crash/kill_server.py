@@ -7,22 +7,18 @@ go on. The provider's stand-in records what it had sent when.
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from shutil import copy, rmtree
-from tempfile import mkdtemp
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.figures import median, percentile
 from benchmarks.pages import PageReader
-from benchmarks.processes import Server, Wire, clean_environment, free_port, running_wire
 from benchmarks.wire import SentAnswer
-from tests.starting import Starts, forked_starts
+from tests.crash.scripts import Ground, conclude, prepared
 
 if TYPE_CHECKING:
     from tests.crash.checks import Loss
@@ -34,8 +30,6 @@ EARLIEST, LATEST = 0.05, 2.6
 BOUND = 0.25
 """Seconds of an unfinished answer's text that may be lost, where nothing else is done; a test
 gives it more."""
-
-SETTINGS = {"LOOM_MAX_INPUT_TOKENS": "20000", "LOOM_PAGE_SIZE": "500"}
 
 
 @dataclass(slots=True)
@@ -69,21 +63,16 @@ class Killing:
 
     def __init__(
         self,
+        ground: Ground,
         *,
-        folder: Path,
-        wire: Wire,
-        starts: Starts,
         sessions: int,
         latest: float,
         bound: float,
         random: Random,
     ) -> None:
-        settings = SETTINGS | wire.settings
         self.found = Found()
-        self._server = Server(
-            data_dir=folder, port=free_port(), settings=settings, popen=starts.popen
-        )
-        self._wire = wire
+        self._server = ground.make_server()
+        self._wire = ground.wire
         self._answers: list[SentAnswer] = []
         self._count = sessions
         self._latest = latest
@@ -91,15 +80,19 @@ class Killing:
         self._random = random
         self._cookie = ""
 
-    def prepare(self, *, is_migrated: bool) -> None:
-        """The first start; the later ones need not prepare anything."""
-        self._server.arguments = ("--no-prepare",) if is_migrated else ()
+    def play(self, rounds: int) -> list[str]:
+        """Returns the problems."""
         self._server.start()
-        self._server.arguments = ("--no-prepare",)
         self._cookie = self._server.sign_in()
-
-    def stop(self) -> None:
-        self._server.stop()
+        self._wire.take_answers()  # those of others on this ground
+        try:
+            for number in range(1, rounds + 1):
+                self.play_round()
+                if number % 10 == 0 or number == rounds:
+                    print(self.found.summary(), flush=True)
+        finally:
+            self._server.stop()
+        return self.found.problems
 
     def play_round(self) -> None:
         from django.db import connection
@@ -157,7 +150,7 @@ class Killing:
         return killed_at
 
     async def _restart(self, people: Sequence["Person"]) -> list[str]:
-        """The first page of each person, asked for before the server is there."""
+        """The first page of each person, asked for as soon as the server takes any."""
         began = monotonic()
         self._server.launch()
         pages = [asyncio.to_thread(self._load_page, f"/s/{p.session}/") for p in people]
@@ -264,16 +257,6 @@ class Killing:
             print(self.found.problems[-1], flush=True)
 
 
-def use_data(folder: Path) -> None:
-    """Let this process read the archive in the folder."""
-    environment = clean_environment({"LOOM_DATA_DIR": str(folder)})
-    os.environ.clear()
-    os.environ.update(environment, DJANGO_SETTINGS_MODULE="loomweb.settings")
-    import django
-
-    django.setup()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
@@ -283,33 +266,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="to repeat a run's moments")
     parser.add_argument("--database", type=Path, help="a migrated one to begin with")
     options = parser.parse_args()
-    folder = Path(mkdtemp(prefix="loom-crash-"))
-    if options.database:
-        copy(options.database, folder)
-    with running_wire() as wire, forked_starts() as starts:
+    with prepared(options.database) as ground:
         killing = Killing(
-            folder=folder,
-            wire=wire,
-            starts=starts,
+            ground,
             sessions=options.sessions,
             latest=options.latest,
             bound=options.bound,
             random=Random(options.seed),
         )
-        try:
-            killing.prepare(is_migrated=options.database is not None)
-            use_data(folder)
-            for number in range(1, options.rounds + 1):
-                killing.play_round()
-                if number % 10 == 0 or number == options.rounds:
-                    print(killing.found.summary(), flush=True)
-        finally:
-            killing.stop()
-    if killing.found.problems:
-        print(f"The data is kept in {folder}.")
-        return 1
-    rmtree(folder)
-    return 0
+        problems = killing.play(options.rounds)
+    return conclude(ground, problems)
 
 
 if __name__ == "__main__":

@@ -8,42 +8,32 @@ once, what waits goes on waiting, and the session goes on.
 import argparse
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from shutil import copy, rmtree
-from tempfile import mkdtemp
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from benchmarks.processes import clean_environment, running_wire
-from tests.crash.kill_server import use_data
+from tests.crash.scripts import Ground, prepared
+from tests.crash.scripts import conclude as conclude_script
 from tests.crash.undo_stories import while_a_command_changes_files, while_files_are_written
-from tests.starting import Forked, Starts, forked_starts
+from tests.starting import Forked
 
 if TYPE_CHECKING:
     from conversations.models import Run, Session, ToolCall
 
-QUICK = {
-    "LOOM_HEARTBEAT_SECONDS": "0.1",
-    "LOOM_WATCH_SECONDS": "0.1",
-    "LOOM_STALE_SECONDS": "1",
-}
 SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Ground:
-    """A data folder, the process that works on it, and a session for each story."""
+class Field:
+    """The process that works on the data, and a session for each story."""
 
-    folder: Path
-    settings: dict[str, str]
+    ground: Ground
     random: Random
-    starts: Starts
     process: Forked | None = None
     problems: list[str] = field(default_factory=list)
     kills: int = 0
@@ -51,12 +41,7 @@ class Ground:
     """Done by this process while the other one stands still."""
 
     def start(self) -> None:
-        own = QUICK | {"LOOM_DATA_DIR": str(self.folder)}
-        self.process = self.starts.popen(
-            [sys.executable, "-m", "tests.crash.tool_process"],
-            env=clean_environment(own | self.settings),
-            stdout=subprocess.PIPE,
-        )
+        self.process = self.ground.start_module("tests.crash.tool_process")
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
@@ -90,7 +75,7 @@ class Ground:
         from conversations.archive.workspaces import change_tool_rules, create_workspace
 
         name = f"story-{uuid4().hex[:8]}"
-        root = self.folder / "workspaces" / name
+        root = self.ground.folder / "workspaces" / name
         root.mkdir(parents=True)
         owner, _ = User.objects.get_or_create(username="ann")
         workspace = create_workspace(root=root, name=name, owner=owner)
@@ -162,81 +147,81 @@ def done_in(session: "Session") -> list[str]:
     return witness(Path(session.workspace.root))
 
 
-def until_asked(ground: Ground, session: "Session", run: "Run") -> None:
-    ground.wait_state(run, "waiting_approval")
+def until_asked(field: Field, session: "Session", run: "Run") -> None:
+    field.wait_state(run, "waiting_approval")
 
 
 type Story = Generator[None, None, Session]
 """Each ``yield`` is a kill, and a start after it."""
 
 
-def while_a_tool_runs(ground: Ground) -> "Story":
-    session = ground.new_session("auto")
-    run = ground.say(session, "tool=work")
-    ground.wait("it begins", lambda: done_in(session))
+def while_a_tool_runs(field: Field) -> "Story":
+    session = field.new_session("auto")
+    run = field.say(session, "tool=work")
+    field.wait("it begins", lambda: done_in(session))
     yield
-    ground.wait_state(run, "interrupted")
-    ground.expect("done", done_in(session), ["begin "])
-    ground.expect("state", [call.state for call in calls_of(session)], ["interrupted"])
+    field.wait_state(run, "interrupted")
+    field.expect("done", done_in(session), ["begin "])
+    field.expect("state", [call.state for call in calls_of(session)], ["interrupted"])
     [result] = results_of(session)
-    ground.expect("words", result.partition(";")[0], "The server stopped while this ran")
+    field.expect("words", result.partition(";")[0], "The server stopped while this ran")
     return session
 
 
-def while_an_approval_waits(ground: Ground) -> "Story":
-    session = ground.new_session("ask")
-    run = ground.say(session, 'tool=add input={"line": "beans"}')
-    until_asked(ground, session, run)
+def while_an_approval_waits(field: Field) -> "Story":
+    session = field.new_session("ask")
+    run = field.say(session, 'tool=add input={"line": "beans"}')
+    until_asked(field, session, run)
     for _ in range(2):
         yield
         sleep(0.5)
-        until_asked(ground, session, run)
-    ground.expect("nothing is done", done_in(session), [])
-    ground.allow(session)
-    ground.wait_state(run, "completed")
-    ground.expect("done", done_in(session), ["beans"])
+        until_asked(field, session, run)
+    field.expect("nothing is done", done_in(session), [])
+    field.allow(session)
+    field.wait_state(run, "completed")
+    field.expect("done", done_in(session), ["beans"])
     return session
 
 
-def between_decision_and_execution(ground: Ground) -> "Story":
-    session = ground.new_session("ask")
-    run = ground.say(session, 'tool=add input={"line": "beans"}')
-    until_asked(ground, session, run)
-    ground.before_kill = lambda: ground.allow(session)
+def between_decision_and_execution(field: Field) -> "Story":
+    session = field.new_session("ask")
+    run = field.say(session, 'tool=add input={"line": "beans"}')
+    until_asked(field, session, run)
+    field.before_kill = lambda: field.allow(session)
     yield
-    ground.wait_state(run, "completed")
-    ground.expect("done", done_in(session), ["beans"])
+    field.wait_state(run, "completed")
+    field.expect("done", done_in(session), ["beans"])
     return session
 
 
-def while_one_runs_and_one_waits(ground: Ground) -> "Story":
-    session = ground.new_session("ask")
+def while_one_runs_and_one_waits(field: Field) -> "Story":
+    session = field.new_session("ask")
     reading = '{"name": "work", "input": {"effect": "reads"}}'
     adding = '{"name": "add", "input": {"line": "beans"}}'
-    run = ground.say(session, f"tools=[{reading}, {adding}]")
-    ground.wait("it begins", lambda: done_in(session))
+    run = field.say(session, f"tools=[{reading}, {adding}]")
+    field.wait("it begins", lambda: done_in(session))
     yield
-    until_asked(ground, session, run)
+    until_asked(field, session, run)
     states = [call.state for call in calls_of(session)]
-    ground.expect("states", states, ["interrupted", "waiting_approval"])
-    ground.allow(session)
-    ground.wait_state(run, "completed")
-    ground.expect("done", done_in(session), ["begin ", "beans"])
+    field.expect("states", states, ["interrupted", "waiting_approval"])
+    field.allow(session)
+    field.wait_state(run, "completed")
+    field.expect("done", done_in(session), ["begin ", "beans"])
     return session
 
 
-def at_any_moment(ground: Ground) -> "Story":
-    session = ground.new_session("auto")
-    run = ground.say(session, 'rounds=40 tool=add input={"line": "beans"}')
-    ground.wait("it begins", lambda: done_in(session))
-    sleep(ground.random.uniform(0, 0.4))
+def at_any_moment(field: Field) -> "Story":
+    session = field.new_session("auto")
+    run = field.say(session, 'rounds=40 tool=add input={"line": "beans"}')
+    field.wait("it begins", lambda: done_in(session))
+    sleep(field.random.uniform(0, 0.4))
     yield
-    ground.wait_state(run, "completed", "interrupted")
+    field.wait_state(run, "completed", "interrupted")
     states = [call.state for call in calls_of(session)]
     completed, interrupted = states.count("completed"), states.count("interrupted")
-    ground.expect("all ended", completed + interrupted, len(states))
+    field.expect("all ended", completed + interrupted, len(states))
     if not completed <= len(done_in(session)) <= completed + interrupted:
-        ground.problems.append(f"{len(done_in(session))} times done, {completed} completed")
+        field.problems.append(f"{len(done_in(session))} times done, {completed} completed")
     return session
 
 
@@ -274,37 +259,51 @@ def problems_of(session: "Session") -> Iterator[str]:
         yield verified.problem
 
 
-def play(ground: Ground, stories: "Sequence[Callable[[Ground], Story]]") -> None:
+def play(field: Field, stories: "Sequence[Callable[[Field], Story]]") -> None:
     """All of them die of the same kills."""
-    playing = {story.__name__: story(ground) for story in stories}
+    playing = {story.__name__: story(field) for story in stories}
     while True:
         for name, story in list(playing.items()):
-            if not go_on(ground, name, story):
+            if not go_on(field, name, story):
                 del playing[name]
         if not playing:
             return
-        ground.kill()
-        ground.start()
+        field.kill()
+        field.start()
 
 
-def go_on(ground: Ground, name: str, story: "Story") -> bool:
+def go_on(field: Field, name: str, story: "Story") -> bool:
     """Play a story until the next kill. False when it is over."""
     try:
         next(story)
     except TimeoutError as error:
-        ground.problems.append(f"{name}: never came to pass: {error}")
+        field.problems.append(f"{name}: never came to pass: {error}")
     except StopIteration as end:
-        conclude(ground, name, end.value)
+        conclude(field, name, end.value)
     else:
         return True
     return False
 
 
-def conclude(ground: Ground, name: str, session: "Session") -> None:
+def conclude(field: Field, name: str, session: "Session") -> None:
     (Path(session.workspace.root) / "go").touch()
-    again = ground.say(session, "words=5")
-    ground.wait_state(again, "completed")  # the session goes on
-    ground.problems += [f"{name}: {problem}" for problem in problems_of(session)]
+    again = field.say(session, "words=5")
+    field.wait_state(again, "completed")  # the session goes on
+    field.problems += [f"{name}: {problem}" for problem in problems_of(session)]
+
+
+def play_stories(ground: Ground, *, rounds: int, random: Random) -> list[str]:
+    """Returns the problems."""
+    field = Field(ground, random)
+    try:
+        field.start()
+        play(field, STORIES)
+        for _ in range(rounds):
+            play(field, AT_RANDOM)
+    finally:
+        field.kill()
+    print(f"{field.kills - 1} kills of tools, {len(field.problems)} problems", flush=True)
+    return field.problems
 
 
 def main() -> int:
@@ -313,32 +312,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="to repeat a run's moments")
     parser.add_argument("--database", type=Path, help="a migrated one to begin with")
     options = parser.parse_args()
-    folder = Path(mkdtemp(prefix="loom-crash-"))
-    if options.database:
-        copy(options.database, folder)
-    with running_wire() as wire, forked_starts() as starts:
-        use_data(folder)
-        if not options.database:
-            from django.core.management import call_command
-
-            call_command("migrate", verbosity=0)
-        ground = Ground(folder, wire.settings, Random(options.seed), starts)
-        try:
-            ground.start()
-            play(ground, STORIES)
-            for _ in range(options.rounds):
-                play(ground, AT_RANDOM)
-        finally:
-            ground.kill()
-    print(f"{ground.kills - 1} kills, {len(ground.problems)} problems")
-    for problem in ground.problems:
-        print(problem)
-    if ground.problems:
-        print(f"The data is kept in {folder}.")
-        return 1
-    os.environ.pop("LOOM_DATA_DIR", None)
-    rmtree(folder)
-    return 0
+    with prepared(options.database) as ground:
+        problems = play_stories(ground, rounds=options.rounds, random=Random(options.seed))
+    return conclude_script(ground, problems)
 
 
 if __name__ == "__main__":

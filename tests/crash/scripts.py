@@ -1,20 +1,101 @@
-"""The scripts of this folder as processes."""
+"""What the scripts of this folder share, and the scripts as processes."""
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
+from shutil import copy, rmtree
+from tempfile import TemporaryFile, mkdtemp
+
+from benchmarks.processes import Server, Wire, clean_environment, free_port, running_wire
+from tests.starting import Forked, Starts, forked_starts
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 400.0
 """Less than what a test may take, so that one that hangs still tells how far it came."""
 
+SETTINGS = {
+    "LOOM_API_RATE": "1000000/minute",
+    "LOOM_MAX_INPUT_TOKENS": "20000",
+    "LOOM_PAGE_SIZE": "500",
+    "LOOM_SSE_HEARTBEAT_SECONDS": "0.2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A data folder, the provider's stand-in, and what starts processes on them."""
+
+    folder: Path
+    wire: Wire
+    starts: Starts
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return SETTINGS | self.wire.settings
+
+    def make_server(self) -> Server:
+        port = free_port()
+        return Server(
+            data_dir=self.folder,
+            port=port,
+            settings=self.settings,
+            arguments=("--no-prepare", "--port", str(port)),
+            popen=self.starts.popen,
+        )
+
+    def start_module(self, name: str) -> Forked:
+        own = {"LOOM_DATA_DIR": str(self.folder)}
+        return self.starts.popen(
+            [sys.executable, "-m", name],
+            env=clean_environment(own | self.settings),
+            stdout=subprocess.PIPE,
+        )
+
+
+@contextmanager
+def prepared(database: Path | None) -> Iterator[Ground]:
+    """``database``: a migrated one to begin with. This process reads the archive too."""
+    folder = Path(mkdtemp(prefix="loom-crash-"))
+    if database:
+        copy(database, folder)
+    with running_wire() as wire:
+        env = clean_environment(SETTINGS | wire.settings | {"LOOM_DATA_DIR": str(folder)})
+        with forked_starts(env=env) as starts:
+            use_data(folder)
+            if not database:
+                from django.core.management import call_command
+
+                call_command("migrate", verbosity=0)
+            yield Ground(folder, wire, starts)
+
+
+def conclude(ground: Ground, problems: Sequence[str]) -> int:
+    """The script's exit code; the data is kept where there is something to look at."""
+    if not problems:
+        rmtree(ground.folder)
+        return 0
+    print("\n".join(problems[:50]), f"\nThe data is kept in {ground.folder}.", sep="")
+    return 1
+
+
+def use_data(folder: Path) -> None:
+    """Let this process read the archive in the folder."""
+    environment = clean_environment({"LOOM_DATA_DIR": str(folder)})
+    os.environ.clear()
+    os.environ.update(environment, DJANGO_SETTINGS_MODULE="loomweb.settings")
+    import django
+
+    django.setup()
+
 
 def run_script(name: str, *arguments: str) -> str:
     """What it prints. What it leaves running ends with it, and none of that is waited for."""
-    command = [sys.executable, "-m", f"tests.crash.{name}", *arguments]
+    command = [sys.executable, "-m", name, *arguments]
     with TemporaryFile("w+") as printed:
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=printed, stderr=printed, start_new_session=True

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 
 import django
 
@@ -12,7 +13,9 @@ async def work() -> None:
     from tests.runtime.sample_tools import sample_tools
 
     with sample_tools():
-        runtime = Runtime(read_options(supervise=True))
+        # One that is gone is noticed at once.
+        quick = {"heartbeat": 0.1, "watch_interval": 0.1, "stale_after": 1.0}
+        runtime = Runtime(replace(read_options(supervise=True), **quick))
         await runtime.start()
         print("ready", flush=True)
         await asyncio.Event().wait()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from conversations.models import Session
 
-    from .kill_tools import Ground, Story
+    from .kill_tools import Field, Story
 
 FILES = 25
 COMMAND = "echo 2 > a && rm gone && mkdir d && echo x > d/new && ln -s a link && chmod 700 sub"
@@ -35,13 +35,13 @@ async def crossing[T](function: Callable[..., T], *args: Any, **kwargs: Any) -> 
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
-def undo_all(ground: "Ground", session: "Session", before: dict[str, Any]) -> None:
+def undo_all(field: "Field", session: "Session", before: dict[str, Any]) -> None:
     """Once everything is settled: the folder is as before, byte for byte."""
     from conversations.agent.undo.records import Scope, unfinished_calls
     from conversations.agent.undo.revert import revert_files
     from conversations.domain.errors import Rejected
 
-    ground.wait("what was changed is known", lambda: not unfinished_calls())
+    field.wait("what was changed is known", lambda: not unfinished_calls())
     root = Path(session.workspace.root)
     work = revert_files(
         session, root, scope=Scope(), actor_pk=None, replace=(), read=crossing, write=crossing
@@ -51,34 +51,34 @@ def undo_all(ground: "Ground", session: "Session", before: dict[str, Any]) -> No
     except Rejected:
         pass  # it was killed before anything was changed
     else:
-        ground.expect("nothing is left", done.left, {})
-    ground.expect("the folder", picture_of(session), before)
+        field.expect("nothing is left", done.left, {})
+    field.expect("the folder", picture_of(session), before)
 
 
-def while_a_command_changes_files(ground: "Ground") -> "Story":
-    session = ground.new_session("auto")
+def while_a_command_changes_files(field: "Field") -> "Story":
+    session = field.new_session("auto")
     before = prepare(session)
     command = json.dumps({"command": f"{COMMAND} && touch begun && sleep 60"})
-    run = ground.say(session, f"tool=shell_execute input={command}")
-    ground.wait("it begins", (Path(session.workspace.root) / "begun").exists)
+    run = field.say(session, f"tool=shell_execute input={command}")
+    field.wait("it begins", (Path(session.workspace.root) / "begun").exists)
     yield
-    ground.wait_state(run, "interrupted")
-    undo_all(ground, session, before)
+    field.wait_state(run, "interrupted")
+    undo_all(field, session, before)
     return session
 
 
-def while_files_are_written(ground: "Ground") -> "Story":
-    session = ground.new_session("auto")
+def while_files_are_written(field: "Field") -> "Story":
+    session = field.new_session("auto")
     before = prepare(session)
     calls = [
         {"name": "write_file", "input": {"path": f"new/{number}/x", "content": f"{number}\n"}}
         for number in range(FILES)
     ]
     calls.insert(3, {"name": "move_file", "input": {"source": "sub", "destination": "new/sub"}})
-    run = ground.say(session, f"tools={json.dumps(calls)}")
-    ground.wait("it begins", (Path(session.workspace.root) / "new/0/x").exists)
-    sleep(ground.random.uniform(0, 0.1))
+    run = field.say(session, f"tools={json.dumps(calls)}")
+    field.wait("it begins", (Path(session.workspace.root) / "new/0/x").exists)
+    sleep(field.random.uniform(0, 0.1))
     yield
-    ground.wait_state(run, "completed", "interrupted")
-    undo_all(ground, session, before)
+    field.wait_state(run, "completed", "interrupted")
+    undo_all(field, session, before)
     return session

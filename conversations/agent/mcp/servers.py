@@ -26,7 +26,7 @@ from conversations.agent.tools.read_file import ExaminedFile, save_file
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.agent.undo.disk import Author
 from conversations.agent.undo.trees import Watch, watched
-from conversations.archive.attachments import examine
+from conversations.archive.file_types import examine
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.domain.tool_calls import CHANGES

@@ -11,8 +11,8 @@ from pydantic import Field
 from conversations.agent.files.confined import read_bytes
 from conversations.agent.files.paths import shown
 from conversations.agent.files.text_files import read_text
-from conversations.archive.attachments import attachment_block, examine, save_attachment
-from conversations.archive.file_types import FileType
+from conversations.archive.attachments import attachment_block, save_attachment
+from conversations.archive.file_types import FileType, examine
 from conversations.domain.errors import Rejected
 
 from .file_texts import count_text, cut, numbered, size_text

@@ -16,7 +16,8 @@ import discord
 from django.contrib.auth.models import User
 
 from conversations.access import AccessContext, get_session_for, get_workspace_for
-from conversations.archive.attachments import check_size, examine, save_attachment
+from conversations.archive.attachments import save_attachment
+from conversations.archive.file_types import check_size, examine
 from conversations.archive.rights import WRITE
 from conversations.archive.sessions import get_or_create_by_key
 from conversations.archive.workspaces import find_user, owner_of

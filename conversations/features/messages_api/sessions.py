@@ -18,11 +18,8 @@ from conversations.agent.tools.tool import ToolResult
 from conversations.api.auth import caller_of
 from conversations.api.fields import KEY_HEADER
 from conversations.api.stored_responses import OtherRequest
-from conversations.archive.attachments import (
-    attachment_block,
-    examine,
-    save_attachment,
-)
+from conversations.archive.attachments import attachment_block, save_attachment
+from conversations.archive.file_types import examine
 from conversations.archive.message_formats import (
     import_history,
     prepare_messages,
