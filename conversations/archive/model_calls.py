@@ -9,7 +9,6 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from conversations.domain.errors import NotFound
-from conversations.domain.stream import Usage
 from conversations.models import Compaction, ModelCall, PromptText, SessionSkill
 
 MAX_OF_RUN = 100  # Calls of one run that a page lists.
@@ -81,34 +80,9 @@ def require_call(session_pk: int, *, run: UUID, ordinal: int) -> CallDetail:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTotals:
-    """A call that a run has made, as its totals need it. ``failed``: it gave no answer."""
-
-    usage: Usage
-    cost_microusd: int | None
-    first_token_ms: int | None
-    model: str
-    failed: bool
-
-
-def read_past_calls(run_pk: int) -> list[CallTotals]:
-    """All calls that a run has made so far, in order."""
-    return [
-        CallTotals(
-            usage=Usage(
-                input_tokens=call.input_tokens,
-                output_tokens=call.output_tokens,
-                cache_read_tokens=call.cache_read_tokens,
-                cache_write_tokens=call.cache_write_tokens,
-            ),
-            cost_microusd=call.cost_microusd,
-            first_token_ms=call.first_token_ms,
-            model=call.model,
-            failed=bool(call.error_code),
-        )
-        for call in ModelCall.objects.filter(run=run_pk).defer("manifest").order_by("ordinal")
-    ]
+def read_past_calls(run_pk: int) -> list[ModelCall]:
+    """All calls that a run has made so far, in order, without their manifests."""
+    return list(ModelCall.objects.filter(run=run_pk).defer("manifest").order_by("ordinal"))
 
 
 def list_calls(session_pk: int, *, before: int | None = None, limit: int) -> list[CallLine]:

@@ -22,14 +22,13 @@ from conversations.domain.runs import RunChoices
 from .compaction import CompactionExecution, find_due_compaction
 from .database import log_failure, wait_for_database
 from .execution import Execution, RunContext
-from .frames import EVERY_DRAFT, idle_frame, rows_frame
 from .ownership import Owner
+from .publish import EVERY_DRAFT, active_frame, rows_frame
 from .run import RunExecution
 
 logger = logging.getLogger(__name__)
 
-MAX_ENDING_SECONDS = 20.0
-"""How long the runs of a process that ends may take to write their ends."""
+MAX_ENDING_SECONDS = 20.0  # That the runs of a process that ends may take to write their ends
 
 
 @dataclass(slots=True)
@@ -160,26 +159,22 @@ class RunQueue:
         try:
             while worker.again and not self._database.is_stopping:
                 worker.again = False
-                claimed = worker.claimed or await self._claim(session_pk)
-                if claimed is not None:
-                    worker.claimed = None
-                    # Whoever queues a run while this one is active is seen by its end.
-                    if await self._execute(worker, claimed):
-                        worker.again = True
+                claimed, worker.claimed = worker.claimed, None
+                if claimed is None:
+                    claimed = await self._database.writer.write(
+                        archive_runs.claim_next_run, session_pk, owner=self._owner.id
+                    )
+                    if claimed is not None:
+                        self._publisher.publish_rows(session_pk, claimed.rows, title=claimed.title)
+                        await self._publisher.publish_queue(session_pk)
+                # Whoever queues a run while this one is active is seen by its end.
+                if claimed is not None and await self._execute(worker, claimed):
+                    worker.again = True
         except Exception as error:
             log_failure(error, "session_worker_ended", session_pk=str(session_pk))
         finally:
             del self._workers[session_pk]
-        self._publisher.publish(session_pk, idle_frame())
-
-    async def _claim(self, session_pk: int) -> Claimed | None:
-        claimed = await self._database.writer.write(
-            archive_runs.claim_next_run, session_pk, owner=self._owner.id
-        )
-        if claimed is not None:
-            self._publisher.publish_rows(session_pk, claimed.rows, title=claimed.title)
-            await self._publisher.publish_queue(session_pk)
-        return claimed
+        self._publisher.publish(session_pk, active_frame(None))
 
     async def _execute(self, worker: _Worker, claimed: Claimed) -> bool:
         """Returns whether another run of the session may wait."""
@@ -204,8 +199,7 @@ class RunQueue:
                 )
         finally:
             worker.ended.set()  # in case it failed
-            if self._context.program_tools.brought:
-                self._context.program_tools.forget(claimed.session_pk, claimed.client_id)
+            self._context.program_tools.forget(claimed.session_pk, claimed.client_id)
             worker.execution, worker.ended = None, asyncio.Event()
         return True
 
@@ -308,4 +302,4 @@ class RunQueue:
             logger.warning("run_interrupted", extra={"fields": {"run_pk": run_pk}})
             self._on_interrupted()
             self._publisher.publish(session_pk, rows_frame(rows, ends_draft=EVERY_DRAFT))
-            self._publisher.publish(session_pk, idle_frame())
+            self._publisher.publish(session_pk, active_frame(None))

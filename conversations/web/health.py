@@ -8,7 +8,7 @@ from conversations.archive.disk_space import MONITOR, min_free_mib
 from conversations.archive.storage_errors import translate_storage_error
 from conversations.domain.errors import StorageFull
 from conversations.models.guards import missing_guards
-from conversations.runtime.metrics import read_metrics
+from conversations.runtime.current import read_metrics
 
 
 @require_safe

@@ -39,6 +39,7 @@ from conversations.providers.anthropic_errors import (
     MESSAGES,
     TRANSIENT_CODES,
     clean_detail,
+    error_from_document,
     error_from_transport,
     read_error_body,
     read_retry_after,
@@ -46,7 +47,6 @@ from conversations.providers.anthropic_errors import (
 from conversations.providers.anthropic_messages import (
     AnswerReader,
     AnthropicProvider,
-    error_from_document,
     load_event,
     make_headers,
 )
@@ -883,7 +883,7 @@ def run_python(code: str) -> str:
 
 def test_importing_providers_imports_neither_the_sdk_nor_django() -> None:
     code = (
-        "import sys, conversations.providers, conversations.providers.registry;"
+        "import sys, conversations.providers.anthropic_messages, conversations.providers.demo;"
         "print([m for m in ('anthropic', 'httpx2', 'pydantic', 'django') if m in sys.modules])"
     )
     assert run_python(code).strip() == "[]"
