@@ -59,7 +59,7 @@ from conversations.rendering.source_text import number_text
 
 from .execution import Execution, RunContext, wait_before_try
 from .models import rules_of, summarises
-from .run_rows import sentence
+from .run_notices import sentence
 
 logger = logging.getLogger(__name__)
 
@@ -153,9 +153,7 @@ class CompactionExecution(Execution):
             done, summary, record = await self._stage(job, rest, summary, reached)
             reached, rest = rest[done - 1].number, rest[done:]
         assert record is not None
-        compaction = self._judge(job, summary)
-        event = await asyncio.to_thread(self._make_row, compaction, plan)
-        return compaction, event, record
+        return *await asyncio.to_thread(self._complete, job, summary), record
 
     def _read_job(self) -> _Job:
         models, session_pk = self._context.models, self.claimed.session_pk
@@ -195,8 +193,7 @@ class CompactionExecution(Execution):
             began = monotonic()
             message = failure = None
             try:
-                message = await self._ask(request)
-                text = _summary_of(message)
+                message, text = await self._ask(request)
             except ProviderError as error:
                 message, failure = None, error
             record = self._record(
@@ -242,12 +239,23 @@ class CompactionExecution(Execution):
         )
         return request, manifest
 
-    async def _ask(self, request: ModelRequest) -> MessageCompleted:
+    async def _ask(self, request: ModelRequest) -> tuple[MessageCompleted, str]:
+        """The answer, and the text of the summary. Raises ProviderError for one that is none."""
+        message: MessageCompleted | None = None
         async with aclosing(self._context.models.provider.stream(request)) as items:  # type: ignore[type-var]
             async for item in items:
                 if isinstance(item, MessageCompleted):
-                    return item
-        raise ProviderError("The summary broke off.", code="incomplete_stream", transient=True)
+                    message = item
+                    break
+        if message is None:
+            raise ProviderError("The summary broke off.", code="incomplete_stream", transient=True)
+        texts = [str(b.get("text", "")) for b in message.blocks if b.get("type") == "text"]
+        text = storable("\n\n".join(texts)).strip()
+        if not text or message.stop_reason == "refusal":
+            raise ProviderError("The model wrote no summary.", code="empty_answer")
+        if message.stop_reason == "max_tokens":
+            text += "\n\n(The summary was cut off here at its limit.)"
+        return message, text
 
     async def _mend(self, job: _Job, error: ProviderError) -> None:
         """Change what is to be asked, or wait. Raises the error where neither helps."""
@@ -264,15 +272,15 @@ class CompactionExecution(Execution):
         else:
             raise error
 
-    def _judge(self, job: _Job, summary: str) -> NewCompaction:
-        """The summary as it is kept. Raises NotWorthIt where it does not help."""
+    def _complete(self, job: _Job, summary: str) -> tuple[NewCompaction, PreparedEvent]:
+        """The summary as it is kept, and its row. Raises NotWorthIt where it does not help."""
         plan, tokens = job.plan, estimate_tokens(summary)
         if job.request.reason == THRESHOLD:
             _require_gain(before=plan.stays + plan.goes, after=plan.stays + tokens)
         summarised = sum(part.tokens for part in plan.parts)
         if tokens >= summarised + (estimate_tokens(plan.previous.summary) if plan.previous else 0):
             raise NotWorthIt("The summary would be longer than what it stands for.")
-        return NewCompaction(
+        compaction = NewCompaction(
             uuid=uuid4(),
             from_turn=plan.from_turn,
             to_turn=plan.to_turn,
@@ -285,24 +293,20 @@ class CompactionExecution(Execution):
             before_tokens=plan.stays + plan.goes,
             after_tokens=plan.stays + tokens,
         )
-
-    def _make_row(self, compaction: NewCompaction, plan: CompactionPlan) -> PreparedEvent:
-        before = compaction.before_tokens - plan.stays
-        after = compaction.after_tokens - plan.stays
         data = {
             "compaction": str(compaction.uuid),
-            "from_turn": compaction.from_turn,
-            "to_turn": compaction.to_turn,
-            "before_tokens": before,
-            "after_tokens": after,
+            "from_turn": plan.from_turn,
+            "to_turn": plan.to_turn,
+            "before_tokens": plan.goes,
+            "after_tokens": tokens,
             "model": compaction.model,
-            "summary": compaction.summary,
+            "summary": summary,
         }
-        text = f"Turns {compaction.from_turn}–{compaction.to_turn} are summarised for the model"
-        if before > after:
-            text += f" ({number_text(before)} → {number_text(after)} tokens)"
-        payload = Info(text=f"{text}.", code=COMPACTED, run=self.run, data=data)
-        return prepare_event(NewEvent(payload=payload), session_uuid=self.claimed.session)
+        text = f"Turns {plan.from_turn}–{plan.to_turn} are summarised for the model"
+        if plan.goes > tokens:
+            text += f" ({number_text(plan.goes)} → {number_text(tokens)} tokens)"
+        row = NewEvent(payload=Info(text=f"{text}.", code=COMPACTED, run=self.run, data=data))
+        return compaction, prepare_event(row, session_uuid=self.claimed.session)
 
     async def _end(self, state: str, code: str, reason: str) -> None:
         """The run is over and nothing has changed. Who asked for it is told why; an
@@ -354,14 +358,3 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
 def _require_gain(*, before: int, after: int) -> None:
     if after > before * (1 - LEAST_GAIN):
         raise NotWorthIt("A summary would save too little.")
-
-
-def _summary_of(message: MessageCompleted) -> str:
-    """The text of a summary. Raises ProviderError for an answer that is none."""
-    texts = [str(b.get("text", "")) for b in message.blocks if b.get("type") == "text"]
-    text = storable("\n\n".join(texts)).strip()
-    if not text or message.stop_reason == "refusal":
-        raise ProviderError("The model wrote no summary.", code="empty_answer")
-    if message.stop_reason == "max_tokens":
-        text += "\n\n(The summary was cut off here at its limit.)"
-    return text

@@ -127,7 +127,6 @@ class DraftWorker:
 
 # An answer while it streams: its parts, rendered block by block.
 
-
 TEXT = "text"
 
 
@@ -207,15 +206,11 @@ class LiveAnswer:
 
 # What running calls show before they end: bounded, whatever a tool writes.
 
+SHOWN = 20_000  # Characters at the end of an output that a page is shown
 
-SHOWN = 20_000
-"""Characters at the end of an output that a page is shown."""
+KEPT = 100_000  # Characters that are kept for the result of a call which is stopped
 
-KEPT = 100_000
-"""Characters that are kept for the result of a call which is stopped."""
-
-RATE = 64_000
-"""Characters a second of one call that pages are sent at most."""
+RATE = 64_000  # Characters a second of one call that pages are sent at most
 
 
 @dataclass(slots=True)
@@ -258,8 +253,10 @@ class LiveCall:
     def frame(self, run: str, *, at_once: bool) -> dict[str, Any] | None:
         """What is new since the last frame. None: it has to wait, not to flood pages."""
         unsent = self.total - self.sent
-        size = min(unsent, SHOWN)
-        if not at_once and not self._affords(size):
+        size, now = min(unsent, SHOWN), monotonic()
+        self.budget = min(RATE, self.budget + (now - self.counted_at) * RATE)
+        self.counted_at = now
+        if not at_once and size > self.budget:
             return None
         self.budget -= size
         if unsent > SHOWN:
@@ -284,12 +281,6 @@ class LiveCall:
             found.append(piece[-characters:])
             characters -= len(piece)
         return "".join(reversed(found))
-
-    def _affords(self, size: int) -> bool:
-        now = monotonic()
-        self.budget = min(RATE, self.budget + (now - self.counted_at) * RATE)
-        self.counted_at = now
-        return size <= self.budget
 
     def _head(self, run: str) -> dict[str, Any]:
         elapsed = monotonic() - self.began if self.state == RUNNING else 0

@@ -199,7 +199,8 @@ class RunQueue:
                 )
         finally:
             worker.ended.set()  # in case it failed
-            self._context.program_tools.forget(claimed.session_pk, claimed.client_id)
+            if self._context.program_tools.brought:
+                self._context.program_tools.forget(claimed.session_pk, claimed.client_id)
             worker.execution, worker.ended = None, asyncio.Event()
         return True
 
@@ -261,7 +262,16 @@ class RunQueue:
                 session_pks=None if session_pk is None else [session_pk],
             )
             for run in found:
-                if self.is_orphan(run) and not await self._adopt(run):
+                if not self.is_orphan(run):
+                    continue
+                claimed = await self._database.writer.write(
+                    archive_runs.adopt_run, run.run_pk, owner=run.owner, new_owner=self._owner.id
+                )
+                if claimed is not None:
+                    logger.info("run_adopted", extra={"fields": {"run": str(run.run)}})
+                    self._publisher.publish_rows(run.session_pk, claimed.rows)
+                    self.begin(run.session_pk, claimed)
+                else:
                     # This process leaves a run only when it could not write its end.
                     is_own = run.owner == self._owner.id
                     cause = archive_runs.DATABASE_AWAY if is_own else archive_runs.SERVER_STOPPED
@@ -279,17 +289,6 @@ class RunQueue:
             return gone
         # While the database was away nobody could say there that a run is alive.
         return run.is_stale and self._database.readers.answered_for > options.stale_after
-
-    async def _adopt(self, run: ActiveRun) -> bool:
-        claimed = await self._database.writer.write(
-            archive_runs.adopt_run, run.run_pk, owner=run.owner, new_owner=self._owner.id
-        )
-        if claimed is None:
-            return False
-        logger.info("run_adopted", extra={"fields": {"run": str(run.run)}})
-        self._publisher.publish_rows(run.session_pk, claimed.rows)
-        self.begin(run.session_pk, claimed)
-        return True
 
     async def _interrupt(self, run_pk: int, session_pk: int, *, cause: str) -> None:
         drafts = self._context.drafts

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
@@ -37,15 +37,22 @@ from conversations.archive.turns import read_turn
 from conversations.archive.workspaces import WorkspaceDir
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError, StorageFull
-from conversations.domain.events import Info, Payload, TurnSeparator
+from conversations.domain.events import (
+    AssistantText,
+    Info,
+    Payload,
+    ToolCallStarted,
+    TurnSeparator,
+)
 from conversations.domain.stream import (
+    Block,
     BlockCompleted,
     BlockDelta,
     BlockStarted,
     MessageCompleted,
-    StreamItem,
 )
-from conversations.domain.text import cost_text, storable
+from conversations.domain.text import cost_text, dump_json, estimate_tokens, storable
+from conversations.domain.turns import NewTurn, text_of_answer
 from conversations.feature import Notices
 from conversations.models import ModelCall
 
@@ -53,15 +60,13 @@ from .database import PatientWriter
 from .drafts import LiveBlock
 from .execution import Execution, RunContext, wait_before_try
 from .models import make_window, size_after, summarises
-from .run_rows import (
+from .run_notices import (
+    STOPS,
     describe_crash,
     describe_out_of_budget,
     describe_provider_error,
     describe_refused_files,
     describe_stop,
-    make_payloads,
-    make_turn,
-    tool_calls_of,
 )
 from .tool_loop import ToolLoop
 
@@ -106,7 +111,7 @@ class RunExecution(Execution):
         )
         self._answered: list[CallRecord | ModelCall] = []
         self._is_left = False
-        self._tools = ToolLoop(context, self)
+        self._tools: ToolLoop | None = None
         self._window_share = 1.0
         self._most_tokens = 0
         self._files_refused: ProviderError | None = None
@@ -122,7 +127,8 @@ class RunExecution(Execution):
         self._stop.set()
 
     async def notice_decisions(self) -> None:
-        await self._tools.look()
+        if self._tools is not None:
+            await self._tools.look()
 
     async def execute(self) -> bool:
         work = await self._run_until_stopped(self._work())
@@ -156,15 +162,23 @@ class RunExecution(Execution):
         return await self._finish(outcome)
 
     async def _work(self) -> RunOutcome:
-        continues = self.claimed.kind == states.CONTINUE
-        if self.claimed.open_turn is not None:
+        claimed = self.claimed
+        continues = claimed.kind == states.CONTINUE
+        if claimed.open_turn is not None:
+            # Another process was given an answer and did not see its calls through.
             continues = False
-            await self._resume(self.claimed.open_turn)
+            read = self._context.database.readers.read
+            past = await read(read_past_calls, claimed.run_pk)
+            self._ordinal = len(past)
+            self._answered += [call for call in past if not call.error_code]
+            user_pk = claimed.user_pk
+            self._facts = await read(read_window_facts, claimed.session_pk, user_pk=user_pk)
+            await self._execute_calls(claimed.open_turn)
         while len(self._answered) < self._context.options.max_model_calls:
             message = await self._answer(continues=continues)
             continues = False
             if message.stop_reason == "tool_use" and tool_calls_of(message.blocks):
-                if self._context.program_tools.is_over(self.claimed):
+                if self._context.program_tools.is_over(claimed):
                     return RunOutcome(states.COMPLETED, message.stop_reason)
                 continue
             if message.stop_reason == "pause_turn":
@@ -183,22 +197,16 @@ class RunExecution(Execution):
             break
         else:
             reason, explanation = "too_many_calls", ""
+        if reason not in STOPS:
+            return RunOutcome(states.COMPLETED, reason)
         notice = describe_stop(reason, explanation=storable(explanation)[:300], run=self.run)
-        if notice is not None and notice.action == "retry":
+        if notice.action == "retry":
             return RunOutcome(states.FAILED, reason, notice, reason)
         return RunOutcome(states.COMPLETED, reason, notice)
 
-    async def _resume(self, turn: int) -> None:
-        """Go on with the calls of an answer that another process was given."""
-        read, claimed = self._context.database.readers.read, self.claimed
-        past = await read(read_past_calls, claimed.run_pk)
-        self._ordinal = len(past)
-        self._answered += [call for call in past if not call.error_code]
-        self._facts = await read(read_window_facts, claimed.session_pk, user_pk=claimed.user_pk)
-        await self._execute_calls(turn)
-
     async def _execute_calls(self, turn: int, *, is_cut_off: bool = False) -> None:
         assert self._facts is not None
+        self._tools = self._tools or ToolLoop(self._context, self)
         await self._tools.execute(
             turn=turn, scope=self._facts.scope, root=self._facts.root, is_cut_off=is_cut_off
         )
@@ -225,33 +233,32 @@ class RunExecution(Execution):
             if self._place is None:
                 self._place = await database.readers.read(read_place, session_pk)
             more = await servers.prepare(self._place.workspace, self._place.root)
-        more = context.program_tools.beside(self.claimed, more)
+        if context.program_tools.brought:
+            more = context.program_tools.beside(self.claimed, more)
         facts, system, window = await database.readers.read(self._read_window, continues, more)
         database.save_prompt_texts(window.texts)
         self._facts = facts
         self.may_need_summary = summarises(facts, context.options)
         self._most_tokens = window.request.max_tokens
+
+        async def say_notices() -> Appended:
+            appended = await self.writer.write(
+                append_notices, session_pk, session=self.claimed.session, due=self._due_notices
+            )
+            self.show_rows(appended.rows)
+            return appended
+
+        async def move_floor() -> None:
+            await self.writer.write(save_floor, session_pk, floor=window.floor)
+            await context.publisher.publish_window(session_pk)
+
         if self._due_notices:  # they are said while the model is asked
-            notices = self._say_notices(self._due_notices)
-            self._track(database.run_in_background(notices))
+            self._track(database.run_in_background(say_notices()))
         if system != facts.system_prompt:
             database.write_in_background(save_system_prompt, session_pk, system_prompt=system)
         if window.floor != facts.floor:
-            database.run_in_background(self._move_floor(window.floor))
+            database.run_in_background(move_floor())
         return window
-
-    async def _say_notices(self, due: list[Notices]) -> Appended:
-        claimed = self.claimed
-        appended = await self.writer.write(
-            append_notices, claimed.session_pk, session=claimed.session, due=due
-        )
-        self.show_rows(appended.rows)
-        return appended
-
-    async def _move_floor(self, floor: int) -> None:
-        session_pk = self.claimed.session_pk
-        await self.writer.write(save_floor, session_pk, floor=floor)
-        await self._context.publisher.publish_window(session_pk)
 
     def _read_window(
         self, continues: bool, more_tools: Mapping[str, Tool]
@@ -270,6 +277,7 @@ class RunExecution(Execution):
                 number = turn.number
                 self._hint = find_hint(session_pk, turn.content, floor=facts.floor, turn=number)
         model, scope, offered = models.model_for(facts.model), facts.scope, self._context.offered
+        brought = self._context.program_tools
         if not more_tools and scope not in offered:
             offered[scope] = offered_tools(scope)
         system, window = make_window(
@@ -285,7 +293,7 @@ class RunExecution(Execution):
             more_tools=more_tools,
             choices=self.choices,
             tools=None if more_tools else offered[scope],
-            has_own_tools=self._context.program_tools.has_any(claimed),
+            has_own_tools=bool(brought.brought) and brought.has_any(claimed),
         )
         return facts, system, window
 
@@ -334,34 +342,30 @@ class RunExecution(Execution):
 
     async def _stream(self, answer: _Answer) -> MessageCompleted:
         answer.started = monotonic()
-        provider = self._context.models.provider
+        provider, drafts = self._context.models.provider, self._context.drafts
         async with aclosing(provider.stream(answer.window.request)) as items:  # type: ignore[type-var]
             async for item in items:
-                if isinstance(item, MessageCompleted):
+                if isinstance(item, BlockDelta):
+                    part = answer.parts.get(item.index)
+                    if part is None:
+                        part = answer.parts[item.index] = self.live.start_part(item.kind)
+                    if answer.first_token_ms is None:
+                        answer.first_token_ms = answer.duration_ms
+                    self.live.feed(part, item.text)
+                    run_pk = self.claimed.run_pk
+                    drafts.add(run_pk, part=part.number, kind=part.kind, text=item.text)
+                    self.show_soon()
+                elif isinstance(item, BlockStarted):
+                    answer.block_started[item.index] = monotonic()
+                    if item.kind == "tool_use":
+                        name = str(item.block.get("name", ""))
+                        answer.parts[item.index] = self.live.start_part(item.kind, name=name)
+                elif isinstance(item, BlockCompleted):
+                    began = answer.block_started.get(item.index, monotonic())
+                    answer.thinking_ms[item.index] = int((monotonic() - began) * 1000)
+                elif isinstance(item, MessageCompleted):
                     return item
-                self._take(answer, item)
         raise ProviderError("The answer broke off.", code="incomplete_stream", transient=True)
-
-    def _take(self, answer: _Answer, item: StreamItem) -> None:
-        if isinstance(item, BlockDelta):
-            part = answer.parts.get(item.index)
-            if part is None:
-                part = answer.parts[item.index] = self.live.start_part(item.kind)
-            if answer.first_token_ms is None:
-                answer.first_token_ms = answer.duration_ms
-            self.live.feed(part, item.text)
-            self._context.drafts.add(
-                self.claimed.run_pk, part=part.number, kind=part.kind, text=item.text
-            )
-            self.show_soon()
-        elif isinstance(item, BlockStarted):
-            answer.block_started[item.index] = monotonic()
-            if item.kind == "tool_use":
-                name = str(item.block.get("name", ""))
-                answer.parts[item.index] = self.live.start_part(item.kind, name=name)
-        elif isinstance(item, BlockCompleted):
-            began = answer.block_started.get(item.index, monotonic())
-            answer.thinking_ms[item.index] = int((monotonic() - began) * 1000)
 
     async def _record_answer(
         self, answer: _Answer, message: MessageCompleted | None, *, error_code: str = ""
@@ -454,3 +458,71 @@ class RunExecution(Execution):
             first_token_ms=waits[0] if waits else None,
             is_demo=self._context.models.provider.is_demo,
         )
+
+
+def make_turn(message: MessageCompleted) -> NewTurn:
+    """The turn of a complete answer; its blocks exactly as they were received."""
+    content = storable(text_of_answer(message.blocks))
+    return NewTurn(
+        role="assistant",
+        content=content,
+        blocks=dump_json(message.blocks),
+        tool_calls=dump_json(calls) if (calls := tool_calls_of(message.blocks)) else None,
+        token_count=message.usage.output_tokens or estimate_tokens(content),
+        stop_reason=message.stop_reason[:64],
+        metadata=dump_json({"model": message.model, "message_id": message.message_id}),
+    )
+
+
+def make_payloads(
+    message: MessageCompleted, *, thinking_ms: Mapping[int, int], calls: Sequence[UUID]
+) -> list[Payload]:
+    """The rows of a complete answer: texts and tool calls in order. Thinking opens a row of text.
+    ``thinking_ms`` is by block index, ``calls`` are the uuids of its calls' records, in order."""
+    payloads: list[Payload] = []
+    uuids = iter(calls)
+    thinking: list[str] = []
+    texts: list[str] = []
+    spent_ms = 0
+
+    def end_row() -> None:
+        text, thought = storable("".join(texts)), storable("\n\n".join(thinking).strip())
+        if text.strip() or thought:
+            payloads.append(
+                AssistantText(
+                    text=text,
+                    thinking=thought,
+                    thinking_ms=spent_ms or None,
+                    model=message.model,
+                )
+            )
+        texts.clear()
+        thinking.clear()
+
+    for index, block in enumerate(message.blocks):
+        kind = block.get("type")
+        if kind == "text":
+            texts.append(str(block.get("text", "")))
+        elif kind == "thinking":
+            if texts:
+                end_row()
+                spent_ms = 0
+            thinking.append(str(block.get("thinking", "")))
+            spent_ms += thinking_ms.get(index, 0)
+        elif kind == "tool_use":
+            end_row()
+            spent_ms = 0
+            payloads.append(
+                ToolCallStarted(
+                    call=str(next(uuids)),
+                    call_id=storable(str(block.get("id", ""))),
+                    name=storable(str(block.get("name") or "tool")),
+                    arguments=block.get("input"),
+                )
+            )
+    end_row()
+    return payloads
+
+
+def tool_calls_of(blocks: Sequence[Block]) -> list[Block]:
+    return [block for block in blocks if block.get("type") == "tool_use"]

@@ -201,8 +201,13 @@ class Runtime:
         try:
             accepted = await asyncio.shield(writing)
         except asyncio.CancelledError:
+
+            async def take_up_late() -> None:
+                with contextlib.suppress(LoomError):
+                    self._take_up(session.pk, await writing)
+
             # A run that was claimed for this process is executed all the same.
-            self.database.run_in_background(self._take_up_late(session.pk, writing))
+            self.database.run_in_background(take_up_late())
             raise
         self._take_up(session.pk, accepted)
         if accepted.is_new and accepted.claimed is None:
@@ -213,10 +218,6 @@ class Runtime:
         self.publisher.publish_rows(session_pk, accepted.rows, title=accepted.title)
         self.queue.stop_unasked_summary(session_pk)
         self.queue.begin(session_pk, accepted.claimed)
-
-    async def _take_up_late(self, session_pk: int, writing: asyncio.Task[Accepted]) -> None:
-        with contextlib.suppress(LoomError):
-            self._take_up(session_pk, await writing)
 
     async def edit(
         self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None

@@ -241,7 +241,16 @@ class ToolLoop:
             if isinstance(planned, CallPlan):
                 call.effect = planned.effect
                 if planned.effect == CHANGES:
-                    await self._apply_policy(call, planned)
+                    rules = self._rules or await self._read_rules()
+                    key, label = planned.kind_key, planned.kind_label
+                    kind = Kind(key=key, label=label) if key else None
+                    decision = decide(rules.scope, effect=CHANGES, kind=kind, allowed=rules.allowed)
+                    if decision == REFUSE:
+                        call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
+                    elif decision == ASK:
+                        call.asked = _question(call.record, planned)
+                    else:
+                        call.decision = BY_POLICY
             elif is_first:
                 call.result = planned
             else:
@@ -255,17 +264,6 @@ class ToolLoop:
             return await tool.plan(self._tool_context(call), call.record.arguments)
         except Exception as error:
             return _failure(error, call)
-
-    async def _apply_policy(self, call: _Call, plan: CallPlan) -> None:
-        rules = self._rules or await self._read_rules()
-        kind = Kind(key=plan.kind_key, label=plan.kind_label) if plan.kind_key else None
-        decision = decide(rules.scope, effect=plan.effect, kind=kind, allowed=rules.allowed)
-        if decision == REFUSE:
-            call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
-        elif decision == ASK:
-            call.asked = _question(call.record, plan)
-        else:
-            call.decision = BY_POLICY
 
     async def _read_rules(self) -> Rules:
         self._rules = await self._readers.read(
@@ -313,8 +311,14 @@ class ToolLoop:
         if first.is_due and not first.stopped_by:
             await self._judge(first, is_first=True)
             await self._ask([first])
-        if first.waits:
-            await self._wait_for(first)
+        if first.waits:  # nothing runs while a call waits whose turn it is
+            write, run_pk = self._execution.writer.write, self._claimed.run_pk
+            await write(show_run_waiting, run_pk, waits=True)
+            self._execution.show_state(run_states.WAITING_APPROVAL)
+            await first.settled.wait()
+            if first.is_lost:
+                raise RunLost("A call that waited here was ended by another process.")
+            await write(show_run_waiting, run_pk, waits=False)
         running = sum(
             one.result is None and one.decision != DENY and not one.stopped_by for one in group
         )
@@ -330,16 +334,6 @@ class ToolLoop:
             await _end_tasks(tasks)
         for task in tasks:
             task.result()
-
-    async def _wait_for(self, call: _Call) -> None:
-        """Nothing runs while a call waits whose turn it is."""
-        write, run_pk = self._execution.writer.write, self._claimed.run_pk
-        await write(show_run_waiting, run_pk, waits=True)
-        self._execution.show_state(run_states.WAITING_APPROVAL)
-        await call.settled.wait()
-        if call.is_lost:
-            raise RunLost("A call that waited here was ended by another process.")
-        await write(show_run_waiting, run_pk, waits=False)
 
     async def _execute(self, call: _Call, *, before: asyncio.Task[None] | None) -> None:
         """Results are kept in the order of the calls: one waits for that ``before`` it."""
@@ -375,7 +369,19 @@ class ToolLoop:
             reason=call.reason,
             duration_ms=duration_ms,
         )
-        await self._execution.commit(self._append_result(call, ending))
+
+        async def append_result() -> Appended:
+            payloads, session = make_result_payloads(ending), self._claimed.session
+            events = await asyncio.to_thread(prepare_events, payloads, session=session, new=0)
+            pk = call.record.pk
+            appended = await self._execution.writer.write(
+                append_tool_result, self._claimed, call_pk=pk, ending=ending, events=events
+            )
+            call.has_ended = True
+            self.live.remove(pk)
+            return appended
+
+        await self._execution.commit(append_result())
 
     async def _recheck(self, call: _Call) -> None:
         """The rules may be others than when the question was asked, and calls before this
@@ -442,21 +448,6 @@ class ToolLoop:
             basis=call.asked.basis if call.asked is not None and is_approved else "",
             report=report,
         )
-
-    async def _append_result(self, call: _Call, ending: CallEnding) -> Appended:
-        events = await asyncio.to_thread(
-            prepare_events, make_result_payloads(ending), session=self._claimed.session, new=0
-        )
-        appended = await self._execution.writer.write(
-            append_tool_result,
-            self._claimed,
-            call_pk=call.record.pk,
-            ending=ending,
-            events=events,
-        )
-        call.has_ended = True
-        self.live.remove(call.record.pk)
-        return appended
 
 
 async def _end_tasks(tasks: Sequence[asyncio.Future[Any]]) -> None:

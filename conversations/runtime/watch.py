@@ -79,7 +79,11 @@ class Watcher:
                 # Another process rewound: which rows is for the page itself to show.
                 self._rewinds[pk] = marks.rewinds
                 self._hub.publish(pk, {"type": "reload", "reason": "rewound"})
-            await self._publish_rows(pk, marks.last_seq)
+            if marks.last_seq > (reached := self._hub.lowest_reached(pk)):
+                rows = await self._readers.read(read_live_rows, pk, after_seq=reached, limit=500)
+                ended = self._foreign.pop(pk, None)
+                run = ended.live.run if ended else ""
+                self._hub.publish(pk, rows_frame(rows, ends_draft=run))
             if marks.window != self._windows.setdefault(pk, marks.window):
                 self._windows[pk] = marks.window
                 mark = await self._readers.read(read_window_mark, pk)
@@ -101,13 +105,6 @@ class Watcher:
     def record_rewinds(self, pk: int, count: int) -> None:
         """This process rewound, and tells the pages itself."""
         self._rewinds[pk] = max(count, self._rewinds.get(pk, 0))
-
-    async def _publish_rows(self, pk: int, last_seq: int) -> None:
-        reached = self._hub.lowest_reached(pk)
-        if last_seq > reached:
-            rows = await self._readers.read(read_live_rows, pk, after_seq=reached, limit=500)
-            ended = self._foreign.pop(pk, None)
-            self._hub.publish(pk, rows_frame(rows, ends_draft=ended.live.run if ended else ""))
 
     async def _publish_run(self, pk: int, run: ActiveRun | None) -> None:
         if run is None or (self._own.is_orphan(run) and run.state == RUNNING):
