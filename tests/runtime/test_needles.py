@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 
+from conversations.agent.tools.registry import TOOLS
 from conversations.archive.append import append
 from conversations.domain.searchable import RECALL_TOOL as TOOL
 from conversations.domain.turns import NewTurn
@@ -93,7 +95,10 @@ async def test_what_left_the_window_comes_back(
         assert turn_of[fact] in found, fact
         named += [fact] if turn_of[fact] in in_hint else []
     assert len(named) >= len(ASKED) - 1, set(ASKED) - set(named)
-    use = Use(await fresh(garden))
+    session = await fresh(garden)
+    context = await sync_to_async(Use(session).context)()
+    context = replace(context, call_turn=session.next_turn)
     for fact in set(FACTS) - set(ASKED):
-        result = await sync_to_async(use)(TOOL, action="search", query=fact.asked)
+        arguments = {"action": "search", "query": fact.asked}
+        result = await TOOLS[TOOL].run(context, arguments)
         assert turn_of[fact] in quoted(result.output), fact
