@@ -128,9 +128,9 @@ class Execution:
             self._publish(rows_frame(appended.rows, ends_draft=self.run))
             return appended
 
-        return await asyncio.shield(self._track(asyncio.create_task(commit())))
+        return await asyncio.shield(self.track(asyncio.create_task(commit())))
 
-    def _track[A: Appended](self, task: asyncio.Task[A]) -> asyncio.Task[A]:
+    def track[A: Appended](self, task: asyncio.Task[A]) -> asyncio.Task[A]:
         """The run's end waits for it."""
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)

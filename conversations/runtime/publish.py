@@ -361,21 +361,20 @@ class Publisher:
         if rewound.has_synthesised:
             self.publish(session.pk, {"type": "reload", "reason": "rewound"})
         elif rewound.from_seq <= rewound.to_seq:
-            frame = await self._readers.read(_rewound_frame, session.uuid, rewound)
-            self.publish(session.pk, frame)
 
+            def make_frame() -> Frame:
+                fresh = get_session(session.uuid)
+                ranges = rewound_ranges(fresh, source="seq")
+                [whole] = [one for one in ranges if one.low <= rewound.from_seq <= one.high]
+                html = render_rewound_marker(fresh, whole)
+                return {
+                    "type": "rewound",
+                    "from_seq": whole.low,
+                    "to_seq": whole.high,
+                    "html": html,
+                }
 
-def _rewound_frame(uuid: UUID, rewound: Rewound) -> Frame:
-    session = get_session(uuid)
-    [whole] = [
-        r for r in rewound_ranges(session, source="seq") if r.low <= rewound.from_seq <= r.high
-    ]
-    return {
-        "type": "rewound",
-        "from_seq": whole.low,
-        "to_seq": whole.high,
-        "html": render_rewound_marker(session, whole),
-    }
+            self.publish(session.pk, await self._readers.read(make_frame))
 
 
 class Relay:

@@ -15,7 +15,6 @@ from conversations.agent.tools.tool import Tool
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
 from conversations.archive.answers import (
-    AppendedAnswer,
     CallRecord,
     append_answer,
     append_failed_call,
@@ -217,9 +216,26 @@ class RunExecution(Execution):
         message = await self._stream_with_retries(answer, continues=continues)
         call = await self._record_answer(answer, message)
         self._answered.append(call)
-        appended = await self._commit_answer(answer, message, call)
+        claimed, drafts = self.claimed, self._context.drafts
+        tool_calls = [(uuid4(), block) for block in tool_calls_of(message.blocks)]
+        uuids = [uuid for uuid, _ in tool_calls]
+        payloads = make_payloads(message, thinking_ms=answer.thinking_ms, calls=uuids)
+        events = await asyncio.to_thread(prepare_events, payloads, session=claimed.session, new=0)
+        with drafts.taken(claimed.run_pk):  # the turn has all of it
+            appended = await self.commit(
+                self.writer.write(
+                    append_answer,
+                    claimed,
+                    turn=make_turn(message) if message.blocks else None,
+                    events=events,
+                    call=call,
+                    tool_calls=tool_calls,
+                    size=size_after(answer.window, message.usage),
+                    has_draft=drafts.may_be_on_disk(claimed.run_pk),
+                )
+            )
         await self._context.publisher.publish_window(self.claimed.session_pk, appended.window)
-        if appended.turns and tool_calls_of(message.blocks):
+        if appended.turns and tool_calls:
             is_cut_off = message.stop_reason != "tool_use"
             await self._execute_calls(appended.turns[0], is_cut_off=is_cut_off)
         return message
@@ -253,7 +269,7 @@ class RunExecution(Execution):
             await context.publisher.publish_window(session_pk)
 
         if self._due_notices:  # they are said while the model is asked
-            self._track(database.run_in_background(say_notices()))
+            self.track(database.run_in_background(say_notices()))
         if system != facts.system_prompt:
             database.write_in_background(save_system_prompt, session_pk, system_prompt=system)
         if window.floor != facts.floor:
@@ -383,28 +399,6 @@ class RunExecution(Execution):
             first_token_ms=answer.first_token_ms,
             duration_ms=answer.duration_ms,
         )
-
-    async def _commit_answer(
-        self, answer: _Answer, message: MessageCompleted, call: CallRecord
-    ) -> AppendedAnswer:
-        claimed, drafts = self.claimed, self._context.drafts
-        tool_calls = [(uuid4(), block) for block in tool_calls_of(message.blocks)]
-        uuids = [uuid for uuid, _ in tool_calls]
-        payloads = make_payloads(message, thinking_ms=answer.thinking_ms, calls=uuids)
-        events = await asyncio.to_thread(prepare_events, payloads, session=claimed.session, new=0)
-        with drafts.taken(claimed.run_pk):  # the turn has all of it
-            return await self.commit(
-                self.writer.write(
-                    append_answer,
-                    claimed,
-                    turn=make_turn(message) if message.blocks else None,
-                    events=events,
-                    call=call,
-                    tool_calls=tool_calls,
-                    size=size_after(answer.window, message.usage),
-                    has_draft=drafts.may_be_on_disk(claimed.run_pk),
-                )
-            )
 
     async def _finish(self, outcome: RunOutcome) -> bool:
         self.flush()

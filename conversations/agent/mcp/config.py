@@ -143,39 +143,35 @@ def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
 
 def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str, ServerConfig]:
     found = {}
-    for name, entry in _table(data, where).items():
+    for name, given in _table(data, where).items():
         if not _NAME.fullmatch(name) or "__" in name:
             raise ConfigError(
                 f"{where}: {name!r} is no name for a server. Use letters, digits, single _ and"
                 " -, at most 32, with a letter or digit at both ends."
             )
-        found[name] = _server(name, entry, f"{where}.{name}", environment)
+        place = f"{where}.{name}"
+        entry = _table(given, place)
+        if ("command" in entry) == ("url" in entry):
+            raise ConfigError(f"{place} needs a command or a url, one of them.")
+        keys, read = (_STDIO, _program) if "command" in entry else (_HTTP, _address)
+        _table(entry, place, _COMMON | keys)
+        effect = entry.get("effect", CHANGES)
+        if effect not in EFFECTS:
+            raise ConfigError(f"{place}.effect is one of {', '.join(EFFECTS)}.")
+        seconds = entry.get("timeout_seconds", CALL_SECONDS)
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not 1 <= seconds <= 3600:
+            raise ConfigError(f"{place}.timeout_seconds is a number from 1 to 3600.")
+        tools = entry.get("tools")
+        found[name] = ServerConfig(
+            name=name,
+            timeout_seconds=float(seconds),
+            effect=effect,
+            trust_hints=_flag(entry, "trust_hints", place),
+            tools=None if tools is None else frozenset(_texts(tools, f"{place}.tools")),
+            **read(entry, place, environment),
+        )
     return found
-
-
-def _server(name: str, data: Any, where: str, environment: Mapping[str, str]) -> ServerConfig:
-    entry = _table(data, where)
-    if ("command" in entry) == ("url" in entry):
-        raise ConfigError(f"{where} needs a command or a url, one of them.")
-    is_program = "command" in entry
-    _table(entry, where, _COMMON | (_STDIO if is_program else _HTTP))
-    effect = entry.get("effect", CHANGES)
-    if effect not in EFFECTS:
-        raise ConfigError(f"{where}.effect is one of {', '.join(EFFECTS)}.")
-    tools = entry.get("tools")
-    seconds = entry.get("timeout_seconds", CALL_SECONDS)
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 1 <= seconds <= 3600:
-        raise ConfigError(f"{where}.timeout_seconds is a number from 1 to 3600.")
-    specific = _program if is_program else _address
-    return ServerConfig(
-        name=name,
-        timeout_seconds=float(seconds),
-        effect=effect,
-        trust_hints=_flag(entry, "trust_hints", where),
-        tools=None if tools is None else frozenset(_texts(tools, f"{where}.tools")),
-        **specific(entry, where, environment),
-    )
 
 
 def _program(

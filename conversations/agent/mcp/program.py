@@ -107,14 +107,13 @@ class Program:
             lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), process.stdin
         )
         self._input = asyncio.StreamWriter(transport, protocol, None, loop)
-        self._listening = asyncio.create_task(self._collect_tail(errors))
 
-    async def _collect_tail(self, errors: asyncio.StreamReader) -> None:
-        """Read what it complains about, without haste: a flood costs little."""
-        while data := await errors.read(READ_BYTES):
-            text = self.tail + data.decode("utf-8", "replace")
-            self.tail = text[-TAIL:]
-            await asyncio.sleep(0.005)
+        async def collect_tail() -> None:
+            while data := await errors.read(READ_BYTES):
+                self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL:]
+                await asyncio.sleep(0.005)  # without haste: a flood costs little
+
+        self._listening = asyncio.create_task(collect_tail())
 
     async def read_line(self) -> bytes | None:
         """The next line; None at the end. Raises ProgramError for one that is too long."""
