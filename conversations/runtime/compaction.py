@@ -24,24 +24,22 @@ from conversations.agent.window.summary import (
     take_stage,
 )
 from conversations.agent.window.window import digest_of, request_digest
-from conversations.archive.answers import (
-    CallRecord,
+from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
+from conversations.archive.context import (
+    CompactionRequest,
+    append_compaction,
+    read_request,
+    read_useless_size,
+)
+from conversations.archive.messages import queued_messages
+from conversations.archive.model_calls import (
     append_call,
     append_failed_call,
     check_model_call,
 )
-from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
-from conversations.archive.compactions import (
-    CompactionRequest,
-    NewCompaction,
-    append_compaction,
-    read_last_attempt,
-    read_request,
-)
-from conversations.archive.messages import queued_messages
 from conversations.archive.runs import Claimed, finish_run
 from conversations.archive.sessions import WindowFacts, read_window_facts
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
@@ -55,6 +53,7 @@ from conversations.domain.windows import (
     is_due,
     tokens_at,
 )
+from conversations.models import Compaction, ModelCall
 from conversations.rendering.source_text import number_text
 
 from .execution import Execution, RunContext, wait_before_try
@@ -135,7 +134,7 @@ class CompactionExecution(Execution):
             await self._context.publisher.publish_window(self.claimed.session_pk)
         return True
 
-    async def _work(self) -> tuple[NewCompaction, PreparedEvent, CallRecord]:
+    async def _work(self) -> tuple[Compaction, PreparedEvent, ModelCall]:
         job = await self._context.database.readers.read(self._read_job)
         plan = job.plan
         if job.request.reason == THRESHOLD:
@@ -146,7 +145,7 @@ class CompactionExecution(Execution):
         if plan.previous:
             summary, reached = plan.previous.summary, plan.previous.to_turn
         rest: Sequence[SummaryTurn] = plan.parts
-        record: CallRecord | None = None
+        record: ModelCall | None = None
         while rest:
             if record is not None:
                 await self.writer.write(append_call, self.claimed, call=record)
@@ -179,7 +178,7 @@ class CompactionExecution(Execution):
 
     async def _stage(
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> tuple[int, str, CallRecord]:
+    ) -> tuple[int, str, ModelCall]:
         """Have as many of the rest summarised as one request holds: how many, the summary, and
         the record of the call."""
         database = self._context.database
@@ -272,7 +271,7 @@ class CompactionExecution(Execution):
         else:
             raise error
 
-    def _complete(self, job: _Job, summary: str) -> tuple[NewCompaction, PreparedEvent]:
+    def _complete(self, job: _Job, summary: str) -> tuple[Compaction, PreparedEvent]:
         """The summary as it is kept, and its row. Raises NotWorthIt where it does not help."""
         plan, tokens = job.plan, estimate_tokens(summary)
         if job.request.reason == THRESHOLD:
@@ -280,7 +279,7 @@ class CompactionExecution(Execution):
         summarised = sum(part.tokens for part in plan.parts)
         if tokens >= summarised + (estimate_tokens(plan.previous.summary) if plan.previous else 0):
             raise NotWorthIt("The summary would be longer than what it stands for.")
-        compaction = NewCompaction(
+        compaction = Compaction(
             uuid=uuid4(),
             from_turn=plan.from_turn,
             to_turn=plan.to_turn,
@@ -348,9 +347,7 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
     tokens = facts.context_tokens
     if tokens < at:
         return None
-    tried = read_last_attempt(session_pk)
-    without_help = tried.tokens if tried and not tried.helped else None
-    if not is_due(tokens, at=at, tried=without_help):
+    if not is_due(tokens, at=at, tried=read_useless_size(session_pk)):
         return None
     return CompactionRequest(reason=THRESHOLD, tokens=tokens)
 

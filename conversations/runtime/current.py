@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from django.conf import settings
 
-from conversations.archive.disk_space import data_free_bytes
 from conversations.archive.runs import active_runs, count_runs_by_state
+from conversations.archive.storage import data_free_bytes
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
 from conversations.domain.stream import ModelInfo

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from conversations.archive.journal import Chunk, append_draft_chunks
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 from conversations.domain.tool_calls import RUNNING, STARTED

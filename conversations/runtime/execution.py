@@ -8,13 +8,13 @@ from time import monotonic
 from typing import Any
 
 from conversations.agent.mcp.servers import ToolServers
-from conversations.archive.answers import CallRecord
 from conversations.archive.append import Appended, Row
 from conversations.archive.runs import Claimed
 from conversations.domain import runs as states
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import MessageCompleted, Usage
 from conversations.domain.tool_policy import ToolScope
+from conversations.models import ModelCall
 
 from .database import Database, PatientWriter
 from .drafts import DraftWorker, LiveAnswer, LiveCalls
@@ -99,13 +99,13 @@ class Execution:
 
     def _record(
         self, message: MessageCompleted | None, *, model: str, lifetime: str = "5m", **fields: Any
-    ) -> CallRecord:
+    ) -> ModelCall:
         """A call of the model, with its answer if it gave one; the next one has an ordinal of
         its own. ``fields`` are further ones of the record, ``lifetime`` that of the cache."""
         usage = message.usage if message else Usage()
         model = (message.model if message else "") or model
         self._ordinal += 1
-        return CallRecord(
+        return ModelCall(
             ordinal=self._ordinal - 1,
             model=model[:120],
             message_id=(message.message_id if message else "")[:128],

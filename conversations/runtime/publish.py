@@ -12,10 +12,10 @@ from uuid import UUID
 
 from channels.layers import get_channel_layer
 
-from conversations.archive.answers import WindowMark, read_window_mark, window_mark_of
 from conversations.archive.append import Row
 from conversations.archive.journal import Chunk
 from conversations.archive.messages import QueuedMessage, queued_messages
+from conversations.archive.model_calls import WindowMark, read_window_mark, window_mark_of
 from conversations.archive.rewinds import Rewound
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.sessions import get_session

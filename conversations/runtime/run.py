@@ -14,15 +14,14 @@ from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
-from conversations.archive.answers import (
-    CallRecord,
+from conversations.archive.append import Appended, prepare_events
+from conversations.archive.model_calls import (
     append_answer,
     append_failed_call,
     append_notices,
     check_model_call,
+    read_past_calls,
 )
-from conversations.archive.append import Appended, prepare_events
-from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, record_run_note, release_run
 from conversations.archive.sessions import (
     WindowFacts,
@@ -31,7 +30,7 @@ from conversations.archive.sessions import (
     save_floor,
     save_system_prompt,
 )
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.archive.turns import read_turn
 from conversations.archive.workspaces import WorkspaceDir
 from conversations.domain import runs as states
@@ -108,7 +107,7 @@ class RunExecution(Execution):
         self.writer = PatientWriter(
             context.database.writer, gives_up=lambda: self._is_left, tell=self._show_note
         )
-        self._answered: list[CallRecord | ModelCall] = []
+        self._answered: list[ModelCall] = []
         self._is_left = False
         self._tools: ToolLoop | None = None
         self._window_share = 1.0
@@ -385,7 +384,7 @@ class RunExecution(Execution):
 
     async def _record_answer(
         self, answer: _Answer, message: MessageCompleted | None, *, error_code: str = ""
-    ) -> CallRecord:
+    ) -> ModelCall:
         manifest, digest = await asyncio.to_thread(answer.window.describe)
         stop_sequence = message.stop_sequence if message else None
         return self._record(
