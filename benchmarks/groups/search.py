@@ -23,7 +23,7 @@ from conversations.domain.events import AssistantText
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.database import Readers, Writer
-from conversations.runtime.indexer import PAUSE_SECONDS, TURNS_AT_ONCE
+from conversations.runtime.watch import PAUSE_SECONDS, TURNS_AT_ONCE
 from conversations.search import search_session, search_sessions
 from conversations.search.indexing import (
     index_session,

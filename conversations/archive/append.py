@@ -397,9 +397,9 @@ def _insert_events(
     before = (session.next_seq, session.event_digest, session.journal_turn)
     first_new = numbers[0] if numbers else session.next_turn
     has_gap = session.journal_turn < first_new - 1
-    # A statement that fails leaves nothing behind on SQLite. On PostgreSQL it ends the
-    # transaction, and with several statements what the first ones did has to be undone.
-    is_one = connection.vendor == "sqlite" and len(prepared) == 1 and not has_gap
+    # What several statements did has to be undone together. A single one that fails leaves nothing
+    # behind on SQLite; on PostgreSQL it ends the transaction, but for a savepoint of its own.
+    is_one = len(prepared) == 1 and not has_gap
     try:
         with nullcontext() if is_one else transaction.atomic():
             if has_gap:  # turns that the journal skips: those before the first one it gets now
@@ -409,10 +409,15 @@ def _insert_events(
                     [session.pk, session.journal_turn + 1, first_new - 1, session.next_seq - 1],
                 )
             session.journal_turn = session.next_turn - 1
-            return [_insert_event(session, one, numbers) for one in prepared]
+            insert = INSERT_EVENT
+            if is_one and connection.vendor == "postgresql":  # all in one journey
+                insert = f"SAVEPOINT event; {INSERT_EVENT}; RELEASE SAVEPOINT event"
+            return [_insert_event(session, one, numbers, insert) for one in prepared]
     except DatabaseError as error:
         if is_storage_error(error):
             raise  # the turn cannot be kept either: the whole is done again, or refused
+        if is_one and connection.vendor == "postgresql":
+            session.cursor.execute("ROLLBACK TO SAVEPOINT event")
         session.next_seq, session.event_digest, session.journal_turn = before
         for one in prepared:
             fields = {
@@ -424,7 +429,9 @@ def _insert_events(
         return []
 
 
-def _insert_event(session: LockedSession, one: PreparedEvent, numbers: list[int]) -> Row:
+def _insert_event(
+    session: LockedSession, one: PreparedEvent, numbers: list[int], insert: str
+) -> Row:
     seq, payload = session.next_seq, one.event.payload
     if one.event.new is not None:
         turn: int | None = numbers[one.event.new]
@@ -440,7 +447,7 @@ def _insert_event(session: LockedSession, one: PreparedEvent, numbers: list[int]
     )
     html = one.html.replace(_SEQ_MARK, str(seq)).replace(_TURN_MARK, str(turn or ""))
     row = (one.event_type, one.payload, turn, moment_value(one.created_at), digest, html)
-    session.cursor.execute(INSERT_EVENT, [session.pk, seq, *row, RENDER_VERSION])
+    session.cursor.execute(insert, [session.pk, seq, *row, RENDER_VERSION])
     session.next_seq, session.event_digest = seq + 1, digest
     return Row(
         seq=seq,

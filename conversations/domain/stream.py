@@ -105,7 +105,6 @@ class ModelInfo:
 class Provider(Protocol):
     """Answers model calls. One instance belongs to one event loop."""
 
-    name: str
     is_demo: bool
 
     def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:

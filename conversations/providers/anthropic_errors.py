@@ -11,7 +11,8 @@ import math
 import re
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
@@ -41,18 +42,8 @@ MESSAGES = {
 }
 
 # Failures after which the same request may succeed.
-TRANSIENT_CODES = frozenset(
-    {
-        "rate_limited",
-        "overloaded",
-        "server_error",
-        "timeout",
-        "connection_failed",
-        "connection_lost",
-        "stream_error",
-        "incomplete_stream",
-    }
-)
+TRANSIENT_CODES = {"rate_limited", "overloaded", "server_error", "timeout"}
+TRANSIENT_CODES |= {"connection_failed", "connection_lost", "stream_error", "incomplete_stream"}
 
 STATUS_CODES = {
     401: "bad_key",
@@ -137,7 +128,14 @@ def error_from_status(
 ) -> ProviderError:
     """The error of an HTTP answer other than 2xx."""
     said = read_error_body(body)
-    code = code_of_status(status, said)
+    if NOT_PAID.search(said.code) or said.type == "billing_error":
+        code = "billing"
+    elif status in STATUS_CODES:
+        code = STATUS_CODES[status]
+    elif status >= 500:
+        code = "overloaded" if said.type == "overloaded_error" else "server_error"
+    else:
+        code = "bad_response" if status < 400 else code_of_refusal(said)
     gives_up = headers.get("x-should-retry") == "false"
     return make_error(
         code,
@@ -148,18 +146,6 @@ def error_from_status(
         http_status=status,
         request_id=headers.get("request-id"),
     )
-
-
-def code_of_status(status: int, said: ErrorBody) -> str:
-    if NOT_PAID.search(said.code) or said.type == "billing_error":
-        return "billing"
-    if status in STATUS_CODES:
-        return STATUS_CODES[status]
-    if status >= 500:
-        return "overloaded" if said.type == "overloaded_error" else "server_error"
-    if status < 400:
-        return "bad_response"
-    return code_of_refusal(said)
 
 
 def code_of_refusal(said: ErrorBody) -> str:
@@ -179,13 +165,17 @@ def error_from_event(
     code = ERROR_TYPES.get(said.type, "stream_error")
     if code == "invalid_request":
         code = code_of_refusal(said)
-    return make_error(
-        code,
-        said.message,
-        secret=secret,
-        http_status=200,
-        request_id=headers.get("request-id"),
-    )
+    request_id = headers.get("request-id")
+    return make_error(code, said.message, secret=secret, http_status=200, request_id=request_id)
+
+
+def error_from_document(body: bytes, *, headers: Mapping[str, str], secret: str) -> ProviderError:
+    """The error of an answer 200 that is no stream; it may hold an error's words."""
+    with suppress(ValueError):
+        value = json.loads(body)
+        if isinstance(value, dict) and "error" in value:
+            return error_from_event(value, headers=headers, secret=secret)
+    return make_error("bad_response", http_status=200, request_id=headers.get("request-id"))
 
 
 def read_error_body(body: object) -> ErrorBody:
@@ -196,7 +186,11 @@ def read_error_body(body: object) -> ErrorBody:
     ``{"detail": "…"}`` and plain text.
     """
     if isinstance(body, (str, bytes)):
-        return read_error_text(body)
+        text = body if isinstance(body, str) else body.decode(errors="replace")
+        try:
+            body = json.loads(text)
+        except ValueError:
+            return ErrorBody("", text, "")
     if not isinstance(body, dict):
         return ErrorBody("", "", "")
     inner = body.get("error", body)
@@ -208,15 +202,6 @@ def read_error_body(body: object) -> ErrorBody:
     return ErrorBody(text_of(inner.get("type")), text_of(message), text_of(code))
 
 
-def read_error_text(body: str | bytes) -> ErrorBody:
-    try:
-        value = json.loads(body)
-    except ValueError:
-        text = body if isinstance(body, str) else body.decode(errors="replace")
-        return ErrorBody("", text, "")
-    return read_error_body(value) if isinstance(value, dict) else ErrorBody("", "", "")
-
-
 def text_of(value: object) -> str:
     return value if isinstance(value, str) else ""
 
@@ -224,27 +209,25 @@ def text_of(value: object) -> str:
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait by ``retry-after-ms`` or ``retry-after``, at most
     MAX_RETRY_AFTER; None where neither says something usable."""
-    milliseconds = read_number(headers.get("retry-after-ms"))
-    value = headers.get("retry-after")
-    seconds = milliseconds / 1000 if milliseconds is not None else read_number(value)
-    if seconds is None and value:
-        seconds = read_seconds_until(value)
-    return None if seconds is None else min(max(seconds, 0.0), MAX_RETRY_AFTER)
+    value = headers.get("retry-after", "")
+    if (milliseconds := read_number(headers.get("retry-after-ms", ""))) is not None:
+        seconds = milliseconds / 1000
+    elif (number := read_number(value)) is not None:
+        seconds = number
+    else:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        except ValueError:
+            return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
-def read_number(value: str | None) -> float | None:
+def read_number(value: str) -> float | None:
     try:
-        number = float(value or "")
+        number = float(value)
     except ValueError:
         return None
     return number if math.isfinite(number) and number >= 0 else None
-
-
-def read_seconds_until(date: str) -> float | None:
-    try:
-        return parsedate_to_datetime(date).timestamp() - time.time()
-    except ValueError:
-        return None
 
 
 def error_from_transport(error: BaseException) -> ProviderError:
@@ -252,7 +235,9 @@ def error_from_transport(error: BaseException) -> ProviderError:
     import aiohttp
     import httpx2
 
-    causes = list(iterate_causes(error))
+    causes = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
 
     def has_cause(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)
@@ -261,10 +246,14 @@ def error_from_transport(error: BaseException) -> ProviderError:
         return make_error("timeout")
     if has_cause(httpx2.DecodingError):
         return make_error("bad_response")
+    reason = ""
     if has_cause(ssl.SSLCertVerificationError):
-        return make_address_error("Its certificate is not valid.")
-    if has_cause(httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-        return make_address_error("Its address is not valid.")
+        reason = "Its certificate is not valid."
+    elif has_cause(httpx2.UnsupportedProtocol, httpx2.InvalidURL):
+        reason = "Its address is not valid."
+    if reason:  # it will fail in the same way until the settings change
+        message = f"{MESSAGES['connection_failed']} {reason}"
+        return ProviderError(message, code="connection_failed")
     is_broken = has_cause(
         httpx2.ReadError,
         httpx2.WriteError,
@@ -273,14 +262,3 @@ def error_from_transport(error: BaseException) -> ProviderError:
         ConnectionResetError,
     )
     return make_error("connection_lost" if is_broken else "connection_failed")
-
-
-def make_address_error(reason: str) -> ProviderError:
-    """A connection that will fail in the same way until the settings change."""
-    return ProviderError(f"{MESSAGES['connection_failed']} {reason}", code="connection_failed")
-
-
-def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

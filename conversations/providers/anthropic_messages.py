@@ -18,13 +18,14 @@ from conversations.domain.errors import ProviderError
 from conversations.domain.stream import ModelInfo, ModelRequest, StreamItem
 from conversations.domain.text import dump_json
 from conversations.providers.anthropic_errors import (
+    error_from_document,
     error_from_event,
     error_from_status,
     error_from_transport,
     make_error,
 )
 from conversations.providers.message_assembly import MessageAssembly, StreamOutOfOrder
-from conversations.providers.sse import DEFAULT_EVENT, SseEvent, SseParser
+from conversations.providers.sse import DEFAULT_EVENT, SseParser
 
 from .model_limits import read_models, read_next_page
 
@@ -33,12 +34,10 @@ if TYPE_CHECKING:
     import httpx2
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
-READ_TIMEOUT = 90.0
-"""Seconds of silence within an answer; the API sends pings well before."""
+READ_TIMEOUT = 90.0  # Seconds of silence within an answer; the API sends pings well before
 CONNECT_TIMEOUT = 5.0
 LIST_TIMEOUT = 20.0
-DRAIN_TIMEOUT = 0.25
-"""Seconds to wait for the end of an answer that is complete already."""
+DRAIN_TIMEOUT = 0.25  # Seconds to wait for the end of an answer that is complete already
 CONNECTION_LIMITS: dict[str, Any] = {
     "max_connections": 1_000,
     "max_keepalive_connections": 100,
@@ -67,7 +66,6 @@ class AnthropicProvider:
     :func:`contextlib.aclosing`): that ends the request.
     """
 
-    name = "anthropic"
     is_demo = False
 
     def __init__(
@@ -90,7 +88,8 @@ class AnthropicProvider:
         response = await self._send(request)
         reader = AnswerReader(headers=response.headers, secret=self._api_key)
         async with aclosing(response):
-            await self._require_stream(response)
+            if response.headers.get("content-type", "").lower().startswith(OTHER_CONTENT_TYPES):
+                raise await self._read_document(response)
             async with aclosing(self._read_chunks(response)) as chunks:
                 async for chunk in chunks:
                     for item in reader.read(chunk):
@@ -99,7 +98,11 @@ class AnthropicProvider:
                     if reader.has_ended:
                         break
                 reader.require_end()
-                await drain(chunks)
+                # What follows is read, so that the connection can be used again.
+                with suppress(ProviderError, TimeoutError):
+                    async with asyncio.timeout(DRAIN_TIMEOUT):
+                        async for _ in chunks:
+                            pass
 
     async def list_models(self) -> list[ModelInfo]:
         """The server's models, newest first, or the fallback where it has no list."""
@@ -146,49 +149,45 @@ class AnthropicProvider:
         except httpx2.HTTPError as error:
             raise self._translate(error) from error
 
-    async def _require_stream(self, response: "httpx2.Response") -> None:
-        """Refuse a page or a document in place of a stream."""
-        content_type = response.headers.get("content-type", "").lower()
-        if not content_type.startswith(OTHER_CONTENT_TYPES):
-            return
+    async def _read_document(self, response: "httpx2.Response") -> ProviderError:
+        """The error of a page or a document in place of a stream."""
         body = b""
         async with aclosing(self._read_chunks(response)) as chunks:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > MAX_BODY_READ:
                     break
-        raise error_from_document(body, headers=response.headers, secret=self._api_key)
+        return error_from_document(body, headers=response.headers, secret=self._api_key)
 
     async def _fetch_models(self) -> list[ModelInfo]:
-        models: list[ModelInfo] = []
-        after: str | None = None
-        for _ in range(MAX_MODEL_PAGES):
-            page = await self._fetch_model_page(after)
-            models += read_models(page)
-            after = read_next_page(page)
-            if after is None:
-                break
-        return models
-
-    async def _fetch_model_page(self, after: str | None) -> object:
         client = await self._open_client()
         import anthropic
         import httpx2
 
+        models: list[ModelInfo] = []
+        after: str | None = None
         try:
-            answer = await client.models.with_raw_response.list(
-                limit=1000,
-                after_id=after or anthropic.omit,
-                timeout=httpx2.Timeout(LIST_TIMEOUT, connect=CONNECT_TIMEOUT),
-            )
-            return json.loads(await answer.read())
+            for _ in range(MAX_MODEL_PAGES):
+                answer = await client.models.with_raw_response.list(
+                    limit=1000,
+                    after_id=after or anthropic.omit,
+                    timeout=httpx2.Timeout(LIST_TIMEOUT, connect=CONNECT_TIMEOUT),
+                )
+                page = json.loads(await answer.read())
+                models += read_models(page)
+                if (after := read_next_page(page)) is None:
+                    break
         except (anthropic.APIError, httpx2.HTTPError) as error:
             raise self._translate(error) from error
         except ValueError as error:
             raise make_error("bad_response") from error
+        return models
 
     async def _open_client(self) -> "anthropic.AsyncAnthropic":
-        self._require_key()
+        if not self._api_key:
+            raise make_error("no_key")
+        if not (self._api_key.isascii() and self._api_key.isprintable()):
+            raise make_error("bad_key")
         async with self._opening:
             if self._client is None:
                 # Importing and reading certificates would stop every other stream.
@@ -219,12 +218,6 @@ class AnthropicProvider:
             )
         except httpx2.InvalidURL as error:
             raise self._translate(error) from error
-
-    def _require_key(self) -> None:
-        if not self._api_key:
-            raise make_error("no_key")
-        if not (self._api_key.isascii() and self._api_key.isprintable()):
-            raise make_error("bad_key")
 
     def _translate(self, error: Exception) -> ProviderError:
         import anthropic
@@ -260,8 +253,14 @@ class AnswerReader:
     def read(self, chunk: bytes) -> list[StreamItem]:
         items: list[StreamItem] = []
         try:
-            for event in self._parser.feed(chunk):
-                self._take(event, items)
+            for sse in self._parser.feed(chunk):
+                event = load_event(sse.data)
+                if event is None:
+                    continue
+                kind = event.get("type") or (sse.name if sse.name != DEFAULT_EVENT else "")
+                if kind == "error":
+                    raise error_from_event(event, headers=self._headers, secret=self._secret)
+                self._assembly.take(event, kind, items)
                 if self._assembly.has_ended:
                     break
         except ProviderError as error:
@@ -279,15 +278,6 @@ class AnswerReader:
         """Raise where the stream ended without saying that and why it did."""
         if not self._assembly.has_ended or self._assembly.stop_reason is None:
             raise make_error("incomplete_stream" if self._assembly.has_started else "bad_response")
-
-    def _take(self, sse: SseEvent, items: list[StreamItem]) -> None:
-        event = load_event(sse.data)
-        if event is None:
-            return
-        kind = event.get("type") or (sse.name if sse.name != DEFAULT_EVENT else "")
-        if kind == "error":
-            raise error_from_event(event, headers=self._headers, secret=self._secret)
-        self._assembly.take(event, kind, items)
 
 
 def make_headers(base_url: str, api_key: str) -> dict[str, str]:
@@ -319,28 +309,8 @@ def load_event(data: str) -> dict[str, Any] | None:
     event = json.loads(data)
     if not isinstance(event, dict):
         raise ValueError("an event that is no object")
-    return replace_surrogates(event) if "\\ud" in data.lower() else event
-
-
-def replace_surrogates(event: dict[str, Any]) -> dict[str, Any]:
-    """``event`` without halves of surrogate pairs: JSON can name them, but no
-    database and no socket takes them."""
-    text = json.dumps(event, ensure_ascii=False)
-    return dict(json.loads(text.encode("utf-8", "replace")))
-
-
-def error_from_document(body: bytes, *, headers: Mapping[str, str], secret: str) -> ProviderError:
-    """The error of an answer 200 that is no stream; it may hold an error's words."""
-    with suppress(ValueError):
-        value = json.loads(body)
-        if isinstance(value, dict) and "error" in value:
-            return error_from_event(value, headers=headers, secret=secret)
-    return make_error("bad_response", http_status=200, request_id=headers.get("request-id"))
-
-
-async def drain(chunks: AsyncGenerator[bytes]) -> None:
-    """Read what follows the answer's end, so that its connection can be used again."""
-    with suppress(ProviderError, TimeoutError):
-        async with asyncio.timeout(DRAIN_TIMEOUT):
-            async for _ in chunks:
-                pass
+    if "\\ud" in data.lower():
+        # JSON can name halves of surrogate pairs, but no database and no socket takes them.
+        text = json.dumps(event, ensure_ascii=False)
+        return dict(json.loads(text.encode("utf-8", "replace")))
+    return event

@@ -8,10 +8,9 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterator
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from conversations.domain.errors import ProviderError
 from conversations.domain.searchable import RECALL_TOOL
@@ -29,14 +28,19 @@ from conversations.domain.stream import (
 )
 from conversations.domain.windows import HEADINGS, TASK, is_added
 
-# What the demo model says: a table of keywords and the texts that they call up.
-
-
 CONNECT = "To connect a real model, set `ANTHROPIC_API_KEY` and restart the server."
 LONG_ANSWER_WORDS = 2_000
 MAX_ECHO = 200
 MAX_QUOTE = 600
 MAX_KEYWORD_WORDS = 4
+MAX_SUMMED_UP = 5  # Messages that a summary names
+
+CHUNK = 4  # Characters in a delta: about a token
+CHARACTERS_PER_TOKEN = 4
+DEFAULT_DELAY = 0.02  # Seconds between deltas: about 50 tokens a second
+DEMO_MODEL = ModelInfo(
+    id="demo", name="Demo model", max_input_tokens=200_000, max_output_tokens=8_192
+)
 
 LABEL = "*I am the built-in demo model: my answers are scripted.*"
 
@@ -123,14 +127,6 @@ PARAGRAPHS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """One scripted answer."""
-
-    text: str
-    thinking: str = ""
-
-
 def make_long_text() -> str:
     """About LONG_ANSWER_WORDS words under numbered headings."""
     parts = ["## A long answer", LABEL]
@@ -143,12 +139,13 @@ def make_long_text() -> str:
     return "\n\n".join([*parts, CONNECT])
 
 
-SCRIPTS: dict[str, Callable[[], Script]] = {
-    "help": lambda: Script(text=HELP),
-    "long": lambda: Script(text=make_long_text()),
-    "table": lambda: Script(text=TABLE),
-    "code": lambda: Script(text=CODE, thinking=THOUGHT),
-    "think": lambda: Script(text=THINK, thinking=THOUGHT),
+# Keyword → the text of the answer, and what was thought before it.
+SCRIPTS = {
+    "help": (HELP, ""),
+    "long": (make_long_text(), ""),
+    "table": (TABLE, ""),
+    "code": (CODE, THOUGHT),
+    "think": (THINK, THOUGHT),
 }
 
 
@@ -160,18 +157,9 @@ def find_keyword(text: str, keywords: set[str]) -> str | None:
     return next((word for word in words if word in keywords), None)
 
 
-def is_keyword(word: str, keywords: set[str]) -> bool:
-    return bare_word(word) in keywords
-
-
 def bare_word(word: str) -> str:
     """A word in lower case, without the punctuation around it."""
     return word.strip(".,:;!?\"'`*()").lower()
-
-
-def choose_script(text: str) -> Script:
-    keyword = find_keyword(text, set(SCRIPTS))
-    return SCRIPTS[keyword]() if keyword else Script(text=make_echo(text))
 
 
 def make_echo(text: str) -> str:
@@ -186,15 +174,6 @@ def make_echo(text: str) -> str:
     )
 
 
-def make_tool_answer(results: list[tuple[str, bool]]) -> str:
-    """The answer to tool results, given as texts with whether each is an error."""
-    parts = [f"{LABEL} The tool has answered:"]
-    for text, is_error in results:
-        head = "It failed with:" if is_error else "It said:"
-        parts.append(f"{head}\n\n{quote(shorten(text, MAX_QUOTE))}")
-    return "\n\n".join([*parts, f"A real model would go on from here. {CONNECT}"])
-
-
 def quote(text: str) -> str:
     """``text`` as a block of code that its own backticks cannot end."""
     fence = "```"
@@ -207,75 +186,37 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-SUMMED_UP = 5
-"""Messages that a summary of the demo model names."""
-
-
 def make_summary(text: str) -> str:
     """A summary of quoted turns: their first and last messages, under the headings."""
     quoted = re.findall(r"^\[turn (\d+), person[^\]]*\]\n(.*)", text, re.M)
     named = [f"- turn {number}: {words[:MAX_ECHO]}" for number, words in quoted]
-    if len(named) > SUMMED_UP:
-        named = [*named[:2], f"- … {len(named) - SUMMED_UP + 1} more", *named[3 - SUMMED_UP :]]
+    if len(named) > MAX_SUMMED_UP:
+        left_out = f"- … {len(named) - MAX_SUMMED_UP + 1} more"
+        named = [*named[:2], left_out, *named[3 - MAX_SUMMED_UP :]]
     said = {"What was done": "\n".join(named) or "None.", "Goal": f"{LABEL} I cannot tell."}
     return "\n\n".join(f"## {heading}\n{said.get(heading, 'None.')}" for heading in HEADINGS)
 
 
-# Which tool the demo model calls, and with what: so that a person without a key sees tools at
-# work, a question for approval, and how a change is taken back.
-
+# Which tool it calls, and with what: so that a person without a key sees tools at work, a question
+# for approval, and how a change is taken back.
 
 NOTES = "demo-notes.md"
 HEADING = "# Notes of the demo model"
 CONTENT = f"{HEADING}\n\n- A real model would write something useful here.\n"
-COMMAND = "for step in 1 2 3; do echo step $step; sleep 1; done"
 
-ANY_TOOL = "tool"
-
-
-def _read(rest: list[str]) -> dict[str, Any]:
-    return {"path": _path(rest, default="README.md")}
-
-
-def _list(rest: list[str]) -> dict[str, Any]:
-    return {"path": _path(rest, default=".")}
-
-
-def _find(rest: list[str]) -> dict[str, Any]:
-    return {"pattern": " ".join(rest) or "TODO", "literal": True, "ignore_case": True}
-
-
-def _write(rest: list[str]) -> dict[str, Any]:
-    return {"path": _path(rest, default=NOTES), "content": CONTENT}
-
-
-def _edit(rest: list[str]) -> dict[str, Any]:
-    path = _path(rest, default=NOTES)
-    return {"path": path, "old_text": HEADING, "new_text": f"{HEADING}, edited"}
-
-
-def _run(rest: list[str]) -> dict[str, Any]:
-    return {"command": COMMAND}
-
-
-def _recall(rest: list[str]) -> dict[str, Any]:
-    """Looks for the words, or sums the session up where there are none."""
-    return {"action": "search", "query": " ".join(rest)} if rest else {"action": "summary"}
-
-
-CALLS: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
-    "files": ("list_files", _list),
-    "read": ("read_file", _read),
-    "search": ("search_files", _find),
-    "write": ("write_file", _write),
-    "edit": ("edit_file", _edit),
-    "run": ("shell_execute", _run),
-    "recall": (RECALL_TOOL, _recall),
+# Keyword → the tool.
+CALLS = {
+    "files": "list_files",
+    "read": "read_file",
+    "search": "search_files",
+    "write": "write_file",
+    "edit": "edit_file",
+    "run": "shell_execute",
+    "recall": RECALL_TOOL,
 }
-"""Keyword → the tool, and its arguments from the other words of the message."""
 
-ANYWHERE = {ANY_TOOL, "recall"}
-"""Keywords that count wherever they stand in a short message; the others begin it."""
+# Keywords that count wherever they stand in a short message; the others begin it.
+ANYWHERE = {"tool", "recall"}
 
 # Values for the required arguments of a tool, by their type in its schema.
 SAMPLE_VALUES: dict[str, Any] = {
@@ -295,13 +236,17 @@ def choose_call(text: str, tools: list[dict[str, Any]]) -> tuple[str, dict[str, 
     keyword = find_call_word(text)
     if keyword is None or not tools:
         return None
-    if keyword != ANY_TOOL:
-        name, make_arguments = CALLS[keyword]
-        rest = [word for word in text.split() if not is_keyword(word, {keyword, name})]
-        return (name, make_arguments(rest)) if _is_offered(name, tools) else None
+    if keyword != "tool":
+        name = CALLS[keyword]
+        rest = [word for word in text.split() if bare_word(word) not in {keyword, name}]
+        is_offered = any(tool["name"] == name for tool in tools)
+        return (name, make_arguments(keyword, rest)) if is_offered else None
     words = text.lower().split()
     tool = next((tool for tool in tools if tool["name"].lower() in words), tools[0])
-    return tool["name"], _make_sample(tool, text)
+    if tool["name"] == RECALL_TOOL:
+        rest = [word for word in text.split() if bare_word(word) not in {*ANYWHERE, RECALL_TOOL}]
+        return RECALL_TOOL, make_arguments("recall", rest)
+    return tool["name"], make_input(tool.get("input_schema") or {}, text)
 
 
 def find_call_word(text: str) -> str | None:
@@ -312,101 +257,72 @@ def find_call_word(text: str) -> str | None:
     return find_keyword(text, ANYWHERE)
 
 
-def _make_sample(tool: dict[str, Any], text: str) -> dict[str, Any]:
-    """Arguments that satisfy the tool that was asked for by its name."""
-    if tool["name"] == RECALL_TOOL:
-        return _recall([word for word in text.split() if not is_keyword(word, _NAMING)])
-    return make_input(tool.get("input_schema") or {}, text)
-
-
-_NAMING = {ANY_TOOL, "recall", RECALL_TOOL}
-
-
-def _is_offered(name: str, tools: list[dict[str, Any]]) -> bool:
-    return any(tool["name"] == name for tool in tools)
-
-
-def _path(rest: list[str], *, default: str) -> str:
-    """The first word that looks like a path."""
+def make_arguments(keyword: str, rest: list[str]) -> dict[str, Any]:
+    """Those of a keyword's tool, from the other words of the message."""
     words = (word.strip("`'\",;!?") for word in rest)
-    return next((word for word in words if "." in bare_word(word) or "/" in word), default)
+    path = next((word for word in words if "." in bare_word(word) or "/" in word), "")
+    match keyword:
+        case "files":
+            return {"path": path or "."}
+        case "read":
+            return {"path": path or "README.md"}
+        case "search":
+            return {"pattern": " ".join(rest) or "TODO", "literal": True, "ignore_case": True}
+        case "write":
+            return {"path": path or NOTES, "content": CONTENT}
+        case "edit":
+            return {"path": path or NOTES, "old_text": HEADING, "new_text": f"{HEADING}, edited"}
+        case "run":
+            return {"command": "for step in 1 2 3; do echo step $step; sleep 1; done"}
+    return {"action": "search", "query": " ".join(rest)} if rest else {"action": "summary"}
 
 
 def make_input(schema: dict[str, Any], text: str) -> dict[str, Any]:
     """Arguments that satisfy a simple schema: its required properties only."""
-    properties = schema.get("properties") or {}
-    required = schema.get("required") or []
-    return {name: _make_value(name, properties.get(name) or {}, text) for name in required}
+    found: dict[str, Any] = {}
+    for name in schema.get("required") or []:
+        wanted = (schema.get("properties") or {}).get(name) or {}
+        kind = wanted.get("type", "string")
+        if "default" in wanted:
+            found[name] = wanted["default"]
+        elif wanted.get("enum"):
+            found[name] = wanted["enum"][0]
+        elif kind == "string":
+            found[name] = SAMPLE_STRINGS.get(name, text)
+        else:
+            found[name] = SAMPLE_VALUES.get(kind, text) if isinstance(kind, str) else text
+    return found
 
 
-def _make_value(name: str, schema: dict[str, Any], text: str) -> Any:
-    if "default" in schema:
-        return schema["default"]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    kind = schema.get("type", "string")
-    if kind == "string":
-        return SAMPLE_STRINGS.get(name, text)
-    return SAMPLE_VALUES.get(kind, text) if isinstance(kind, str) else text
-
-
-# Where an answer of the demo model ends early, as a real one's would.
-
-
-CHARACTERS_PER_TOKEN = 4
-
-
-class Cut(NamedTuple):
-    """The blocks that are left, why, and at which text."""
-
-    blocks: list[Block]
-    stop_reason: str
-    stop_sequence: str | None = None
-
-
-def cut_answer(blocks: list[Block], request: ModelRequest) -> Cut:
-    """``stop_reason`` is empty where nothing is cut."""
-    found = _cut_at(blocks, request.choices.get("stop_sequences") or ())
-    return _cut_after(found, request.max_tokens * CHARACTERS_PER_TOKEN)
-
-
-def _cut_at(blocks: list[Block], sequences: Any) -> Cut:
+def cut_answer(blocks: list[Block], request: ModelRequest) -> tuple[list[Block], str, str | None]:
+    """The blocks up to where a real answer would end early, the reason, and at which text; the
+    reason is empty where nothing is cut."""
+    stop_reason, stop_sequence = "", None
+    sequences = request.choices.get("stop_sequences") or ()
     for place, block in enumerate(blocks):
         text = block.get("text", "")
         if found := [one for one in sequences if one in text]:
-            first = min(found, key=text.index)
-            return Cut(_until(blocks, place, text.index(first)), "stop_sequence", first)
-    return Cut(blocks, "")
-
-
-def _cut_after(cut: Cut, most: int) -> Cut:
-    for place, block in enumerate(cut.blocks):
+            stop_reason, stop_sequence = "stop_sequence", min(found, key=text.index)
+            blocks = cut_at(blocks, place, text.index(stop_sequence))
+            break
+    left = request.max_tokens * CHARACTERS_PER_TOKEN
+    for place, block in enumerate(blocks):
         size = len(block.get("text", "")) + len(block.get("thinking", ""))
-        if size > most:
-            return Cut(_until(cut.blocks, place, most), "max_tokens")
-        most -= size
-    return cut
+        if size > left:
+            return cut_at(blocks, place, left), "max_tokens", None
+        left -= size
+    return blocks, stop_reason, stop_sequence
 
 
-def _until(blocks: list[Block], place: int, length: int) -> list[Block]:
+def cut_at(blocks: list[Block], place: int, length: int) -> list[Block]:
     """Those before, and the beginning of that one if it is a text."""
     text = blocks[place].get("text", "")[:length]
     return [*blocks[:place], *([{**blocks[place], "text": text}] if text else [])]
 
 
-CHUNK = 4
-"""Characters in a delta: about a token."""
-DEFAULT_DELAY = 0.02
-"""Seconds between deltas: about 50 tokens a second."""
-DEMO_MODEL = ModelInfo(
-    id="demo", name="Demo model", max_input_tokens=200_000, max_output_tokens=8_192
-)
-
-
 class DemoProvider:
     """Answers by script. ``delay`` is the pause between deltas in seconds."""
 
-    name = "demo"
     is_demo = True
 
     def __init__(self, *, delay: float = DEFAULT_DELAY) -> None:
@@ -415,12 +331,11 @@ class DemoProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem]:
         """See :meth:`conversations.domain.stream.Provider.stream`."""
-        if is_asked_to_fail(request):
+        if find_keyword(read_last_text(request), {"fail"}):
             raise ProviderError(
                 "The demo provider pretends to be overloaded.", code="overloaded", transient=True
             )
-        answer = DemoAnswer(request, number=next(self._calls))
-        for item in answer.make_items():
+        for item in make_items(request, number=next(self._calls)):
             if isinstance(item, BlockDelta):
                 await asyncio.sleep(self._delay)
             yield item
@@ -432,97 +347,71 @@ class DemoProvider:
         return None
 
 
-class DemoAnswer:
-    """One answer: the blocks that the script wants, and the items they make."""
+def make_items(request: ModelRequest, *, number: int) -> Iterator[StreamItem]:
+    """One answer, as the API would stream it. ``number`` tells it from the others of a session;
+    what it is made from is the same on every machine."""
+    text = json.dumps([number, request.messages[-8:]], sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    message_id = f"msg_demo_{digest}"
+    blocks, stop_reason, stop_sequence = cut_answer(make_blocks(request, digest), request)
+    size = estimate_tokens(request.messages)
+    usage = Usage(input_tokens=size, output_tokens=1)
+    yield MessageStarted(message_id=message_id, model=DEMO_MODEL.id, usage=usage)
+    for index, block in enumerate(blocks):
+        kind = block["type"]
+        is_call = kind == "tool_use"
+        key, empty = ("input", {}) if is_call else (kind, "")
+        start = {**block, key: empty} | ({"signature": ""} if kind == "thinking" else {})
+        yield BlockStarted(index=index, kind=kind, block=start)
+        text = json.dumps(block["input"]) if is_call else block[key]
+        for at in range(0, len(text), CHUNK):
+            yield BlockDelta(index=index, kind=kind, text=text[at : at + CHUNK])
+        yield BlockCompleted(index=index, block=block)
+    calls = any(block["type"] == "tool_use" for block in blocks)
+    yield MessageCompleted(
+        blocks=blocks,
+        stop_reason=stop_reason or ("tool_use" if calls else "end_turn"),
+        stop_sequence=stop_sequence,
+        usage=Usage(input_tokens=size, output_tokens=estimate_tokens(blocks)),
+        model=DEMO_MODEL.id,
+        message_id=message_id,
+    )
 
-    def __init__(self, request: ModelRequest, *, number: int) -> None:
-        self._request = request
-        self._digest = digest_request(request, number)
-        self._cut = cut_answer(self._make_blocks(), request)
-        self._blocks = self._cut.blocks
 
-    def make_items(self) -> Iterator[StreamItem]:
-        usage = Usage(input_tokens=estimate_tokens(self._request.messages), output_tokens=1)
-        yield MessageStarted(message_id=self._message_id, model=DEMO_MODEL.id, usage=usage)
-        for index, block in enumerate(self._blocks):
-            yield from make_block_items(index, block)
-        yield self._complete(usage)
-
-    @property
-    def _message_id(self) -> str:
-        return f"msg_demo_{self._digest}"
-
-    def _make_blocks(self) -> list[Block]:
-        if is_summary_request(self._request):
-            return [make_text(make_summary(read_last_text(self._request)))]
-        results = read_tool_results(self._request)
-        if results:
-            return [make_text(make_tool_answer(results))]
-        text = read_last_text(self._request)
-        call = choose_call(text, self._request.tools)
-        if call is not None:
-            return [make_text(f"{LABEL} I call `{call[0]}`."), self._make_call(*call)]
-        if find_call_word(text):
-            return [make_text(NO_TOOL)]
-        script = choose_script(text)
-        thinking = [make_thinking(script.thinking)] if script.thinking else []
-        return [*thinking, make_text(script.text)]
-
-    def _make_call(self, name: str, arguments: dict[str, Any]) -> Block:
-        call_id = f"toolu_demo_{self._digest}"
-        return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
-
-    def _complete(self, usage: Usage) -> MessageCompleted:
-        calls = any(block["type"] == "tool_use" for block in self._blocks)
-        return MessageCompleted(
-            blocks=self._blocks,
-            stop_reason=self._cut.stop_reason or ("tool_use" if calls else "end_turn"),
-            stop_sequence=self._cut.stop_sequence,
-            usage=Usage(
-                input_tokens=usage.input_tokens, output_tokens=estimate_tokens(self._blocks)
-            ),
-            model=DEMO_MODEL.id,
-            message_id=self._message_id,
-        )
+def make_blocks(request: ModelRequest, digest: str) -> list[Block]:
+    """What the script has for the last message of a request."""
+    text = read_last_text(request)
+    if any(str(block.get("text", "")).startswith(TASK) for block in request.system):
+        return [make_text(make_summary(text))]
+    last = read_blocks(request.messages[-1]) if request.messages else []
+    if results := [block for block in last if block["type"] == "tool_result"]:
+        parts = [f"{LABEL} The tool has answered:"]
+        for result in results:
+            said = "\n".join(
+                part.get("text") or f"[{part['type']}]" for part in read_blocks(result)
+            )
+            head = "It failed with:" if result.get("is_error") else "It said:"
+            parts.append(f"{head}\n\n{quote(shorten(said, MAX_QUOTE))}")
+        parts.append(f"A real model would go on from here. {CONNECT}")
+        return [make_text("\n\n".join(parts))]
+    if call := choose_call(text, request.tools):
+        name, arguments = call
+        block = {"type": "tool_use", "id": f"toolu_demo_{digest}", "name": name, "input": arguments}
+        return [make_text(f"{LABEL} I call `{name}`."), block]
+    if find_call_word(text):
+        return [make_text(NO_TOOL)]
+    keyword = find_keyword(text, set(SCRIPTS))
+    answer, thinking = SCRIPTS[keyword] if keyword else (make_echo(text), "")
+    thought = {"type": "thinking", "thinking": thinking, "signature": "demo"}
+    return [*([thought] if thinking else []), make_text(answer)]
 
 
 def make_text(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-def make_thinking(text: str) -> Block:
-    return {"type": "thinking", "thinking": text, "signature": "demo"}
-
-
-def make_block_items(index: int, block: Block) -> Iterator[StreamItem]:
-    """A block's start, its deltas and its end, as the API would stream it."""
-    kind = block["type"]
-    key = "input" if kind == "tool_use" else kind
-    empty: Any = {} if kind == "tool_use" else ""
-    text = json.dumps(block["input"]) if kind == "tool_use" else block[key]
-    start = {**block, key: empty} | ({"signature": ""} if kind == "thinking" else {})
-    yield BlockStarted(index=index, kind=kind, block=start)
-    for at in range(0, len(text), CHUNK):
-        yield BlockDelta(index=index, kind=kind, text=text[at : at + CHUNK])
-    yield BlockCompleted(index=index, block=block)
-
-
-def digest_request(request: ModelRequest, number: int) -> str:
-    """Tells one answer of a session from the others; the same on every machine."""
-    text = json.dumps([number, request.messages[-8:]], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
-
-
 def estimate_tokens(blocks: list[Block]) -> int:
     return len(json.dumps(blocks, ensure_ascii=False, default=str)) // CHARACTERS_PER_TOKEN
-
-
-def is_asked_to_fail(request: ModelRequest) -> bool:
-    return find_keyword(read_last_text(request), {"fail"}) is not None
-
-
-def is_summary_request(request: ModelRequest) -> bool:
-    return any(str(block.get("text", "")).startswith(TASK) for block in request.system)
 
 
 def read_blocks(message: dict[str, Any]) -> list[Block]:
@@ -534,26 +423,7 @@ def read_last_text(request: ModelRequest) -> str:
     """What the person wrote last, in the last message that has a text of theirs."""
     for message in reversed(request.messages):
         if message.get("role") == "user":
-            texts = [
-                block["text"]
-                for block in read_blocks(message)
-                if block["type"] == "text" and not is_added(block["text"])
-            ]
-            if texts:
-                return str(texts[0])
+            for block in read_blocks(message):
+                if block["type"] == "text" and not is_added(block["text"]):
+                    return str(block["text"])
     return ""
-
-
-def read_tool_results(request: ModelRequest) -> list[tuple[str, bool]]:
-    """The results in the last message, as texts with whether each is an error."""
-    last = read_blocks(request.messages[-1]) if request.messages else []
-    return [
-        (read_result_text(block), bool(block.get("is_error")))
-        for block in last
-        if block["type"] == "tool_result"
-    ]
-
-
-def read_result_text(result: Block) -> str:
-    parts = read_blocks(result)
-    return "\n".join(part.get("text") or f"[{part['type']}]" for part in parts)

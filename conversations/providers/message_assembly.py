@@ -10,7 +10,6 @@ A tool call's input is parsed once, when its block ends (see ``domain.tool_calls
 call without an id of its own (the API gives each one, other servers may not) gets one.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from conversations.domain.stream import (
@@ -85,14 +84,6 @@ class MessageAssembly:
         self._open: dict[int, UnfinishedBlock] = {}
         self._completed: dict[int, Block] = {}
         self._call_ids: set[str] = set()
-        self._takers: dict[str, Callable[[Event, list[StreamItem]], None]] = {
-            "content_block_delta": self._take_delta,
-            "message_start": self._start_message,
-            "content_block_start": self._start_block,
-            "content_block_stop": self._stop_block,
-            "message_delta": self._change_message,
-            "message_stop": self._stop_message,
-        }
 
     @property
     def stop_reason(self) -> str | None:
@@ -104,119 +95,89 @@ class MessageAssembly:
         Raises StreamOutOfOrder, and KeyError, TypeError or ValueError where a
         known event lacks what it must have.
         """
-        taker = self._takers.get(kind)
-        if taker is not None:
-            taker(event, items)
+        match kind:
+            case "content_block_delta":  # first: nearly all are
+                self._take_delta(event["index"], event["delta"], items)
+            case "message_start":
+                self._message = dict(event["message"])
+                self._usage = dict(self._message.get("usage") or {})
+                self.has_started = True
+                items.append(MessageStarted(usage=make_usage(self._usage), **self._names()))
+            case "content_block_start":
+                self._open_block(event["index"], event["content_block"], items)
+            case "content_block_stop":
+                self._stop_block(event["index"], items)
+            case "message_delta":
+                # Each field replaces the one of the start; an absent or null one does not.
+                self._message.update(event.get("delta") or {})
+                reported = event.get("usage") or {}
+                self._usage.update({k: v for k, v in reported.items() if v is not None})
+            case "message_stop":
+                for index in sorted(self._open):
+                    self._stop_block(index, items)
+                self.has_ended = True
+                if self.stop_reason is not None:
+                    items.append(self._complete_message())
 
-    def _start_message(self, event: Event, items: list[StreamItem]) -> None:
-        self._message = dict(event["message"])
-        self._usage = dict(self._message.get("usage") or {})
-        self.has_started = True
-        items.append(
-            MessageStarted(
-                message_id=self._message_id, model=self._model, usage=make_usage(self._usage)
-            )
-        )
-
-    def _start_block(self, event: Event, items: list[StreamItem]) -> None:
-        self._open_block(event["index"], event["content_block"], items)
+    def _names(self) -> dict[str, str]:
+        message = self._message
+        return {
+            "message_id": str(message.get("id") or ""),
+            "model": str(message.get("model") or ""),
+        }
 
     def _open_block(self, index: int, block: Block, items: list[StreamItem]) -> UnfinishedBlock:
         opened = UnfinishedBlock(dict(block))
         self._open[index] = opened
         items.append(BlockStarted(index=index, kind=opened.kind, block=dict(block)))
-        if text := block.get(opened.kind):
-            self._announce_text(index, opened.kind, text, items)
+        # Other servers may put the first words into the block's start.
+        if (text := block.get(opened.kind)) and isinstance(text, str):
+            items.append(BlockDelta(index=index, kind=opened.kind, text=text))
         return opened
 
-    @staticmethod
-    def _announce_text(index: int, kind: str, text: object, items: list[StreamItem]) -> None:
-        # Other servers may put the first words into the block's start.
-        if isinstance(text, str):
-            items.append(BlockDelta(index=index, kind=kind, text=text))
-
-    def _take_delta(self, event: Event, items: list[StreamItem]) -> None:
-        delta = event["delta"]
-        spec = TEXT_DELTAS.get(delta["type"])
-        if spec is None:
-            self._take_other_delta(event["index"], delta)
-            return
-        source, target, implied = spec
-        text = delta[source]
-        if text:
-            index = event["index"]
-            opened = self._open.get(index) or self._open_implied(index, implied, items)
+    def _take_delta(self, index: int, delta: dict[str, Any], items: list[StreamItem]) -> None:
+        opened = self._open.get(index)
+        if spec := TEXT_DELTAS.get(delta["type"]):
+            source, target, implied = spec
+            if not (text := delta[source]):
+                return
+            if opened is None:
+                # A server may leave the start of a text out; of a tool call it must not.
+                if implied == "tool_use":
+                    raise StreamOutOfOrder(f"a delta of block {index}, which has not begun")
+                opened = self._open_block(index, {"type": implied, implied: ""}, items)
             opened.add(target, text)
             items.append(BlockDelta(index=index, kind=opened.kind, text=text))
-
-    def _open_implied(self, index: int, kind: str, items: list[StreamItem]) -> UnfinishedBlock:
-        """A server may leave the start of a text out; of a tool call it must not."""
-        if kind == "tool_use":
-            raise StreamOutOfOrder(f"a delta of block {index}, which has not begun")
-        return self._open_block(index, {"type": kind, kind: ""}, items)
-
-    def _take_other_delta(self, index: int, delta: dict[str, Any]) -> None:
-        opened = self._open.get(index)
-        if opened is None:
-            return
-        if delta["type"] == "signature_delta":
+        elif opened is not None and delta["type"] == "signature_delta":
             opened.block["signature"] = delta["signature"]
-        elif delta["type"] == "citations_delta":
+        elif opened is not None and delta["type"] == "citations_delta":
             citations = opened.block.get("citations") or []
             opened.block["citations"] = [*citations, delta["citation"]]
 
-    def _stop_block(self, event: Event, items: list[StreamItem]) -> None:
-        opened = self._open.pop(event["index"], None)
-        if opened is not None:
-            block = opened.complete()
-            if opened.kind == "tool_use":
-                self._name_call(block, event["index"])
-            self._completed[event["index"]] = block
-            items.append(BlockCompleted(index=event["index"], block=block))
-
-    def _name_call(self, block: Block, index: int) -> None:
-        """Results are matched to calls by id, so every call of an answer has its own."""
-        call_id = str(block.get("id") or "")
-        if not call_id or call_id in self._call_ids:
-            call_id = block["id"] = f"{call_id or 'call'}_{index}"
-        self._call_ids.add(call_id)
-
-    def _change_message(self, event: Event, items: list[StreamItem]) -> None:
-        # Each field replaces the one of the start; an absent or null one does not.
-        self._message.update(event.get("delta") or {})
-        usage = event.get("usage") or {}
-        self._usage.update({key: value for key, value in usage.items() if value is not None})
-
-    def _stop_message(self, event: Event, items: list[StreamItem]) -> None:
-        for index in sorted(self._open):
-            self._stop_block({"index": index}, items)
-        self.has_ended = True
-        if self.stop_reason is not None:
-            items.append(self._complete_message())
+    def _stop_block(self, index: int, items: list[StreamItem]) -> None:
+        opened = self._open.pop(index, None)
+        if opened is None:
+            return
+        block = opened.complete()
+        if opened.kind == "tool_use":
+            # Results are matched to calls by id, so every call of an answer has its own.
+            call_id = str(block.get("id") or "")
+            if not call_id or call_id in self._call_ids:
+                call_id = block["id"] = f"{call_id or 'call'}_{index}"
+            self._call_ids.add(call_id)
+        self._completed[index] = block
+        items.append(BlockCompleted(index=index, block=block))
 
     def _complete_message(self) -> MessageCompleted:
+        matched = self._message.get("stop_sequence")
         return MessageCompleted(
             blocks=[block for _, block in sorted(self._completed.items())],
             stop_reason=str(self.stop_reason),
             usage=make_usage(self._usage),
-            model=self._model,
-            message_id=self._message_id,
             stop_details=self._message.get("stop_details"),
-            stop_sequence=self._stop_sequence,
+            stop_sequence=matched if isinstance(matched, str) else None,
+            **self._names(),
         )
-
-    @property
-    def _stop_sequence(self) -> str | None:
-        matched = self._message.get("stop_sequence")
-        return matched if isinstance(matched, str) else None
-
-    @property
-    def _message_id(self) -> str:
-        return str(self._message.get("id") or "")
-
-    @property
-    def _model(self) -> str:
-        return str(self._message.get("model") or "")
 
 
 def make_usage(reported: dict[str, Any]) -> Usage:

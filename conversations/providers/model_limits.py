@@ -54,15 +54,6 @@ def find_limits(model_id: str) -> ModelLimits:
     return LIMITS_BY_PREFIX[max(known, key=len)] if known else UNKNOWN_MODEL
 
 
-def read_limits(entry: Mapping[str, Any], model_id: str) -> ModelLimits:
-    """The limits that a server's list names, else those of the table."""
-    known = find_limits(model_id)
-    return ModelLimits(
-        read_figure(entry, INPUT_KEYS) or known.input_tokens,
-        read_figure(entry, OUTPUT_KEYS) or known.output_tokens,
-    )
-
-
 def read_figure(entry: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
     for key in keys:
         value = entry.get(key)
@@ -71,44 +62,30 @@ def read_figure(entry: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
     return None
 
 
-# The answers of model lists, as different servers give them.
-
-
 def read_models(body: object) -> list[ModelInfo]:
     """The usable models in a server's list, in its order; [] for other shapes.
 
     Knows ``{"data": [...]}`` (the Messages API, OpenAI-like servers),
     ``{"models": [...]}`` and a bare list. Retired models are left out.
     """
-    entries = find_entries(body)
-    return [read_model(entry) for entry in entries if is_usable(entry)]
-
-
-def find_entries(body: object) -> list[Any]:
     if isinstance(body, dict):
         body = body.get("data") or body.get("models")
-    return body if isinstance(body, list) else []
-
-
-def is_usable(entry: object) -> bool:
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("id"), str)
-        and bool(entry["id"])
-        and entry.get("lifecycle") != "retired"
-    )
-
-
-def read_model(entry: dict[str, Any]) -> ModelInfo:
-    model_id = entry["id"]
-    name = entry.get("display_name") or entry.get("name")
-    limits = read_limits(entry, model_id)
-    return ModelInfo(
-        id=model_id,
-        name=name if isinstance(name, str) and name else model_id,
-        max_input_tokens=limits.input_tokens,
-        max_output_tokens=limits.output_tokens,
-    )
+    models = []
+    for entry in body if isinstance(body, list) else []:
+        model_id = entry.get("id") if isinstance(entry, dict) else None
+        if not isinstance(model_id, str) or not model_id or entry.get("lifecycle") == "retired":
+            continue
+        name = entry.get("display_name") or entry.get("name")
+        known = find_limits(model_id)
+        models.append(
+            ModelInfo(
+                id=model_id,
+                name=name if isinstance(name, str) and name else model_id,
+                max_input_tokens=read_figure(entry, INPUT_KEYS) or known.input_tokens,
+                max_output_tokens=read_figure(entry, OUTPUT_KEYS) or known.output_tokens,
+            )
+        )
+    return models
 
 
 def read_next_page(body: object) -> str | None:
@@ -119,18 +96,15 @@ def read_next_page(body: object) -> str | None:
     return None
 
 
-# Which models take ``temperature``, ``top_p`` and ``top_k``.
-
-
 _TAKING = re.compile(
     r"claude-(?:instant|2|3)|claude-(?:opus|sonnet|haiku)-4(?:-[0-6])?(?:-\d{8}|-latest)?$"
 )
 
 
 def takes_sampling(model: str) -> bool:
-    """Claude models do up to the generation 4.6; later ones refuse a request that has any
-    (platform.claude.com, "What's new in Claude Opus 4.7"). What is no Claude model is
-    asked."""
+    """Whether a model takes ``temperature``, ``top_p`` and ``top_k``."""
+    # Claude models do up to the generation 4.6; later ones refuse a request that has any
+    # (platform.claude.com, "What's new in Claude Opus 4.7"). What is no Claude model is asked.
     return not model.startswith("claude-") or _TAKING.match(model) is not None
 
 
@@ -140,8 +114,7 @@ def takes_sampling(model: str) -> bool:
 
 PRICES = Path(__file__).with_name("prices.toml")
 
-_SNAPSHOT = re.compile(r"-20\d{6}$")
-"""The date that ends the id of one snapshot of a model."""
+_SNAPSHOT = re.compile(r"-20\d{6}$")  # The date that ends the id of one snapshot of a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +141,9 @@ class PriceList:
         """Millionths of a US dollar; None where the price or the usage is not known.
         ``lifetime`` is how long what is written to the cache stays there, ``day`` the
         one of the call (UTC, today if not given)."""
-        price = self._find(model, day or datetime.now(UTC).date())
+        known = self._prices.get(model) or self._prices.get(_SNAPSHOT.sub("", model), ())
+        day = day or datetime.now(UTC).date()
+        price = next((price for price in known if price.since <= day), None)
         if price is None or usage.input_tokens is None or usage.output_tokens is None:
             return None
         return round(
@@ -177,10 +152,6 @@ class PriceList:
             + (usage.cache_write_tokens or 0) * price.cache_write.get(lifetime, 0)
             + (usage.cache_read_tokens or 0) * price.cache_read
         )
-
-    def _find(self, model: str, day: date) -> Price | None:
-        known = self._prices.get(model) or self._prices.get(_SNAPSHOT.sub("", model), ())
-        return next((price for price in known if price.since <= day), None)
 
 
 def read_prices(own: Path | None = None) -> PriceList:
@@ -200,28 +171,23 @@ def read_prices(own: Path | None = None) -> PriceList:
 
 def _read(path: Path) -> dict[str, tuple[Price, ...]]:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {
-        model: tuple(
-            sorted(
-                (_price(entry, table) for entry in entries),
-                key=lambda price: price.since,
-                reverse=True,
-            )
-        )
-        for model, entries in table["models"].items()
-    }
-
-
-def _price(entry: Mapping[str, Any], table: Mapping[str, Any]) -> Price:
-    since = entry.get("from", date.min)
-    if type(since) is not date:
-        raise TypeError("“from” is a date such as 2026-11-01")
     reading = float(table.get("cache_read", 0.1))
     writing = table.get("cache_write", {"5m": 1.25, "1h": 2.0})
-    return Price(
-        since=since,
-        input=float(entry["input"]),
-        output=float(entry["output"]),
-        cache_write={lifetime: entry["input"] * factor for lifetime, factor in writing.items()},
-        cache_read=entry["input"] * reading,
-    )
+    found = {}
+    for model, entries in table["models"].items():
+        prices = []
+        for entry in entries:
+            since = entry.get("from", date.min)
+            if type(since) is not date:
+                raise TypeError("“from” is a date such as 2026-11-01")
+            prices.append(
+                Price(
+                    since=since,
+                    input=float(entry["input"]),
+                    output=float(entry["output"]),
+                    cache_write={name: entry["input"] * factor for name, factor in writing.items()},
+                    cache_read=entry["input"] * reading,
+                )
+            )
+        found[model] = tuple(sorted(prices, key=lambda price: price.since, reverse=True))
+    return found

@@ -32,12 +32,6 @@ class SseParser:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        events: list[SseEvent] = []
-        for line in self._complete_lines(chunk):
-            self._take_line(line, events)
-        return events
-
-    def _complete_lines(self, chunk: bytes) -> list[bytes]:
         if self._skip_line_feed and chunk:
             # The chunk before ended in CR: a LF now belongs to that line's end.
             chunk = chunk.removeprefix(b"\n")
@@ -54,20 +48,20 @@ class SseParser:
         if self._at_start:
             self._at_start = False
             lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
-        return lines
+        return [event for line in lines if (event := self._take_line(line))]
 
-    def _take_line(self, line: bytes, events: list[SseEvent]) -> None:
+    def _take_line(self, line: bytes) -> SseEvent | None:
+        """The event that a line ends, if it does."""
         if not line:
-            if self._data:
-                data = "\n".join(self._data)
-                events.append(SseEvent(self._name or DEFAULT_EVENT, data, self._last_id))
+            name, data = self._name or DEFAULT_EVENT, self._data
             self._name, self._data = "", []
-            return
-        name, _, content = line.partition(b":")
+            return SseEvent(name, "\n".join(data), self._last_id) if data else None
+        field, _, content = line.partition(b":")
         value = content.removeprefix(b" ").decode(errors="replace")
-        if name == b"data":
+        if field == b"data":
             self._data.append(value)
-        elif name == b"event":
+        elif field == b"event":
             self._name = value
-        elif name == b"id" and "\0" not in value:
+        elif field == b"id" and "\0" not in value:
             self._last_id = value
+        return None

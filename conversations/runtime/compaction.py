@@ -7,7 +7,6 @@ has changed; whatever goes wrong is a quiet notice, and the window goes on witho
 
 import asyncio
 import logging
-import random
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ from conversations.archive.storage import is_storage_error
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
-from conversations.domain.stream import MessageCompleted, ModelRequest, Usage
+from conversations.domain.stream import MessageCompleted, ModelRequest
 from conversations.domain.text import estimate_tokens, storable
 from conversations.domain.windows import (
     LEAST_GAIN,
@@ -57,30 +56,24 @@ from conversations.domain.windows import (
 from conversations.models import Compaction, ModelCall
 from conversations.rendering.source_text import number_text
 
-from .execution import Execution, RunContext
-from .frames import rows_frame
+from .execution import Execution, RunContext, wait_before_try
 from .models import rules_of, summarises
-from .run_rows import sentence
+from .run_notices import sentence
 
 logger = logging.getLogger(__name__)
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before the first and at most before any further try."""
+STAGE_SHARE = 0.6  # Of the model's input that one stage may fill, since tokens are estimated
 
-STAGE_SHARE = 0.6
-"""Share of the model's input that one stage may fill, since tokens are estimated."""
+MAX_CUTS = 4  # How often a stage that the provider finds too long is made shorter
 
-MAX_CUTS = 4
-"""How often a stage that the provider finds too long is made shorter."""
-
+# How many words a summary is asked to have for each token that it may have; a model counts words
+# badly, and a summary that is cut off loses its last headings.
 WORDS_PER_TOKEN = 0.6
-"""How many words a summary is asked to have for each token that it may have; a model
-counts words badly, and a summary that is cut off loses its last headings."""
 
 FAILED, NOTHING = "compaction_failed", "nothing_to_compact"
 
+# Failures of the cheaper model after which the session's own one is asked.
 REPLACED_BY_OWN = ("unknown_model", "permission")
-"""Failures of the cheaper model after which the session's own one is asked."""
 
 
 class NotWorthIt(Exception):
@@ -106,15 +99,6 @@ class _Job:
     tries: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stage:
-    """One request and its record so far."""
-
-    request: ModelRequest
-    parts: Sequence[SummaryTurn]
-    manifest: str
-
-
 class CompactionExecution(Execution):
     """One compaction in this process. ``stop`` ends it and leaves all as it was."""
 
@@ -122,16 +106,12 @@ class CompactionExecution(Execution):
         super().__init__(context, claimed)
         self.doing = "Summarising older turns"
         self.is_asked_for = True
-        self._write = context.database.patient_writer.write
-        self._ordinal = 0
 
     async def execute(self) -> bool:
         work = await self._run_until_stopped(self._work())
         try:
             compaction, event, record = await work
-        except asyncio.CancelledError:
-            await self._end(states.STOPPED, "stopped", "")
-        except MadeWay:
+        except (asyncio.CancelledError, MadeWay):
             await self._end(states.STOPPED, "stopped", "")
         except NotWorthIt as reason:
             await self._end(states.COMPLETED, NOTHING, str(reason))
@@ -147,7 +127,7 @@ class CompactionExecution(Execution):
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             await self._end(states.FAILED, "internal_error", "The summary failed.")
         else:
-            appended = await self._write(
+            appended = await self.writer.write(
                 append_compaction, self.claimed, new=compaction, event=event, call=record
             )
             self._announce(appended, states.COMPLETED)
@@ -155,31 +135,24 @@ class CompactionExecution(Execution):
         return True
 
     async def _work(self) -> tuple[Compaction, PreparedEvent, ModelCall]:
-        job = await self._prepare()
-        previous = job.plan.previous
-        summary, reached = (previous.summary, previous.to_turn) if previous else ("", 0)
-        rest: Sequence[SummaryTurn] = job.plan.parts
-        record: ModelCall | None = None
-        while rest:
-            if record is not None:
-                await self._write(append_call, self.claimed, call=record)
-            stage, message, record = await self._stage(job, rest, summary, reached)
-            summary, reached = _summary_of(message), stage.parts[-1].number
-            rest = rest[len(stage.parts) :]
-        assert record is not None
-        compaction = self._judge(job, summary)
-        event = await asyncio.to_thread(self._make_row, compaction, job.plan)
-        return compaction, event, record
-
-    async def _prepare(self) -> _Job:
         job = await self._context.database.readers.read(self._read_job)
         plan = job.plan
         if job.request.reason == THRESHOLD:
             expected = plan.stays + min(self._context.options.compact_tokens, plan.goes // 4)
             _require_gain(before=plan.stays + plan.goes, after=expected)
-        self.doing = f"Summarising turns {plan.from_turn}–{plan.to_turn}"
-        self._publish(self.state_frame())
-        return job
+        self.show_state(self.state, doing=f"Summarising turns {plan.from_turn}–{plan.to_turn}")
+        summary, reached = "", 0
+        if plan.previous:
+            summary, reached = plan.previous.summary, plan.previous.to_turn
+        rest: Sequence[SummaryTurn] = plan.parts
+        record: ModelCall | None = None
+        while rest:
+            if record is not None:
+                await self.writer.write(append_call, self.claimed, call=record)
+            done, summary, record = await self._stage(job, rest, summary, reached)
+            reached, rest = rest[done - 1].number, rest[done:]
+        assert record is not None
+        return *await asyncio.to_thread(self._complete, job, summary), record
 
     def _read_job(self) -> _Job:
         models, session_pk = self._context.models, self.claimed.session_pk
@@ -205,39 +178,49 @@ class CompactionExecution(Execution):
 
     async def _stage(
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> tuple[_Stage, MessageCompleted, ModelCall]:
+    ) -> tuple[int, str, ModelCall]:
+        """Have as many of the rest summarised as one request holds: how many, the summary, and
+        the record of the call."""
+        database = self._context.database
         while True:
             if job.facts.has_call_limits:
-                await self._context.database.readers.read(
-                    check_model_call,
-                    self.claimed.session_pk,
-                    person_pk=self.claimed.user_pk,
+                await database.readers.read(
+                    check_model_call, self.claimed.session_pk, person_pk=self.claimed.user_pk
                 )
-            stage = self._make_stage(job, rest, summary, reached)
+            parts = rest[: take_stage(rest, budget=job.budget - estimate_tokens(summary))]
+            request, manifest = self._make_request(job, parts, summary, reached)
             began = monotonic()
+            message = failure = None
             try:
-                message = await self._ask(stage.request)
-                _summary_of(message)
+                message, text = await self._ask(request)
             except ProviderError as error:
-                record = self._record(stage, None, began, error_code=error.code)
-                await self._write(append_failed_call, self.claimed, call=record)
-                await self._mend(job, error)
-            else:
-                return stage, message, self._record(stage, message, began)
+                message, failure = None, error
+            record = self._record(
+                message,
+                model=request.model,
+                manifest=manifest,
+                request_digest=request_digest(request),
+                error_code=failure.code if failure else "",
+                duration_ms=int((monotonic() - began) * 1000),
+            )
+            if failure is None:
+                return len(parts), text, record
+            await self.writer.write(append_failed_call, self.claimed, call=record)
+            await self._mend(job, failure)
 
-    def _make_stage(
-        self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> _Stage:
-        options = self._context.options
-        words = int(options.compact_tokens * WORDS_PER_TOKEN)
-        parts = rest[: take_stage(rest, budget=job.budget - estimate_tokens(summary))]
+    def _make_request(
+        self, job: _Job, parts: Sequence[SummaryTurn], summary: str, reached: int
+    ) -> tuple[ModelRequest, str]:
+        """The request for a summary of these turns and of the last summary, and its manifest."""
+        output = self._context.options.compact_tokens
+        words = int(output * WORDS_PER_TOKEN)
         request = make_summary_request(
             parts,
             previous=summary,
             to_previous=reached,
             model=job.model,
             words=words,
-            output=options.compact_tokens,
+            output=output,
         )
         texts = {"system": SYSTEM} | ({"previous": summary} if summary else {})
         digests = {role: digest_of(text) for role, text in texts.items()}
@@ -253,14 +236,25 @@ class CompactionExecution(Execution):
             estimated=sum(part.tokens for part in parts) + estimate_tokens(summary + SYSTEM),
             limit=job.limit,
         )
-        return _Stage(request=request, parts=parts, manifest=manifest)
+        return request, manifest
 
-    async def _ask(self, request: ModelRequest) -> MessageCompleted:
+    async def _ask(self, request: ModelRequest) -> tuple[MessageCompleted, str]:
+        """The answer, and the text of the summary. Raises ProviderError for one that is none."""
+        message: MessageCompleted | None = None
         async with aclosing(self._context.models.provider.stream(request)) as items:  # type: ignore[type-var]
             async for item in items:
                 if isinstance(item, MessageCompleted):
-                    return item
-        raise ProviderError("The summary broke off.", code="incomplete_stream", transient=True)
+                    message = item
+                    break
+        if message is None:
+            raise ProviderError("The summary broke off.", code="incomplete_stream", transient=True)
+        texts = [str(b.get("text", "")) for b in message.blocks if b.get("type") == "text"]
+        text = storable("\n\n".join(texts)).strip()
+        if not text or message.stop_reason == "refusal":
+            raise ProviderError("The model wrote no summary.", code="empty_answer")
+        if message.stop_reason == "max_tokens":
+            text += "\n\n(The summary was cut off here at its limit.)"
+        return message, text
 
     async def _mend(self, job: _Job, error: ProviderError) -> None:
         """Change what is to be asked, or wait. Raises the error where neither helps."""
@@ -273,22 +267,19 @@ class CompactionExecution(Execution):
             job.limit, _ = self._context.models.limits_of(job.model)
         elif error.transient and job.tries < self._context.options.provider_retries:
             job.tries += 1
-            wait = error.retry_after
-            if wait is None:
-                wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (job.tries - 1))
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2))
+            await asyncio.sleep(wait_before_try(error, job.tries))
         else:
             raise error
 
-    def _judge(self, job: _Job, summary: str) -> Compaction:
-        """The summary as it is kept. Raises NotWorthIt where it does not help."""
+    def _complete(self, job: _Job, summary: str) -> tuple[Compaction, PreparedEvent]:
+        """The summary as it is kept, and its row. Raises NotWorthIt where it does not help."""
         plan, tokens = job.plan, estimate_tokens(summary)
         if job.request.reason == THRESHOLD:
             _require_gain(before=plan.stays + plan.goes, after=plan.stays + tokens)
         summarised = sum(part.tokens for part in plan.parts)
         if tokens >= summarised + (estimate_tokens(plan.previous.summary) if plan.previous else 0):
             raise NotWorthIt("The summary would be longer than what it stands for.")
-        return Compaction(
+        compaction = Compaction(
             uuid=uuid4(),
             from_turn=plan.from_turn,
             to_turn=plan.to_turn,
@@ -301,24 +292,20 @@ class CompactionExecution(Execution):
             before_tokens=plan.stays + plan.goes,
             after_tokens=plan.stays + tokens,
         )
-
-    def _make_row(self, compaction: Compaction, plan: CompactionPlan) -> PreparedEvent:
-        before = compaction.before_tokens - plan.stays
-        after = compaction.after_tokens - plan.stays
         data = {
             "compaction": str(compaction.uuid),
-            "from_turn": compaction.from_turn,
-            "to_turn": compaction.to_turn,
-            "before_tokens": before,
-            "after_tokens": after,
+            "from_turn": plan.from_turn,
+            "to_turn": plan.to_turn,
+            "before_tokens": plan.goes,
+            "after_tokens": tokens,
             "model": compaction.model,
-            "summary": compaction.summary,
+            "summary": summary,
         }
-        text = f"Turns {compaction.from_turn}–{compaction.to_turn} are summarised for the model"
-        if before > after:
-            text += f" ({number_text(before)} → {number_text(after)} tokens)"
-        payload = Info(text=f"{text}.", code=COMPACTED, run=self.run, data=data)
-        return prepare_event(NewEvent(payload=payload), session_uuid=self.claimed.session)
+        text = f"Turns {plan.from_turn}–{plan.to_turn} are summarised for the model"
+        if plan.goes > tokens:
+            text += f" ({number_text(plan.goes)} → {number_text(tokens)} tokens)"
+        row = NewEvent(payload=Info(text=f"{text}.", code=COMPACTED, run=self.run, data=data))
+        return compaction, prepare_event(row, session_uuid=self.claimed.session)
 
     async def _end(self, state: str, code: str, reason: str) -> None:
         """The run is over and nothing has changed. Who asked for it is told why; an
@@ -328,7 +315,7 @@ class CompactionExecution(Execution):
         is_told = bool(reason) and (self.is_asked_for or state == states.FAILED)
         text = f"{reason} Nothing has changed."
         notice = Info(text=text, code=FAILED if state == states.FAILED else code, run=self.run)
-        appended = await self._write(
+        appended = await self.writer.write(
             finish_run,
             self.claimed,
             state=state,
@@ -339,74 +326,32 @@ class CompactionExecution(Execution):
 
     def _announce(self, appended: Appended, state: str) -> None:
         self.state, self.doing = state, ""
-        if appended.rows:
-            self._publish(rows_frame(appended.rows))
-
-    def _record(
-        self,
-        stage: _Stage,
-        message: MessageCompleted | None,
-        began: float,
-        *,
-        error_code: str = "",
-    ) -> ModelCall:
-        usage = message.usage if message else Usage()
-        model = (message.model if message else "") or stage.request.model
-        self._ordinal += 1
-        return ModelCall(
-            ordinal=self._ordinal - 1,
-            model=model[:120],
-            manifest=stage.manifest,
-            request_digest=request_digest(stage.request),
-            message_id=(message.message_id if message else "")[:128],
-            stop_reason=(message.stop_reason if message else "")[:64],
-            error_code=error_code,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            cost_microusd=self._context.options.prices.find_cost(model, usage),
-            duration_ms=int((monotonic() - began) * 1000),
-        )
+        self.show_rows(appended.rows)
 
 
 def find_due_compaction(session_pk: int, context: RunContext) -> CompactionRequest | None:
     """What to have summarised of a session because its window is full, if anything. The
     same window is not tried twice: after an attempt that did not help it has to grow."""
-    facts = read_window_facts(session_pk)
-    at = _threshold(facts, context)
-    if at is None or facts.context_tokens < at:
-        return None
-    if not is_due(facts.context_tokens, at=at, tried=read_useless_size(session_pk)):
-        return None
-    return CompactionRequest(reason=THRESHOLD, tokens=facts.context_tokens)
-
-
-def _threshold(facts: WindowFacts, context: RunContext) -> int | None:
-    """The size of the window at which it is summarised, in the provider's tokens."""
-    options, model = context.options, context.models.model_for(facts.model)
+    facts, options = read_window_facts(session_pk), context.options
     if not summarises(facts, options):
         return None
+    model = context.models.model_for(facts.model)
     limit, output = context.models.limits_of(model)
     ratio = facts.token_ratio if facts.token_model == model else 0.0
     budget = make_budget(limit=limit, max_output=output, ratio=ratio)
-    capacity = int(budget.tokens * budget.ratio)
+    capacity = int(budget.tokens * budget.ratio)  # in the provider's tokens
     if options.compact_at:
-        return tokens_at(options.compact_at, limit=capacity)
-    return int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT)
+        at = tokens_at(options.compact_at, limit=capacity)
+    else:
+        at = int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT)
+    tokens = facts.context_tokens
+    if tokens < at:
+        return None
+    if not is_due(tokens, at=at, tried=read_useless_size(session_pk)):
+        return None
+    return CompactionRequest(reason=THRESHOLD, tokens=tokens)
 
 
 def _require_gain(*, before: int, after: int) -> None:
     if after > before * (1 - LEAST_GAIN):
         raise NotWorthIt("A summary would save too little.")
-
-
-def _summary_of(message: MessageCompleted) -> str:
-    """The text of a summary. Raises ProviderError for an answer that is none."""
-    texts = [str(b.get("text", "")) for b in message.blocks if b.get("type") == "text"]
-    text = storable("\n\n".join(texts)).strip()
-    if not text or message.stop_reason == "refusal":
-        raise ProviderError("The model wrote no summary.", code="empty_answer")
-    if message.stop_reason == "max_tokens":
-        text += "\n\n(The summary was cut off here at its limit.)"
-    return text

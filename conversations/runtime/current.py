@@ -8,10 +8,13 @@ from uuid import uuid4
 
 from django.conf import settings
 
-from conversations.archive.runs import active_runs
+from conversations.archive.runs import active_runs, count_runs_by_state
+from conversations.archive.storage import data_free_bytes
 from conversations.domain.errors import Rejected, Unavailable
+from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import END
+from conversations.feature import Metric, features
 from conversations.models import Session
 
 from .options import read_options
@@ -53,8 +56,7 @@ async def stop_current_runtime(*, for_good: bool = False) -> None:
         await runtime.stop()
 
 
-# What pages ask the runtime from a request's thread: models, recovery, the end.
-
+# What pages ask the runtime from a request's thread.
 
 logger = logging.getLogger(__name__)
 
@@ -120,3 +122,60 @@ def compact_at_end(session: Session, *, user_pk: int) -> None:
             await runtime.compact(session, client_id=uuid4().hex, user_pk=user_pk, reason=END)
 
     runtime.loop.call_soon_threadsafe(lambda: runtime.database.run_in_background(compact()))
+
+
+def read_metrics() -> list[Metric]:
+    """What this process does right now, and how much the archive holds in flight."""
+    states = count_runs_by_state((QUEUED, RUNNING, WAITING_APPROVAL))
+    runtime = started_runtime()
+    servers = runtime.tool_servers.count_states() if runtime else {}
+    figures = [
+        ("loom_runs_queued", "Messages that wait.", states.get(QUEUED, 0)),
+        ("loom_runs_running", "Answers that are being written.", states.get(RUNNING, 0)),
+        (
+            "loom_runs_waiting_approval",
+            "Runs that wait for a person's approval.",
+            states.get(WAITING_APPROVAL, 0),
+        ),
+        (
+            "loom_process_runs",
+            "Runs that this process carries out.",
+            runtime.queue.run_count if runtime else 0,
+        ),
+        (
+            "loom_process_sockets",
+            "Pages that are connected to this process.",
+            runtime.hub.subscriber_count if runtime else 0,
+        ),
+        (
+            "loom_process_streams",
+            "Programs that follow a run or a session of this process, or wait for one.",
+            runtime.hub.listener_count if runtime else 0,
+        ),
+        (
+            "loom_process_lines_refused_total",
+            "Sockets and streams refused, since a person had too many in this process.",
+            runtime.lines.refused if runtime else 0,
+        ),
+        (
+            "loom_tool_servers_ready",
+            "Connections to tool servers that hold.",
+            servers.get("ready", 0),
+        ),
+        ("loom_tool_servers_failed", "Tool servers that do not answer.", servers.get("failed", 0)),
+        (
+            "loom_disk_free_bytes",
+            "Bytes free where the data folder and a SQLite database lie, the least of the two.",
+            data_free_bytes(),
+        ),
+    ]
+    own = [
+        Metric(
+            name=name,
+            help=text,
+            value=value,
+            kind="counter" if name.endswith("_total") else "gauge",
+        )
+        for name, text, value in figures
+    ]
+    return [*own, *(metric for feature in features() for metric in feature.metrics())]

@@ -47,13 +47,12 @@ from conversations.domain.errors import StorageFull, Unavailable
 
 logger = logging.getLogger(__name__)
 
-GROUP = 64
-"""Jobs that one commit carries at most."""
+GROUP = 64  # Jobs that one commit carries at most
 
 READERS = 4
 
+# Between two tries to reach a database that is away; each pause is twice the last.
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 1.0
-"""Between two tries to reach a database that is away; each pause is twice the last."""
 
 _wait_seconds: ContextVar[float] = ContextVar("database_wait_seconds", default=0.0)
 
@@ -81,17 +80,19 @@ class _Job:
     def resolve(self) -> None:
         if self.future.done():  # its caller was cancelled; the commit stands
             return
-        if self.error is not None:
-            self.future.set_exception(_translated(self.error))
-        else:
+        if self.error is None:
             self.future.set_result(self.result)
+            return
+        error = translate_storage_error(self.error) or self.error
+        if error is not self.error:
+            error.__cause__ = self.error
+        self.future.set_exception(error)
 
 
 class Writer:
     """Runs write functions one after the other on its own thread and connection.
 
-    PostgreSQL gets one transaction for each job: jobs of one group would hold the
-    row locks of several sessions and could deadlock with another process.
+    PostgreSQL gets one transaction for each job.
 
     Nothing is done twice: a job is run again only if its transaction did not commit. Where
     the connection was lost during the COMMIT, PostgreSQL is asked what became of it.
@@ -118,17 +119,15 @@ class Writer:
         self._thread.join()
 
     def _work(self) -> None:
-        group_size = GROUP if connection.vendor == "sqlite" else 1
-        while group := self._next_group(group_size):
-            self._commit(group)
+        # Jobs of one group would hold the row locks of several sessions in PostgreSQL, and could
+        # deadlock with another process.
+        size = GROUP if connection.vendor == "sqlite" else 1
+        while self._waiting or not self._is_closing:
+            if not self._waiting:
+                self._take(self._jobs.get())
+            self._take_queued()
+            self._commit([self._waiting.popleft() for _ in range(min(size, len(self._waiting)))])
         connection.close()
-
-    def _next_group(self, size: int) -> list[_Job]:
-        """Empty when the writer was closed and nothing is left to do."""
-        if not self._waiting and not self._is_closing:
-            self._take(self._jobs.get())
-        self._take_queued()
-        return [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
 
     def _take_queued(self) -> None:
         try:
@@ -183,10 +182,11 @@ class Writer:
             group[0].error = error
         except DatabaseError as error:
             full = isinstance(translate_storage_error(error), StorageFull)
-            if not full and _is_away(error):
-                connection.close_if_unusable_or_obsolete()
-                return True, committing or unanswered
+            # Django closes a connection on which it could not even roll back.
+            is_lost = connection.connection is None and connection.vendor == "postgresql"
             connection.close_if_unusable_or_obsolete()
+            if not full and (is_lost or is_storage_error(error)):
+                return True, committing or unanswered
             # A full disk fails all writes; that is one line each and no fault of ours.
             fields = {"writes": len(group), "error_class": type(error).__name__}
             level = logging.WARNING if full else logging.ERROR
@@ -200,18 +200,14 @@ class Writer:
     def _run(self, group: list[_Job]) -> None:
         for job in group:
             job.result = job.error = None
-        if len(group) == 1:
-            group[0].result = group[0].function()
-            return
-        for job in group:
-            self._execute(job)
-
-    def _execute(self, job: _Job) -> None:
-        try:
-            with transaction.atomic():
+            if len(group) == 1:  # the transaction is its own
                 job.result = job.function()
-        except Exception as error:
-            job.error = error
+                return
+            try:
+                with transaction.atomic():
+                    job.result = job.function()
+            except Exception as error:
+                job.error = error
 
     def _fail_late(self, jobs: Iterable[_Job], *, may_be_done: bool = False) -> list[_Job]:
         """End the jobs whose time is up; returns the others."""
@@ -231,29 +227,15 @@ class Writer:
     def _resolve(self, group: list[_Job]) -> None:
         for loop in {job.loop for job in group}:
             jobs = [job for job in group if job.loop is loop]
+
+            def resolve(jobs: list[_Job] = jobs) -> None:
+                for job in jobs:
+                    job.resolve()
+
             try:
-                loop.call_soon_threadsafe(_resolve_all, jobs)
+                loop.call_soon_threadsafe(resolve)
             except RuntimeError:  # the loop has ended; what was committed stays
                 logger.debug("writes_not_awaited", extra={"fields": {"writes": len(jobs)}})
-
-
-def _is_away(error: DatabaseError) -> bool:
-    # Django closes a connection on which it could not even roll back.
-    is_lost = connection.connection is None and connection.vendor == "postgresql"
-    return is_lost or is_storage_error(error)
-
-
-def _translated(error: BaseException) -> BaseException:
-    translated = translate_storage_error(error)
-    if translated is None or translated is error:
-        return error
-    translated.__cause__ = error
-    return translated
-
-
-def _resolve_all(jobs: list[_Job]) -> None:
-    for job in jobs:
-        job.resolve()
 
 
 class Readers:
@@ -262,12 +244,13 @@ class Readers:
     def __init__(self) -> None:
         self._away_at = -math.inf
         self._connections: list[BaseDatabaseWrapper] = []
-        self._pool = ThreadPoolExecutor(
-            READERS, thread_name_prefix="archive-reader", initializer=self._note_connection
-        )
 
-    def _note_connection(self) -> None:
-        self._connections.append(connections[DEFAULT_DB_ALIAS])
+        def note_connection() -> None:
+            self._connections.append(connections[DEFAULT_DB_ALIAS])
+
+        self._pool = ThreadPoolExecutor(
+            READERS, thread_name_prefix="archive-reader", initializer=note_connection
+        )
 
     async def read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
@@ -317,18 +300,16 @@ def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     raise AssertionError
 
 
-# Writing what must not be lost while the disk is full.
-
-
 FULL_NOTE = "The server's disk is full. This answer is kept in memory until there is room."
 
+# Between two tries. A refused write leaves nothing behind, so it can be tried for ever.
 TRY_SECONDS = 1.0
-"""Between two tries. A refused write leaves nothing behind, so it can be tried for ever."""
 
 
 class PatientWriter:
-    """``tell`` is given a note when waiting begins, and an empty one when it is over.
-    ``gives_up``: the process ends, so StorageFull is raised after all."""
+    """For what must not be lost while the disk is full. ``tell`` is given a note when waiting
+    begins, and an empty one when it is over. ``gives_up``: the process ends, so StorageFull is
+    raised after all."""
 
     def __init__(
         self, writer: Writer, *, gives_up: Callable[[], bool], tell: Callable[[str], None]
@@ -378,12 +359,16 @@ class Database:
         self._saved_texts: set[str] = set()
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        def log_error(task: asyncio.Task[Any]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log_failure(error, "background_work_failed")
+
         context = contextvars.copy_context()
         context.run(wait_for_database, self._wait_seconds)
         task = asyncio.create_task(work, context=context)
         self.background.add(task)
         task.add_done_callback(self.background.discard)
-        task.add_done_callback(_log_failure)
+        task.add_done_callback(log_error)
         return task
 
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -410,11 +395,6 @@ class Database:
     async def close(self) -> None:
         await asyncio.to_thread(self.writer.close)
         await asyncio.to_thread(self.readers.close)
-
-
-def _log_failure(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log_failure(error, "background_work_failed")
 
 
 def log_failure(error: BaseException, event: str, **fields: str) -> None:

@@ -8,17 +8,23 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
 
 from conversations.archive.journal import Chunk, append_draft_chunks
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
+from conversations.domain.text import storable
+from conversations.domain.tool_calls import RUNNING, STARTED
+from conversations.rendering.streaming import BlockStream
+from conversations.rendering.tool_words import tool_word
 
 from .database import Writer
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0
-"""Before what could not be written is tried again."""
+RETRY_SECONDS = 1.0  # Before what could not be written is tried again
 
 
 class DraftWorker:
@@ -86,10 +92,9 @@ class DraftWorker:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            started = asyncio.get_running_loop().time()
+            started = monotonic()
             await self._flush()
-            elapsed = asyncio.get_running_loop().time() - started
-            await asyncio.sleep(max(0.0, self._interval - elapsed))
+            await asyncio.sleep(max(0.0, self._interval - (monotonic() - started)))
 
     async def _flush(self) -> None:
         for run_pk in list(self._pending):
@@ -118,3 +123,225 @@ class DraftWorker:
             else:
                 del self._unwritten[run_pk]
         self._on_saved(chunks)
+
+
+# An answer while it streams: its parts, rendered block by block.
+
+TEXT = "text"
+
+
+@dataclass(slots=True)
+class LiveBlock:
+    """One content block. ``sent`` counts the characters that frames have carried."""
+
+    number: int
+    kind: str
+    name: str = ""
+    text: list[str] = field(default_factory=list)
+    unsent: list[str] = field(default_factory=list)
+    sent: int = 0
+    blocks: BlockStream | None = None
+
+    def feed(self, delta: str) -> None:
+        self.text.append(delta)
+        self.unsent.append(delta)
+
+    def frame(self, run: str) -> dict[str, Any]:
+        """What is new since the last frame."""
+        delta = "".join(self.unsent)
+        frame = self._head(run) | {"offset": self.sent, "text": delta}
+        self.unsent = []
+        self.sent += len(delta)
+        if self.blocks is not None:
+            frame["blocks"] = self.blocks.feed(delta)
+            frame["open"] = self.blocks.open_html()
+        return frame
+
+    def snapshot(self, run: str) -> dict[str, Any]:
+        """The whole part so far; the next frame goes on from there."""
+        frame = self._head(run) | {"reset": True, "offset": 0, "text": "".join(self.text)}
+        if self.blocks is not None:
+            frame |= {"blocks": list(self.blocks.blocks), "open": self.blocks.open_html()}
+        return frame
+
+    def _head(self, run: str) -> dict[str, Any]:
+        head = {"type": "draft", "run": run, "part": self.number, "kind": self.kind}
+        return head | {"name": self.name, "word": tool_word(self.name)[0]} if self.name else head
+
+
+class LiveAnswer:
+    """The parts of a run's answer that are not completed rows yet. Part numbers
+    grow over the whole run."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.parts: list[LiveBlock] = []
+        self._next_number = 0
+        self._dirty: dict[int, LiveBlock] = {}
+
+    def start_part(self, kind: str, *, name: str = "", number: int | None = None) -> LiveBlock:
+        number = self._next_number if number is None else number
+        self._next_number = number + 1
+        blocks = BlockStream() if kind == TEXT else None
+        part = LiveBlock(number=number, kind=kind, name=name, blocks=blocks)
+        self.parts.append(part)
+        return part
+
+    def feed(self, part: LiveBlock, delta: str) -> None:
+        part.feed(delta)
+        self._dirty[part.number] = part
+
+    def take_frames(self) -> list[dict[str, Any]]:
+        dirty, self._dirty = self._dirty, {}
+        return [part.frame(self.run) for part in dirty.values()]
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """Every part so far. Take (and publish) the frames first."""
+        return [part.snapshot(self.run) for part in self.parts]
+
+    def clear(self) -> None:
+        """The parts so far became rows."""
+        self.parts, self._dirty = [], {}
+
+
+# What running calls show before they end: bounded, whatever a tool writes.
+
+SHOWN = 20_000  # Characters at the end of an output that a page is shown
+
+KEPT = 100_000  # Characters that are kept for the result of a call which is stopped
+
+RATE = 64_000  # Characters a second of one call that pages are sent at most
+
+
+@dataclass(slots=True)
+class LiveCall:
+    """One call. ``total`` counts the characters that were reported, ``sent`` those that
+    frames have covered."""
+
+    call: str
+    call_id: str
+    state: str = STARTED
+    began: float = field(default_factory=monotonic)
+    pieces: list[str] = field(default_factory=list)
+    held: int = 0
+    total: int = 0
+    sent: int = 0
+    budget: float = RATE
+    counted_at: float = field(default_factory=monotonic)
+
+    def report(self, text: str) -> None:
+        self.pieces.append(text)
+        self.total += len(text)
+        self.held += len(text)
+        if self.held > 2 * KEPT:
+            self._join()
+
+    def _join(self) -> str:
+        """The end of what was reported."""
+        tail = "".join(self.pieces)[-KEPT:]
+        self.pieces, self.held = [tail], len(tail)
+        return tail
+
+    @property
+    def kept(self) -> str:
+        """What was reported, or the end of it and a line that says so."""
+        tail = self._join()
+        left_out = self.total - len(tail)
+        head = f"[{left_out:,} characters before this were not kept]\n" if left_out else ""
+        return head + tail
+
+    def frame(self, run: str, *, at_once: bool) -> dict[str, Any] | None:
+        """What is new since the last frame. None: it has to wait, not to flood pages."""
+        unsent = self.total - self.sent
+        size, now = min(unsent, SHOWN), monotonic()
+        self.budget = min(RATE, self.budget + (now - self.counted_at) * RATE)
+        self.counted_at = now
+        if not at_once and size > self.budget:
+            return None
+        self.budget -= size
+        if unsent > SHOWN:
+            return self.snapshot(run)
+        text = self._end(unsent)
+        frame = self._head(run) | ({"offset": self.sent, "text": text} if text else {})
+        self.sent = self.total
+        return frame
+
+    def snapshot(self, run: str) -> dict[str, Any]:
+        """The end of the output so far; the next frame goes on from there."""
+        text = self._end(SHOWN)
+        self.sent = self.total
+        return self._head(run) | {"reset": True, "offset": self.total - len(text), "text": text}
+
+    def _end(self, characters: int) -> str:
+        """The last characters that were reported; joins no more pieces than it needs."""
+        found: list[str] = []
+        for piece in reversed(self.pieces):
+            if characters <= 0:
+                break
+            found.append(piece[-characters:])
+            characters -= len(piece)
+        return "".join(reversed(found))
+
+    def _head(self, run: str) -> dict[str, Any]:
+        elapsed = monotonic() - self.began if self.state == RUNNING else 0
+        return {
+            "type": "call",
+            "run": run,
+            "call": self.call,
+            "call_id": self.call_id,
+            "state": self.state,
+            "elapsed_ms": int(elapsed * 1000),
+        }
+
+
+class LiveCalls:
+    """The calls of a run's last answer that have not ended yet."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._calls: dict[int, LiveCall] = {}
+        self._dirty: dict[int, LiveCall] = {}
+
+    def add(self, pk: int, call: LiveCall) -> None:
+        self._calls[pk] = call
+
+    def change_state(self, pk: int, state: str) -> None:
+        call = self._calls[pk]
+        call.state, call.began = state, monotonic()
+        self._dirty[pk] = call
+
+    def report(self, pk: int, text: str) -> None:
+        call = self._calls.get(pk)
+        if call is not None and text:
+            call.report(storable(text))
+            self._dirty[pk] = call
+
+    def remove(self, pk: int) -> None:
+        self._calls.pop(pk, None)
+        self._dirty.pop(pk, None)
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._dirty)
+
+    def kept(self, pk: int) -> str:
+        call = self._calls.get(pk)
+        return call.kept if call is not None else ""
+
+    def outputs(self) -> dict[int, str]:
+        """What the calls that have not ended have shown, by their keys."""
+        return {pk: call.kept for pk, call in self._calls.items() if call.total}
+
+    def take_frames(self, *, at_once: bool = True) -> list[dict[str, Any]]:
+        """``at_once``: also what would have to wait otherwise."""
+        frames = []
+        for pk, call in list(self._dirty.items()):
+            frame = call.frame(self.run, at_once=at_once)
+            if frame is not None:
+                del self._dirty[pk]
+                frames.append(frame)
+        return frames
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """Every call so far. Take (and publish) the frames first."""
+        return [call.snapshot(self.run) for call in self._calls.values() if call.state != STARTED]

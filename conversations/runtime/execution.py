@@ -1,24 +1,30 @@
 """What every run has in common, whatever it writes: a beginning, a stop, an end."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import random
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
 from conversations.agent.mcp.servers import ToolServers
+from conversations.archive.append import Appended, Row
 from conversations.archive.runs import Claimed
 from conversations.domain import runs as states
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import MessageCompleted, Usage
 from conversations.domain.tool_policy import ToolScope
+from conversations.models import ModelCall
 
-from .database import Database
-from .drafts import DraftWorker
-from .frames import Frame, state_frame
-from .live import LiveAnswer
+from .database import Database, PatientWriter
+from .drafts import DraftWorker, LiveAnswer, LiveCalls
 from .models import Models
 from .options import RuntimeOptions
 from .program_tools import ProgramTools
-from .publish import Publisher
+from .publish import Frame, Publisher, rows_frame, state_frame
+
+# Seconds before the first and at most before any further try of the provider.
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +45,32 @@ class RunContext:
 
 
 class Execution:
-    """One run in this process. ``stop`` ends it early."""
+    """One run in this process. ``stop`` ends it early; ``writer`` waits while the disk is full.
+    ``may_need_summary``: the window may have to be summarised after it."""
 
     may_need_summary = False
-    """Whether the window of the session may have to be summarised after this run."""
 
     def __init__(self, context: RunContext, claimed: Claimed) -> None:
         self.claimed = claimed
         self.run = str(claimed.run)
         self.live = LiveAnswer(self.run)
+        self.calls = LiveCalls(self.run)
+        self.writer: PatientWriter = context.database.patient_writer
         self.state = states.RUNNING
         self.note = ""
         self.doing = ""
         self._context = context
         self._started = monotonic()
         self._stop = asyncio.Event()
+        self._ordinal = 0
+        self._commits: set[asyncio.Task[Any]] = set()
+        self._flush_handle: asyncio.TimerHandle | None = None
+        self._last_flush = 0.0
+
+    async def execute(self) -> bool:
+        """Do the work until it ends or is stopped; then write the run's end. Returns whether
+        another run of the session may wait."""
+        raise NotImplementedError
 
     def stop(self) -> None:
         self._stop.set()
@@ -65,27 +82,9 @@ class Execution:
     async def notice_decisions(self) -> None:
         """Somebody decided about a call, or asked for its end."""
 
-    def snapshots(self) -> list[Frame]:
-        """What the run has written so far, for a page that comes now."""
-        return []
-
     @property
     def elapsed_ms(self) -> int:
         return int((monotonic() - self._started) * 1000)
-
-    def state_frame(self) -> Frame:
-        return state_frame(
-            run_state=self.state,
-            run=self.run,
-            note=self.note,
-            elapsed_ms=self.elapsed_ms,
-            doing=self.doing,
-        )
-
-    async def execute(self) -> bool:
-        """Do the work until it ends or is stopped; then write the run's end. Returns whether
-        another run of the session may wait."""
-        raise NotImplementedError
 
     async def _run_until_stopped[T](self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task of its own, so that stopping cancels it and nothing else."""
@@ -98,5 +97,104 @@ class Execution:
             task.cancel()
         return task
 
+    def _record(
+        self, message: MessageCompleted | None, *, model: str, lifetime: str = "5m", **fields: Any
+    ) -> ModelCall:
+        """A call of the model, with its answer if it gave one; the next one has an ordinal of
+        its own. ``fields`` are further ones of the record, ``lifetime`` that of the cache."""
+        usage = message.usage if message else Usage()
+        model = (message.model if message else "") or model
+        self._ordinal += 1
+        return ModelCall(
+            ordinal=self._ordinal - 1,
+            model=model[:120],
+            message_id=(message.message_id if message else "")[:128],
+            stop_reason=(message.stop_reason if message else "")[:64],
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            cost_microusd=self._context.options.prices.find_cost(model, usage, lifetime=lifetime),
+            **fields,
+        )
+
+    async def commit[A: Appended](self, work: Coroutine[Any, Any, A]) -> A:
+        """See a commit through, also when the run is stopped; show its rows."""
+
+        async def commit() -> A:
+            appended = await work
+            self.flush()
+            self.live.clear()
+            self._publish(rows_frame(appended.rows, ends_draft=self.run))
+            return appended
+
+        return await asyncio.shield(self.track(asyncio.create_task(commit())))
+
+    def track[A: Appended](self, task: asyncio.Task[A]) -> asyncio.Task[A]:
+        """The run's end waits for it."""
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+        return task
+
+    # What pages are shown of it
+
     def _publish(self, frame: Frame) -> None:
         self._context.publisher.publish(self.claimed.session_pk, frame)
+
+    def state_frame(self) -> Frame:
+        return state_frame(
+            run_state=self.state,
+            run=self.run,
+            note=self.note,
+            elapsed_ms=self.elapsed_ms,
+            doing=self.doing,
+        )
+
+    def show_state(self, state: str, *, doing: str = "") -> None:
+        if (state, doing) != (self.state, self.doing):
+            self.state, self.doing = state, doing
+            self._publish(self.state_frame())
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        self._context.publisher.publish_rows(self.claimed.session_pk, rows)
+
+    def snapshots(self) -> list[Frame]:
+        """The draft and the output of running calls so far, for a page that comes now."""
+        self.flush()
+        return self.live.snapshots() + self.calls.snapshots()
+
+    def show_soon(self) -> None:
+        """Something of the draft or of a call has changed: send the first change at once, later
+        ones together, at most every interval."""
+        publisher = self._context.publisher
+        if self._flush_handle is not None or not publisher.is_watched(self.claimed.session_pk):
+            return
+        loop = asyncio.get_running_loop()
+        wait = self._last_flush + self._context.delta_interval() - loop.time()
+        if wait <= 0:
+            self._flush_some()
+        else:
+            self._flush_handle = loop.call_later(wait, self._flush_some)
+
+    def _flush_some(self) -> None:
+        """The same, but for output that would flood the pages."""
+        self.flush(at_once=False)
+        if self.calls.is_dirty:
+            self.show_soon()
+
+    def flush(self, *, at_once: bool = True) -> None:
+        """Send what has come since the last time."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        self._last_flush = asyncio.get_running_loop().time()
+        for frame in (*self.live.take_frames(), *self.calls.take_frames(at_once=at_once)):
+            self._publish(frame)
+
+
+def wait_before_try(error: ProviderError, tries: int) -> float:
+    """Seconds: what the provider asks for, or longer each time."""
+    if error.retry_after is not None:
+        return error.retry_after
+    # Not all at the same moment, where many runs failed together.
+    return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (tries - 1)) * random.uniform(0.8, 1.2)

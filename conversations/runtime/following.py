@@ -12,12 +12,11 @@ from itertools import groupby
 from time import monotonic
 from typing import Protocol
 
-from conversations.archive.journal import Chunk, StoredEvent, walk_events
+from conversations.archive.journal import Chunk, walk_events
 from conversations.archive.rewinds import read_rewinds
 from conversations.archive.run_transcript import (
     PAGE,
     Draft,
-    RunProgress,
     add_chunks,
     draft_parts,
     read_moment,
@@ -31,7 +30,6 @@ from conversations.domain.run_transcript import (
     ROW,
     RunTranscriptReader,
     StoryEvent,
-    StoryRow,
     StreamCursor,
 )
 from conversations.domain.runs import FINAL_STATES
@@ -46,6 +44,10 @@ END_ID = "end"
 
 # What programs are told of a rewind.
 REWIND_COLUMNS = ("from_turn", "to_turn", "from_seq", "to_seq", "reason", "created_at")
+
+LOOK_SECONDS = 5.0  # How long something can stay unseen if this process were not told of it
+
+POLL_SECONDS = 0.15
 
 
 class Reader(Protocol):
@@ -79,15 +81,24 @@ class RunReader:
 
     def read_on(self) -> list[StoryEvent]:
         moment = read_moment(self._run_pk, after_ordinal=self._ordinal)
+        self.has_more = False
         if moment.last_seq > self._reached and not self._has_all_rows:
-            rows = self._read_rows(moment)
+            some = read_story_rows(
+                moment.run,
+                after=self._story.place.row,
+                reached=self._reached,
+                last_seq=moment.last_seq,
+            )
+            self._reached, self._has_all_rows = some.reached, some.has_ended
+            self.has_more = bool(some.rows) or some.reached < moment.last_seq
             if self.has_more:  # the draft that was read may be of another answer
                 self._draft, self._ordinal = {}, -1
-                return list(self._story.tell_rows(rows))
-        self.has_more = False
+                return list(self._story.tell_rows(some.rows))
         if self._has_all_rows or moment.run.is_over:
             self.has_ended = True
-            return [StoryEvent(END_ID, END, end_of(moment.run))]
+            run = moment.run
+            end = {"run": str(run.uuid), "state": run.state, "error_code": run.error_code}
+            return [StoryEvent(END_ID, END, end)]
         add_chunks(self._draft, moment.chunks)
         self._ordinal = max((chunk[0] for chunk in moment.chunks), default=self._ordinal)
         return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
@@ -103,17 +114,6 @@ class RunReader:
             self._ordinal = chunk.ordinal
             add_chunks(self._draft, [(chunk.ordinal, chunk.part, chunk.kind, storable(chunk.text))])
         return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
-
-    def _read_rows(self, moment: RunProgress) -> list[StoryRow]:
-        some = read_story_rows(
-            moment.run,
-            after=self._story.place.row,
-            reached=self._reached,
-            last_seq=moment.last_seq,
-        )
-        self._reached, self._has_all_rows = some.reached, some.has_ended
-        self.has_more = bool(some.rows) or some.reached < moment.last_seq
-        return some.rows
 
 
 class SessionReader:
@@ -134,30 +134,25 @@ class SessionReader:
         self.has_more = len(rows) == PAGE
         last = rows[-1].seq if rows else self._place.row
         rewinds = read_rewinds(self._session_pk, from_seq=self._place.row, to_seq=last)
-        return list(self._merge(rows, rewinds))
+        made = {seq: list(some) for seq, some in groupby(rewinds, key=lambda one: one.to_seq)}
+        events = self._tell_rewinds(made)
+        for row in rows:
+            self._place = StreamCursor(row.seq)
+            events.append(StoryEvent(str(self._place), ROW, row.as_data()))
+            events += self._tell_rewinds(made)
+        return events
 
     def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
         return []
 
-    def _merge(self, rows: list[StoredEvent], rewinds: list[Rewind]) -> Iterator[StoryEvent]:
-        made = {seq: list(some) for seq, some in groupby(rewinds, key=lambda one: one.to_seq)}
-        yield from self._tell_rewinds(made)
-        for row in rows:
-            self._place = StreamCursor(row.seq)
-            yield StoryEvent(str(self._place), ROW, row.as_data())
-            yield from self._tell_rewinds(made)
-
-    def _tell_rewinds(self, made: dict[int, list[Rewind]]) -> Iterator[StoryEvent]:
-        row, told = self._place.row, self._place.part
+    def _tell_rewinds(self, made: dict[int, list[Rewind]]) -> list[StoryEvent]:
+        """Those after the row where it is, which were not told of."""
+        events, row, told = [], self._place.row, self._place.part
         for number, rewind in enumerate(made.get(row, [])[told:], told + 1):
             self._place = StreamCursor(row, number)
-            yield StoryEvent(
-                str(self._place), REWOUND, {name: getattr(rewind, name) for name in REWIND_COLUMNS}
-            )
-
-
-def end_of(run: Run) -> dict[str, object]:
-    return {"run": str(run.uuid), "state": run.state, "error_code": run.error_code}
+            told_of = {name: getattr(rewind, name) for name in REWIND_COLUMNS}
+            events.append(StoryEvent(str(self._place), REWOUND, told_of))
+        return events
 
 
 async def follow(
@@ -206,10 +201,6 @@ def _patience(runtime: Runtime, session_pk: int, seconds: float) -> float:
     return max(0.0, min(seconds, most))
 
 
-LOOK_SECONDS = 5.0
-"""How long something can stay unseen if this process were not told of it."""
-
-
 @contextmanager
 def _listening(runtime: Runtime, listener: Listener) -> Iterator[Listener]:
     runtime.hub.listen(listener)
@@ -219,14 +210,9 @@ def _listening(runtime: Runtime, listener: Listener) -> Iterator[Listener]:
         runtime.hub.unlisten(listener)
 
 
-# Waiting for the end of a run, whichever process carries it out.
-
-
-POLL_SECONDS = 0.15
-
-
 async def wait_for_final_state(runtime: Runtime, *, session_pk: int, run_pk: int) -> str:
-    """The run's last state. Where its process is gone, this one takes over."""
+    """The last state of a run, whichever process carries it out. Where that is gone, this one
+    takes over."""
     wait_for_database(runtime.options.database_wait)
     while True:
         await runtime.queue.wait_run_ended(session_pk)

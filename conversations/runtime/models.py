@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from django.conf import settings
 
@@ -17,37 +18,41 @@ from conversations.domain.errors import ProviderError
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import ModelInfo, Provider, Usage
 from conversations.domain.windows import SUMMARIZE, WindowRules
+from conversations.providers.anthropic_messages import AnthropicProvider
+from conversations.providers.demo import DemoProvider
 from conversations.providers.model_limits import find_limits
-from conversations.providers.registry import make_provider
 
 from .database import Database
 from .options import RuntimeOptions
 
 logger = logging.getLogger(__name__)
 
-MAX_LIST_SECONDS = 3.0
-"""Seconds that a first answer waits for the list of models at most."""
+MAX_LIST_SECONDS = 3.0  # That a first answer waits for the list of models at most
+
+RECHOSEN = 1.2  # How many times larger than before a limit has to be for the window to grow back
+
+LEAST_REPORTED = 50  # Estimated tokens below which a report says nothing about the ratio
+
+NO_TOOLS = "[]"
 
 
 class Models:
     def __init__(self, options: RuntimeOptions, database: Database) -> None:
         self.listed: list[ModelInfo] = list(options.models)
-        self.provider: Provider = make_provider(
-            name="anthropic" if options.api_key else "demo",
-            api_key=options.api_key,
-            base_url=options.base_url or None,
-            timeout=options.provider_timeout,
-            demo_delay=options.demo_delay,
-            fallback_models=options.models,
-        )
+        self.provider: Provider = DemoProvider(delay=options.demo_delay)
+        if options.api_key:
+            self.provider = AnthropicProvider(
+                api_key=options.api_key,
+                base_url=options.base_url or None,
+                timeout=options.provider_timeout,
+                fallback_models=options.models,
+            )
         self._options = options
         self._database = database
         self._listing: asyncio.Task[None] | None = None
 
     def model_for(self, chosen: str) -> str:
-        if self.provider.is_demo:
-            return "demo"
-        return chosen or self._options.model
+        return "demo" if self.provider.is_demo else chosen or self._options.model
 
     def compact_model_for(self, own: str) -> str:
         """The model that writes the summary of a session which has that one."""
@@ -57,16 +62,12 @@ class Models:
 
     def limits_of(self, model: str) -> tuple[int, int]:
         """Tokens that a request may have, and that its answer may have."""
-        known = next((info for info in self.listed if info.id == model), None)
-        if known is not None:
-            limit, output = known.max_input_tokens, known.max_output_tokens
-        else:
-            limits = find_limits(model)
-            limit, output = limits.input_tokens, limits.output_tokens
-        return (
-            min(limit, self._options.max_input_tokens),
-            min(output, self._options.max_output_tokens),
-        )
+        limit, output = find_limits(model)
+        for info in self.listed:
+            if info.id == model:
+                limit, output = info.max_input_tokens, info.max_output_tokens
+        options = self._options
+        return min(limit, options.max_input_tokens), min(output, options.max_output_tokens)
 
     async def refresh(self) -> None:
         """Ask the provider which models it offers; keep the configured ones when it
@@ -89,18 +90,6 @@ class Models:
             await asyncio.wait({self._listing}, timeout=MAX_LIST_SECONDS)
 
 
-# From a session and the settings to a window.
-
-
-RECHOSEN = 1.2
-"""How many times larger than before a limit has to be for the window to grow back."""
-
-NO_TOOLS = "[]"
-
-LEAST_REPORTED = 50
-"""Estimated tokens below which a report says nothing about the ratio."""
-
-
 def make_window(
     session_pk: int,
     facts: WindowFacts,
@@ -108,21 +97,27 @@ def make_window(
     *,
     model: str,
     limits: tuple[int, int],
-    hint: str = "",
-    go_on: bool = False,
-    share: float = 1.0,
-    refuses_files: bool = False,
     more_tools: Mapping[str, Tool] = NO_MORE,
     tools: str | None = None,
     choices: RunChoices = NO_CHOICES,
     has_own_tools: bool = False,
+    **wishes: Any,
 ) -> tuple[str, Window]:
     """The system prompt and the window of a session's next model call. ``limits`` are
     the tokens that the model takes and that it may answer; ``more_tools`` those of tool
     servers and, with ``has_own_tools``, of the program that asks; ``choices`` what it asks
-    of the answer; ``tools`` what is on offer, where that is known."""
+    of the answer; ``tools`` what is on offer, where that is known; ``wishes`` further
+    fields of :class:`WindowWish`."""
     limit, output = limits
-    system = make_system_prompt(facts)
+    reads = facts.reads_instruction_files
+    # The same bytes for the same workspace, folder, settings and session.
+    system = build_system_prompt(
+        workspace_name=facts.workspace_name,
+        root=facts.root,
+        instructions=facts.instructions,
+        own_instructions=facts.own_instructions,
+        reads_instruction_files=settings.LOOM.read_instruction_files if reads is None else reads,
+    )
     grows = facts.context_limit > 0 and limit > facts.context_limit * RECHOSEN
     tools = offered_tools(facts.scope, more_tools) if tools is None else tools
     wish = WindowWish(
@@ -138,26 +133,11 @@ def make_window(
         ratio=facts.token_ratio if facts.token_model == model else 0.0,
         rules=rules_of(facts, options.rules),
         cache=options.prompt_cache,
-        hint=hint,
-        go_on=go_on,
-        share=share,
-        refuses_files=refuses_files,
         has_compactions=bool(facts.has_compactions),
         has_skills=bool(facts.has_skills),
+        **wishes,
     )
     return system, assemble_window(wish)
-
-
-def make_system_prompt(facts: WindowFacts) -> str:
-    """The same bytes for the same workspace, folder, settings and session."""
-    reads = facts.reads_instruction_files
-    return build_system_prompt(
-        workspace_name=facts.workspace_name,
-        root=facts.root,
-        instructions=facts.instructions,
-        own_instructions=facts.own_instructions,
-        reads_instruction_files=settings.LOOM.read_instruction_files if reads is None else reads,
-    )
 
 
 def rules_of(facts: WindowFacts, installed: WindowRules) -> WindowRules:

@@ -7,23 +7,137 @@ the others where ``REDIS_URL`` is set.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from channels.layers import get_channel_layer
 
 from conversations.archive.append import Row
 from conversations.archive.journal import Chunk
-from conversations.archive.messages import queued_messages
-from conversations.archive.model_calls import WindowMark, read_window_mark
+from conversations.archive.messages import QueuedMessage, queued_messages
+from conversations.archive.model_calls import WindowMark, read_window_mark, window_mark_of
 from conversations.archive.rewinds import Rewound
+from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.sessions import get_session
-from conversations.archive.transcript import read_live_rows, render_rewound_marker
+from conversations.archive.transcript import live_seq_of, read_live_rows, render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
+from conversations.archive.turns import MAX_PAGE
+from conversations.domain.keyset import Cursor
+from conversations.domain.runs import IDLE, RUNNING
+from conversations.domain.text import dump_json
 from conversations.models import Session
+from conversations.rendering.rows import render_meter, render_queue, render_window_line
 
 from .database import Readers
-from .frames import Frame, dump_frame, queue_frame, rows_frame, window_frame
+
+# The frames that pages get, as plain dicts; ``docs/protocol.md`` describes them.
+
+
+type Frame = dict[str, Any]
+
+RETRYING = "retrying"
+EVERY_DRAFT = "*"  # In ``ends_draft``: whatever draft the page shows
+
+
+def dump_frame(frame: Frame) -> str:
+    """The frame as text that a socket can carry, half a surrogate pair included."""
+    return dump_json(frame)
+
+
+def rows_frame(rows: Iterable[Row], *, ends_draft: str = "") -> Frame:
+    frame: Frame = {
+        "type": "rows",
+        "rows": [
+            {"seq": r.seq, "event_type": r.event_type, "turn": r.turn, "html": r.html}
+            | ({"client_id": r.client_id} if r.client_id else {})
+            for r in rows
+        ],
+    }
+    return frame | {"ends_draft": ends_draft} if ends_draft else frame
+
+
+def state_frame(*, run_state: str, run: str, note: str, elapsed_ms: int, doing: str = "") -> Frame:
+    """``note`` says what a running run waits for, ``doing`` what it does instead of
+    writing."""
+    return {
+        "type": "state",
+        "run_state": RETRYING if note and run_state == RUNNING else run_state,
+        "run": run,
+        "text": note or doing,
+        "elapsed_ms": elapsed_ms,
+    }
+
+
+def active_frame(run: ActiveRun | None) -> Frame:
+    """That of the run which is active; None: none is."""
+    if run is None:
+        return state_frame(run_state=IDLE, run="", note="", elapsed_ms=0)
+    return state_frame(
+        run_state=run.state, run=str(run.run), note=run.note, elapsed_ms=run.elapsed_ms
+    )
+
+
+def queue_frame(waiting: Sequence[QueuedMessage]) -> Frame:
+    items = [
+        {"run": str(m.run), "text": m.text, "client_id": m.client_id}
+        | ({"attachments": m.attachments} if m.attachments else {})
+        for m in waiting
+    ]
+    html = render_queue((m.run, m.text, m.attachments) for m in waiting)
+    return {"type": "queue", "items": items, "html": html}
+
+
+def window_frame(mark: WindowMark) -> Frame:
+    """Where the window starts and how full it is, with the HTML that shows it."""
+    return {
+        "type": "window",
+        "key": mark.key,
+        "floor": mark.floor,
+        "left_out": mark.left_out,
+        "tokens": mark.tokens,
+        "limit": mark.limit,
+        "line": render_window_line(mark.session, left_out=mark.left_out),
+        "meter": render_meter(
+            mark.session, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
+        ),
+    }
+
+
+# What a page that connects has missed, read in one go.
+
+
+class CatchUp(NamedTuple):
+    """``frames`` bring a page up to ``last_seq``, but for the run that is active and what it has
+    written so far. ``reload`` says why the page has to be loaded again instead, if it has to."""
+
+    session_pk: int
+    last_seq: int
+    rewinds: int
+    run: ActiveRun | None
+    reload: str
+    frames: list[Frame]
+
+
+def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = None) -> CatchUp:
+    """``cursor`` None: the page wants no missed rows, only what comes. ``rewinds``:
+    as many had been made when the page was shown."""
+    session = get_session(uuid)
+    last_seq, frames = session.last_seq, []
+    after = last_seq if cursor is None else live_seq_of(session, cursor)
+    reload = "too_far_behind" if last_seq - after > MAX_PAGE else ""
+    if rewinds is not None and rewinds != session.rewind_count:
+        reload = "rewound"
+    if reload:
+        frames.append({"type": "reload", "reason": reload})
+    else:
+        if rows := read_live_rows(session.pk, after_seq=after, limit=MAX_PAGE):
+            frames.append(rows_frame(rows))
+            last_seq = rows[-1].seq
+        frames += [queue_frame(queued_messages(session.pk)), window_frame(window_mark_of(session))]
+    running = active_runs(stale_seconds=60, session_pks=[session.pk])
+    run = running[0] if running else None
+    return CatchUp(session.pk, last_seq, session.rewind_count, run, reload, frames)
+
 
 # Fan-out within this process: from a session's run to the sockets that watch it.
 
@@ -52,23 +166,18 @@ class Subscriber:
                 self.backlog.append(frame)
             return
         if frame["type"] == "rows":
-            self._offer_rows(frame, text)
-        else:
-            self.deliver(text or dump_frame(frame))
-
-    def _offer_rows(self, frame: Frame, text: str | None) -> None:
-        fresh = [row for row in frame["rows"] if row["seq"] > self.reached]
-        if not fresh and "ends_draft" not in frame:
-            return
-        if len(fresh) != len(frame["rows"]):
-            frame, text = frame | {"rows": fresh}, None
-        if fresh:
-            self.reached = fresh[-1]["seq"]
+            fresh = [row for row in frame["rows"] if row["seq"] > self.reached]
+            if not fresh and "ends_draft" not in frame:
+                return
+            if len(fresh) != len(frame["rows"]):
+                frame, text = frame | {"rows": fresh}, None
+            if fresh:
+                self.reached = fresh[-1]["seq"]
         self.deliver(text or dump_frame(frame))
 
 
+# Pieces of a draft that wait for a listener; one that is slower reads them from disk.
 MAX_CHUNKS = 200
-"""Pieces of a draft that wait for a listener; one that is slower reads them from disk."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,8 +220,8 @@ class Listener:
             self.has_news = True
 
 
+# Frames about what is not on disk, or is on disk a little later.
 LIVE_FRAMES = frozenset({"draft", "call"})
-"""Frames about what is not on disk, or is on disk a little later."""
 
 
 class Hub:
@@ -127,20 +236,14 @@ class Hub:
         self._subscribers.setdefault(subscriber.session_pk, set()).add(subscriber)
 
     def remove(self, subscriber: Subscriber) -> None:
-        watchers = self._subscribers.get(subscriber.session_pk, set())
-        watchers.discard(subscriber)
-        if not watchers:
-            self._subscribers.pop(subscriber.session_pk, None)
+        _discard(self._subscribers, subscriber.session_pk, subscriber)
 
     def listen(self, listener: Listener) -> None:
         self._listeners.setdefault(listener.session_pk, set()).add(listener)
         listener.is_closed = self._is_closed
 
     def unlisten(self, listener: Listener) -> None:
-        listeners = self._listeners.get(listener.session_pk, set())
-        listeners.discard(listener)
-        if not listeners:
-            self._listeners.pop(listener.session_pk, None)
+        _discard(self._listeners, listener.session_pk, listener)
 
     def tell(self, session_pk: int) -> None:
         """There may be news on disk."""
@@ -191,16 +294,21 @@ class Hub:
     def publish(self, session_pk: int, frame: Frame) -> None:
         if frame["type"] not in LIVE_FRAMES:
             self.tell(session_pk)
-        watchers = self._subscribers.get(session_pk)
-        if not watchers:
-            return
-        text = dump_frame(frame)
-        for subscriber in tuple(watchers):
-            subscriber.offer(frame, text)
+        if watchers := self._subscribers.get(session_pk):
+            text = dump_frame(frame)
+            for subscriber in tuple(watchers):
+                subscriber.offer(frame, text)
 
 
+def _discard[T](groups: dict[int, set[T]], session_pk: int, member: T) -> None:
+    members = groups.get(session_pk, set())
+    members.discard(member)
+    if not members:
+        groups.pop(session_pk, None)
+
+
+# Between processes only: a page has come that lacks the draft so far.
 SNAPSHOT_WANTED = "snapshot_wanted"
-"""Between processes only: a page has come that lacks the draft so far."""
 
 MAX_OUTGOING_FRAMES = 1_000
 MAX_MISSED_ROWS = 500
@@ -253,21 +361,20 @@ class Publisher:
         if rewound.has_synthesised:
             self.publish(session.pk, {"type": "reload", "reason": "rewound"})
         elif rewound.from_seq <= rewound.to_seq:
-            frame = await self._readers.read(_rewound_frame, session.uuid, rewound)
-            self.publish(session.pk, frame)
 
+            def make_frame() -> Frame:
+                fresh = get_session(session.uuid)
+                ranges = rewound_ranges(fresh, source="seq")
+                [whole] = [one for one in ranges if one.low <= rewound.from_seq <= one.high]
+                html = render_rewound_marker(fresh, whole)
+                return {
+                    "type": "rewound",
+                    "from_seq": whole.low,
+                    "to_seq": whole.high,
+                    "html": html,
+                }
 
-def _rewound_frame(uuid: UUID, rewound: Rewound) -> Frame:
-    session = get_session(uuid)
-    [whole] = [
-        r for r in rewound_ranges(session, source="seq") if r.low <= rewound.from_seq <= r.high
-    ]
-    return {
-        "type": "rewound",
-        "from_seq": whole.low,
-        "to_seq": whole.high,
-        "html": render_rewound_marker(session, whole),
-    }
+            self.publish(session.pk, await self._readers.read(make_frame))
 
 
 class Relay:

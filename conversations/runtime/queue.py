@@ -21,14 +21,13 @@ from conversations.domain.runs import RunChoices
 from .compaction import CompactionExecution, find_due_compaction
 from .database import log_failure, wait_for_database
 from .execution import Execution, RunContext
-from .frames import EVERY_DRAFT, idle_frame, rows_frame
 from .ownership import Owner
+from .publish import EVERY_DRAFT, active_frame, rows_frame
 from .run import RunExecution
 
 logger = logging.getLogger(__name__)
 
-MAX_ENDING_SECONDS = 20.0
-"""How long the runs of a process that ends may take to write their ends."""
+MAX_ENDING_SECONDS = 20.0  # That the runs of a process that ends may take to write their ends
 
 
 @dataclass(slots=True)
@@ -159,26 +158,22 @@ class RunQueue:
         try:
             while worker.again and not self._database.is_stopping:
                 worker.again = False
-                claimed = worker.claimed or await self._claim(session_pk)
-                if claimed is not None:
-                    worker.claimed = None
-                    # Whoever queues a run while this one is active is seen by its end.
-                    if await self._execute(worker, claimed):
-                        worker.again = True
+                claimed, worker.claimed = worker.claimed, None
+                if claimed is None:
+                    claimed = await self._database.writer.write(
+                        archive_runs.claim_next_run, session_pk, owner=self._owner.id
+                    )
+                    if claimed is not None:
+                        self._publisher.publish_rows(session_pk, claimed.rows, title=claimed.title)
+                        await self._publisher.publish_queue(session_pk)
+                # Whoever queues a run while this one is active is seen by its end.
+                if claimed is not None and await self._execute(worker, claimed):
+                    worker.again = True
         except Exception as error:
             log_failure(error, "session_worker_ended", session_pk=str(session_pk))
         finally:
             del self._workers[session_pk]
-        self._publisher.publish(session_pk, idle_frame())
-
-    async def _claim(self, session_pk: int) -> Claimed | None:
-        claimed = await self._database.writer.write(
-            archive_runs.claim_next_run, session_pk, owner=self._owner.id
-        )
-        if claimed is not None:
-            self._publisher.publish_rows(session_pk, claimed.rows, title=claimed.title)
-            await self._publisher.publish_queue(session_pk)
-        return claimed
+        self._publisher.publish(session_pk, active_frame(None))
 
     async def _execute(self, worker: _Worker, claimed: Claimed) -> bool:
         """Returns whether another run of the session may wait."""
@@ -266,7 +261,16 @@ class RunQueue:
                 session_pks=None if session_pk is None else [session_pk],
             )
             for run in found:
-                if self.is_orphan(run) and not await self._adopt(run):
+                if not self.is_orphan(run):
+                    continue
+                claimed = await self._database.writer.write(
+                    archive_runs.adopt_run, run.run_pk, owner=run.owner, new_owner=self._owner.id
+                )
+                if claimed is not None:
+                    logger.info("run_adopted", extra={"fields": {"run": str(run.run)}})
+                    self._publisher.publish_rows(run.session_pk, claimed.rows)
+                    self.begin(run.session_pk, claimed)
+                else:
                     # This process leaves a run only when it could not write its end.
                     is_own = run.owner == self._owner.id
                     cause = archive_runs.DATABASE_AWAY if is_own else archive_runs.SERVER_STOPPED
@@ -285,17 +289,6 @@ class RunQueue:
         # While the database was away nobody could say there that a run is alive.
         return run.is_stale and self._database.readers.answered_for > options.stale_after
 
-    async def _adopt(self, run: ActiveRun) -> bool:
-        claimed = await self._database.writer.write(
-            archive_runs.adopt_run, run.run_pk, owner=run.owner, new_owner=self._owner.id
-        )
-        if claimed is None:
-            return False
-        logger.info("run_adopted", extra={"fields": {"run": str(run.run)}})
-        self._publisher.publish_rows(run.session_pk, claimed.rows)
-        self.begin(run.session_pk, claimed)
-        return True
-
     async def _interrupt(self, run_pk: int, session_pk: int, *, cause: str) -> None:
         drafts = self._context.drafts
         with drafts.taken(run_pk) as draft:
@@ -307,4 +300,4 @@ class RunQueue:
             logger.warning("run_interrupted", extra={"fields": {"run_pk": run_pk}})
             self._on_interrupted()
             self._publisher.publish(session_pk, rows_frame(rows, ends_draft=EVERY_DRAFT))
-            self._publisher.publish(session_pk, idle_frame())
+            self._publisher.publish(session_pk, active_frame(None))

@@ -33,22 +33,20 @@ from conversations.models import Session
 from .database import Database
 from .drafts import DraftWorker
 from .execution import RunContext
-from .frames import CatchUp, Frame, active_frame, read_catch_up
-from .indexer import IndexWorker
 from .models import Models
 from .options import RuntimeOptions
 from .ownership import Owner
 from .program_tools import ProgramTools
-from .publish import Hub, Publisher, Relay
+from .publish import CatchUp, Frame, Hub, Publisher, Relay, active_frame, read_catch_up
 from .queue import RunQueue
 from .visitors import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
-from .watch import Watcher
+from .watch import IndexWorker, Watcher
 
 logger = logging.getLogger(__name__)
 
+# By how much each running answer stretches the interval between its frames, up to a bound: a
+# hundred answers share one core with everything else.
 BUSY_STEP_SECONDS, MAX_INTERVAL_SECONDS = 0.001, 0.12
-"""By how much each running answer stretches the interval between its frames, up to a bound:
-a hundred answers share one core with everything else."""
 
 
 class Runtime:
@@ -155,7 +153,7 @@ class Runtime:
         self, uuid: UUID, *, cursor: Cursor | None, rewinds: int | None, hello: bool
     ) -> tuple[list[Frame], int]:
         """The frames that bring a page up to date, the draft included, and the seq of the
-        last row that the page has then. See :func:`~.frames.read_catch_up`."""
+        last row that the page has then. See :func:`~.publish.read_catch_up`."""
         missed: CatchUp = await self.readers.read(
             read_catch_up, uuid, cursor=cursor, rewinds=rewinds
         )
@@ -167,7 +165,11 @@ class Runtime:
             drafts = self.watcher.snapshots(missed.session_pk)
             if missed.run is not None and not missed.reload:
                 self.relay.ask_for_snapshots(missed.session_pk)
-        return missed.frames(state, drafts, hello=hello), missed.last_seq
+        frames = missed.frames if missed.reload else [*missed.frames, state, *drafts]
+        if hello:
+            first = {"type": "hello", "session": str(uuid), "last_seq": missed.last_seq}
+            frames = [first | {"rewinds": missed.rewinds, "run": state["run"]}, *frames]
+        return frames, missed.last_seq
 
     # Messages and runs
 
@@ -199,7 +201,13 @@ class Runtime:
         try:
             accepted = await asyncio.shield(writing)
         except asyncio.CancelledError:
-            self.database.run_in_background(self._take_up_late(session.pk, writing))
+
+            async def take_up_late() -> None:
+                with contextlib.suppress(LoomError):
+                    self._take_up(session.pk, await writing)
+
+            # A run that was claimed for this process is executed all the same.
+            self.database.run_in_background(take_up_late())
             raise
         self._take_up(session.pk, accepted)
         if accepted.is_new and accepted.claimed is None:
@@ -210,12 +218,6 @@ class Runtime:
         self.publisher.publish_rows(session_pk, accepted.rows, title=accepted.title)
         self.queue.stop_unasked_summary(session_pk)
         self.queue.begin(session_pk, accepted.claimed)
-
-    async def _take_up_late(self, session_pk: int, writing: asyncio.Task[Accepted]) -> None:
-        """The sender has left before the message was on disk: a run that was claimed for
-        this process is executed all the same."""
-        with contextlib.suppress(LoomError):
-            self._take_up(session_pk, await writing)
 
     async def edit(
         self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
@@ -375,13 +377,14 @@ class Runtime:
 
     def _complete_changes_soon(self) -> None:
         """Find out what interrupted calls have changed, beside other work."""
-        self.database.run_in_background(self._complete_changes())
 
-    async def _complete_changes(self) -> None:
-        async with self._completing_changes:
-            count = await complete_all(read=self.readers.read, write=self.writer.write)
-        if count:
-            logger.info("changes_settled", extra={"fields": {"calls": count}})
+        async def complete() -> None:
+            async with self._completing_changes:
+                count = await complete_all(read=self.readers.read, write=self.writer.write)
+            if count:
+                logger.info("changes_settled", extra={"fields": {"calls": count}})
+
+        self.database.run_in_background(complete())
 
     async def revert_files(
         self,

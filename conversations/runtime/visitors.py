@@ -19,12 +19,10 @@ from .database import Readers
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.0
-"""How long a page may go on watching after its person lost the right to."""
+LOOK_SECONDS = 2.0  # How long a page may go on watching after its person lost the right to
 
+# Looks; what somebody who is no member may rests on more than a role, and costs more to find out.
 OUTSIDERS_EVERY = 5
-"""Looks; what somebody who is no member may rests on more than a role, and costs more
-to find out."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,24 +62,21 @@ class AccessRefresher:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             look += 1
+            visitors = list(self._visitors)
+            places = {visitor.place for visitor in visitors}
             try:
-                await self._look(asks_outsiders=look % OUTSIDERS_EVERY == 0)
+                standings = await self._readers.read(read_standings, places) if places else {}
             except (DatabaseError, Unavailable) as error:
                 fields = {"error_class": type(error).__name__}
                 logger.warning("session_not_rechecked", extra={"fields": fields})
-
-    async def _look(self, *, asks_outsiders: bool) -> None:
-        visitors = list(self._visitors)
-        places = {visitor.place for visitor in visitors}
-        if not places:
-            return
-        standings = await self._readers.read(read_standings, places)
-        for visitor in visitors:
-            now = standings[visitor.place]
-            is_outside = now is not None and now.role is None
-            if now is None or now != visitor.seen or (is_outside and asks_outsiders):
-                visitor.seen = now
-                visitor.recheck()
+                continue
+            asks_outsiders = look % OUTSIDERS_EVERY == 0
+            for visitor in visitors:
+                now = standings[visitor.place]
+                is_outside = now is not None and now.role is None
+                if now is None or now != visitor.seen or (is_outside and asks_outsiders):
+                    visitor.seen = now
+                    visitor.recheck()
 
 
 # How many sockets and streams each person has open in this process.

@@ -1,4 +1,4 @@
-"""Seeing what other processes write, for the pages that this one serves.
+"""Looking at the database now and then: for what other processes write, and for the index.
 
 One query for all watched sessions, twice a second: new rows, runs of other
 processes, their drafts. It also heals any gap that a relay may leave.
@@ -6,29 +6,28 @@ processes, their drafts. It also heals any gap that a relay may leave.
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
-from conversations.archive.journal import Chunk, read_draft
+from conversations.archive.journal import read_draft
 from conversations.archive.messages import QueuedMessage, queued_messages_of
 from conversations.archive.model_calls import read_window_mark
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.transcript import SessionMarks, read_live_rows, read_session_marks
 from conversations.domain.runs import RUNNING
+from conversations.search.indexing import (
+    Progress,
+    merge_index,
+    prepare_batch,
+    sessions_to_index,
+    store_batch,
+)
 
-from .database import Readers
-from .frames import Frame, active_frame, idle_frame, queue_frame, rows_frame, window_frame
-from .live import LiveAnswer, LiveBlock
+from .database import Database, Readers
+from .drafts import LiveAnswer, LiveBlock
 from .options import RuntimeOptions
-from .publish import Hub
-
-
-class OwnRuns(Protocol):
-    """What is known of the runs of this process."""
-
-    def execution_of(self, session_pk: int) -> object | None: ...
-
-    def is_orphan(self, run: ActiveRun) -> bool: ...
+from .publish import Frame, Hub, active_frame, queue_frame, rows_frame, window_frame
+from .queue import RunQueue
 
 
 @dataclass(slots=True)
@@ -40,21 +39,13 @@ class _Foreign:
     ordinal: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What one look at the database found."""
-
-    marks: dict[int, SessionMarks]
-    runs: dict[int, ActiveRun]
-    queues: dict[int, list[QueuedMessage]]
-
-
-_NO_MARKS = SessionMarks(last_seq=0, rewinds=0, window=(0, 0, 0))
-"""Of a session that is gone."""
+_NO_MARKS = SessionMarks(last_seq=0, rewinds=0, window=(0, 0, 0))  # Of a session that is gone
 
 
 class Watcher:
-    def __init__(self, options: RuntimeOptions, readers: Readers, hub: Hub, own: OwnRuns) -> None:
+    """What it knows of each session that is watched here, and what it tells."""
+
+    def __init__(self, options: RuntimeOptions, readers: Readers, hub: Hub, own: RunQueue) -> None:
         self._options = options
         self._readers = readers
         self._hub = hub
@@ -66,82 +57,60 @@ class Watcher:
         self._running: dict[int, tuple[UUID, str, str]] = {}
 
     async def run(self) -> None:
+        caches: list[dict[int, Any]] = [self._foreign, self._rewinds, self._windows]
+        caches += [self._queues, self._running]
         while True:
             await asyncio.sleep(self._options.watch_interval)
             sessions = [pk for pk in self._hub.watched() if self._own.execution_of(pk) is None]
-            self._forget_unwatched()
+            for known in caches:
+                for pk in [pk for pk in known if not self._hub.is_watched(pk)]:
+                    del known[pk]
             if sessions:
                 await self._look(sessions)
 
-    def _forget_unwatched(self) -> None:
-        caches: tuple[dict[int, Any], ...] = (
-            self._foreign,
-            self._rewinds,
-            self._windows,
-            self._queues,
-            self._running,
-        )
-        for known in caches:
-            for pk in [pk for pk in known if not self._hub.is_watched(pk)]:
-                del known[pk]
-
     async def _look(self, sessions: list[int]) -> None:
-        seen = await self._readers.read(self._read, sessions)
+        marks_of, found, queues = await self._readers.read(self._read, sessions)
+        runs = {run.session_pk: run for run in found}
         for pk in sessions:
             if self._own.execution_of(pk) is not None:
                 continue  # it began meanwhile, and announces itself
-            marks = seen.marks.get(pk, _NO_MARKS)
-            self._publish_rewinds(pk, marks.rewinds)
-            await self._publish_rows(pk, marks.last_seq)
-            await self._publish_window(pk, marks.window)
+            marks = marks_of.get(pk, _NO_MARKS)
+            if marks.rewinds > self._rewinds.setdefault(pk, marks.rewinds):
+                # Another process rewound: which rows is for the page itself to show.
+                self._rewinds[pk] = marks.rewinds
+                self._hub.publish(pk, {"type": "reload", "reason": "rewound"})
+            if marks.last_seq > (reached := self._hub.lowest_reached(pk)):
+                rows = await self._readers.read(read_live_rows, pk, after_seq=reached, limit=500)
+                ended = self._foreign.pop(pk, None)
+                run = ended.live.run if ended else ""
+                self._hub.publish(pk, rows_frame(rows, ends_draft=run))
+            if marks.window != self._windows.setdefault(pk, marks.window):
+                self._windows[pk] = marks.window
+                mark = await self._readers.read(read_window_mark, pk)
+                self._hub.publish(pk, window_frame(mark))
             if self._own.execution_of(pk) is not None:
                 continue  # what was read is older than what it announces
-            self._publish_queue(pk, seen.queues.get(pk, []))
-            await self._publish_run(pk, seen.runs.get(pk))
+            waiting = queues.get(pk, [])
+            if waiting != self._queues.get(pk, []):
+                self._hub.publish(pk, queue_frame(waiting))
+            self._queues[pk] = waiting
+            await self._publish_run(pk, runs.get(pk))
 
-    def _read(self, sessions: list[int]) -> _Seen:
+    def _read(
+        self, sessions: list[int]
+    ) -> tuple[dict[int, SessionMarks], list[ActiveRun], dict[int, list[QueuedMessage]]]:
         runs = active_runs(stale_seconds=self._options.stale_after, session_pks=sessions)
-        return _Seen(
-            marks=read_session_marks(sessions),
-            runs={run.session_pk: run for run in runs},
-            queues=queued_messages_of(sessions),
-        )
+        return read_session_marks(sessions), runs, queued_messages_of(sessions)
 
     def record_rewinds(self, pk: int, count: int) -> None:
         """This process rewound, and tells the pages itself."""
         self._rewinds[pk] = max(count, self._rewinds.get(pk, 0))
 
-    def _publish_rewinds(self, pk: int, count: int) -> None:
-        """Another process rewound: which rows is for the page itself to show."""
-        known = self._rewinds.setdefault(pk, count)
-        if count > known:
-            self._rewinds[pk] = count
-            self._hub.publish(pk, {"type": "reload", "reason": "rewound"})
-
-    async def _publish_rows(self, pk: int, last_seq: int) -> None:
-        reached = self._hub.lowest_reached(pk)
-        if last_seq <= reached:
-            return
-        rows = await self._readers.read(read_live_rows, pk, after_seq=reached, limit=500)
-        ended = self._foreign.pop(pk, None)
-        self._hub.publish(pk, rows_frame(rows, ends_draft=ended.live.run if ended else ""))
-
-    async def _publish_window(self, pk: int, window: tuple[int, int, int]) -> None:
-        if window != self._windows.setdefault(pk, window):
-            self._windows[pk] = window
-            mark = await self._readers.read(read_window_mark, pk)
-            self._hub.publish(pk, window_frame(mark))
-
-    def _publish_queue(self, pk: int, waiting: list[QueuedMessage]) -> None:
-        if waiting != self._queues.get(pk, []):
-            self._hub.publish(pk, queue_frame(waiting))
-        self._queues[pk] = waiting
-
     async def _publish_run(self, pk: int, run: ActiveRun | None) -> None:
         if run is None or (self._own.is_orphan(run) and run.state == RUNNING):
             if self._running.pop(pk, None) is not None:
                 self._foreign.pop(pk, None)
-                self._hub.publish(pk, idle_frame())
+                self._hub.publish(pk, active_frame(None))
             return
         if self._running.get(pk) != (run.run, run.state, run.note):
             self._running[pk] = (run.run, run.state, run.note)
@@ -151,10 +120,14 @@ class Watcher:
         foreign = self._foreign.get(pk)
         if foreign is None or foreign.live.run != str(run.run):
             foreign = self._foreign[pk] = _Foreign(LiveAnswer(str(run.run)), {})
-        for chunk in await self._readers.read(
-            read_draft, run.run_pk, after_ordinal=foreign.ordinal
-        ):
-            self._feed(foreign, chunk)
+        chunks = await self._readers.read(read_draft, run.run_pk, after_ordinal=foreign.ordinal)
+        for chunk in chunks:
+            foreign.ordinal = chunk.ordinal
+            part = foreign.parts.get(chunk.part)
+            if part is None:
+                part = foreign.live.start_part(chunk.kind, number=chunk.part)
+                foreign.parts[chunk.part] = part
+            foreign.live.feed(part, chunk.text)
         for frame in foreign.live.take_frames():
             self._hub.publish(pk, frame)
 
@@ -163,10 +136,56 @@ class Watcher:
         foreign = self._foreign.get(pk)
         return foreign.live.snapshots() if foreign else []
 
-    def _feed(self, foreign: _Foreign, chunk: Chunk) -> None:
-        foreign.ordinal = chunk.ordinal
-        part = foreign.parts.get(chunk.part)
-        if part is None:
-            part = foreign.live.start_part(chunk.kind, number=chunk.part)
-            foreign.parts[chunk.part] = part
-        foreign.live.feed(part, chunk.text)
+
+LOOK_SECONDS = 2.0  # Between two looks for turns without entries. A search does not wait for it.
+
+# What one transaction stores, and how long others then have the database.
+TURNS_AT_ONCE, PAUSE_SECONDS = 10, 0.02
+
+MERGES_AT_ONCE = 50
+
+# Batches after which merging no longer waits for a quiet moment. A step that meets a very common
+# word in a large index takes a tenth of a second instead of milliseconds.
+UNMERGED = 200
+
+
+class IndexWorker:
+    """Keeps the search index warm, when there is nothing better to do.
+
+    Entries are made on a reader's thread; storing a few at a time takes the writer's thread for
+    milliseconds, so no append waits for more than that. Processes that share a database may do
+    the same work twice, never wrongly.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._unmerged = 0
+
+    async def run(self) -> None:
+        """Index what comes in, for ever; to be run as a task."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not await self.catch_up() and self._unmerged:
+                await self._merge()
+
+    async def catch_up(self) -> bool:
+        """Index what is waiting. False: nothing was."""
+        waiting: list[Progress] = await self._database.readers.read(sessions_to_index)
+        for progress in waiting:
+            at: Progress | None = progress
+            while at is not None and at.waiting > 0:
+                batch = await self._database.readers.read(prepare_batch, at, size=TURNS_AT_ONCE)
+                at = await self._database.writer.write(store_batch, batch)
+                self._unmerged += 1
+                await asyncio.sleep(PAUSE_SECONDS)
+                if self._unmerged >= UNMERGED:
+                    await self._merge()
+        return bool(waiting)
+
+    async def _merge(self) -> None:
+        self._unmerged = 0
+        for _ in range(MERGES_AT_ONCE):
+            if not await self._database.writer.write(merge_index):
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+        self._unmerged = 1  # there is more to do

@@ -34,8 +34,7 @@ from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
-from conversations.runtime.frames import Frame, dump_frame
-from conversations.runtime.publish import Subscriber
+from conversations.runtime.publish import Frame, Subscriber, dump_frame
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import SOCKETS, WatchedAccess
 

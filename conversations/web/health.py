@@ -8,7 +8,7 @@ from django.views.decorators.http import require_safe
 from conversations.archive.storage import MONITOR, translate_storage_error
 from conversations.domain.errors import StorageFull
 from conversations.models.guards import missing_guards
-from conversations.runtime.metrics import read_metrics
+from conversations.runtime.current import read_metrics
 
 
 @require_safe

@@ -215,7 +215,7 @@ def test_an_append_costs_the_same_number_of_queries_at_any_age(
     session: Session, django_assert_num_queries: Any
 ) -> None:
     say(session, "first")
-    queries = 6 if connection.vendor == "sqlite" else 8  # a savepoint and its release
+    queries = 6
     with django_assert_num_queries(queries):
         say(session, "x")
     for number in range(30):

@@ -39,6 +39,7 @@ from conversations.providers.anthropic_errors import (
     MESSAGES,
     TRANSIENT_CODES,
     clean_detail,
+    error_from_document,
     error_from_transport,
     read_error_body,
     read_retry_after,
@@ -46,9 +47,9 @@ from conversations.providers.anthropic_errors import (
 from conversations.providers.anthropic_messages import (
     AnswerReader,
     AnthropicProvider,
-    error_from_document,
     load_event,
     make_headers,
+    warm_up,
 )
 from conversations.providers.model_limits import UNKNOWN_MODEL, find_limits
 from tests.wire.scenario import Scenario, ToolCall
@@ -883,15 +884,16 @@ def run_python(code: str) -> str:
 
 def test_importing_providers_imports_neither_the_sdk_nor_django() -> None:
     code = (
-        "import sys, conversations.providers, conversations.providers.registry;"
+        "import sys, conversations.providers.anthropic_messages, conversations.providers.demo;"
         "print([m for m in ('anthropic', 'httpx2', 'pydantic', 'django') if m in sys.modules])"
     )
     assert run_python(code).strip() == "[]"
 
 
-def test_warming_up_imports_the_sdk() -> None:
-    code = (
-        "import sys; from conversations.providers.anthropic_messages import warm_up; warm_up();"
-        "print('anthropic.resources.messages' in sys.modules)"
-    )
-    assert run_python(code).strip() == "True"
+def test_warming_up_imports_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm_up()
+    modules = ("anthropic.resources.messages", "anthropic.resources.models")
+    for name in modules:
+        monkeypatch.delitem(sys.modules, name)
+    warm_up()
+    assert all(name in sys.modules for name in modules)

@@ -30,8 +30,8 @@ def options(wire: WireThread, tmp_path: Path) -> RuntimeOptions:
         base_url=wire.url,
         provider_retries=2,
         provider_timeout=1.0,
-        heartbeat=0.1,
-        watch_interval=0.05,
+        heartbeat=0.3,
+        watch_interval=0.1,
         draft_interval=0.03,
         delta_interval=0.01,
     )

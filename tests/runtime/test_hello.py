@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
@@ -105,9 +104,6 @@ async def say_hello(socket: Socket, number: int) -> Costs:
     return costs
 
 
-@pytest.mark.skipif(
-    connection.vendor != "sqlite", reason="PostgreSQL has a savepoint more for each append"
-)
 async def test_a_hello_costs_little(socket: Socket) -> None:
     await say_hello(socket, 0)
     tries = [await say_hello(socket, number) for number in range(1, TRIES + 1)]

@@ -5,8 +5,8 @@ import pytest
 from conversations.archive.append import append
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
-from conversations.runtime.indexer import TURNS_AT_ONCE, IndexWorker
 from conversations.runtime.service import Runtime
+from conversations.runtime.watch import TURNS_AT_ONCE, IndexWorker
 from conversations.search.indexing import sessions_to_index
 from conversations.search.rebuild import check_session
 

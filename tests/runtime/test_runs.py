@@ -472,7 +472,7 @@ async def test_a_page_that_missed_a_rewind_is_told_to_reload(
     runtime: Runtime, garden: Session
 ) -> None:
     from conversations.domain.keyset import Cursor
-    from conversations.runtime.frames import read_catch_up
+    from conversations.runtime.publish import read_catch_up
 
     await ask(runtime, garden, "first")
     await runtime.edit(garden, client_id="edit-0001", turn=1, text="other", user_pk=None)

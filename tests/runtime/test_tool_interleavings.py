@@ -21,7 +21,7 @@ from tests.runtime.tool_stories import calls_of, require_whole
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tools")]
 
-ROUNDS = 12
+ROUNDS = 8
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
 from conversations.domain.tool_policy import ToolScope
 from loomweb.settings import BASE_DIR
-from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, sdk, until
+from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, until
 
 PYTHON = str(Path(sys.executable).resolve())
 """Not the link to it in a virtual environment, which a sandbox does not hold."""
@@ -239,16 +239,10 @@ async def test_a_call_without_an_answer_ends(open_servers: Open) -> None:
     assert await call(servers, "echo") == "{}"
 
 
-@pytest.mark.parametrize("server", [plain, sdk])
-async def test_a_new_list_is_noticed(
-    open_servers: Open, server: Callable[[], dict[str, Any]]
-) -> None:
-    servers = await open_servers(config(plain=server()))
+async def test_a_new_list_is_noticed(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain()))
     before = len(servers.tools_of("garden"))
-    if server is sdk:
-        await call(servers, "grow")
-    else:
-        await call(servers, "echo", grow=True)
+    await call(servers, "echo", grow=True)
     await until(lambda: len(servers.tools_of("garden")) == before + 1)
 
 
@@ -269,16 +263,19 @@ async def test_unused_programs_are_ended_and_started_again(
 
 async def test_a_server_with_an_address_is_shared_and_comes_back(open_servers: Open) -> None:
     with HttpServer() as http:
-        made = config(web={"url": http.url, "headers": {"X-Key": "k"}, "timeout_seconds": 5})
-        servers = await open_servers(made)
+        server = {"url": http.url, "headers": {"X-Key": "k"}, "timeout_seconds": 5}
+        servers = await open_servers(config(web=server), look=0.1)
         assert await call(servers, "echo", "web", text="hi") == f"hi from {Path.cwd().name}"
-        assert "mcp__web__echo" in servers.tools_of("shed")
+        tools = servers.tools_of("shed")
+        assert "mcp__web__echo" in tools
         with pytest.raises(ServerFailed):
             await call(servers, "die", "web")
         await until(lambda: state_of(servers, "web").is_failed)
         assert "cannot be reached" in state_of(servers, "web").reason
         http.start(port=http.port)
         await until(lambda: state_of(servers, "web").state == "ready")
+        again = servers.tools_of("garden")
+        assert [again[name].as_json for name in again] == [tools[name].as_json for name in tools]
         waiting = asyncio.create_task(call(servers, "steps", "web", count=1))
         await until(lambda: connection_of(servers, "web").open_calls)
         waiting.cancel()
@@ -286,19 +283,8 @@ async def test_a_server_with_an_address_is_shared_and_comes_back(open_servers: O
         assert await call(servers, "echo", "web", text="still") == f"still from {Path.cwd().name}"
         await call(servers, "grow", "web")
         await until(lambda: "mcp__web__echo_too" in servers.tools_of("garden"))
-
-
-async def test_the_absence_of_an_address_is_noticed(open_servers: Open) -> None:
-    with HttpServer() as http:
-        servers = await open_servers(config(web={"url": http.url}), look=0.1)
-        tools = servers.tools_of("garden")
-        await until(lambda: state_of(servers, "web").state == "ready")
-        http.stop()
+        http.stop()  # nobody calls: its absence is noticed all the same
         await until(lambda: state_of(servers, "web").is_failed)
-        http.start(port=http.port)
-        await until(lambda: state_of(servers, "web").state == "ready")
-        again = servers.tools_of("garden")
-        assert [again[name].as_json for name in again] == [tools[name].as_json for name in tools]
 
 
 async def test_each_workspace_has_its_own_program(open_servers: Open, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_workspace_adds_replaces_and_turns_off() -> None:
     assert [server.name for server in config.servers_of("garden")] == ["a", "b", "c"]
     assert config.servers_of("garden")[1].command == ("three",)
     assert [server.name for server in config.servers_of("shed")] == ["b"]
-    assert [server.name for server in config.off_in("shed")] == ["a"]
+    assert [server.name for server in config.servers_of("shed", off=True)] == ["a"]
     assert config.is_own("garden", "b")
     assert not config.is_own("shed", "b")
 

@@ -1,14 +1,26 @@
 """The ``wire`` fixture: a fresh local server for each test."""
 
 from collections.abc import Iterator
+from functools import cache
 
+import httpcore2
 import pytest
 
 from tests.wire.server import WireThread
 
 
+@pytest.fixture(scope="session")
+def certificates() -> Iterator[None]:
+    """Those of the machine are read once, and not by each client, which takes a twentieth of a
+    second."""
+    with pytest.MonkeyPatch.context() as patch:
+        read = cache(httpcore2.default_ssl_context)
+        patch.setattr(httpcore2, "default_ssl_context", read)
+        yield
+
+
 @pytest.fixture
-def wire() -> Iterator[WireThread]:
+def wire(certificates: None) -> Iterator[WireThread]:
     """A running server with ``url``, ``key``, ``requests`` and ``enqueue``."""
     server = WireThread()
     server.start()

@@ -11,7 +11,7 @@ import json
 import re
 import stat
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +29,18 @@ _COMMON = {"timeout_seconds", "effect", "trust_hints", "tools"}
 
 class ConfigError(Exception):
     """The file cannot be used; the text is a sentence that says where and why."""
+
+
+class McpError(Exception):
+    """What goes wrong with a server: a sentence for people and for the model."""
+
+
+class ServerFailed(McpError):
+    """The connection cannot be made, or is no more."""
+
+
+class CallRefused(McpError):
+    """The server answers this request with an error; the connection holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,42 +74,28 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceServers:
-    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
-    off: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfig:
-    """``warning`` is a sentence about the file, if something is amiss that harms nobody yet."""
+    """``own`` are further servers of workspaces, ``off`` names those that a workspace does without.
+    ``warning`` is a sentence about the file, if something is amiss that harms nobody yet."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
-    workspaces: Mapping[str, WorkspaceServers] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, ServerConfig]] = field(default_factory=dict)
+    off: Mapping[str, frozenset[str]] = field(default_factory=dict)
     warning: str = ""
 
     @property
     def is_empty(self) -> bool:
-        return not self.servers and not any(own.servers for own in self.workspaces.values())
+        return not self.servers and not any(self.own.values())
 
-    def servers_of(self, workspace: str) -> list[ServerConfig]:
-        """Those of a workspace by name, which are not off: its own before the installation's of the
-        same name."""
-        off = self._own(workspace).off
-        return [server for server in self._known_in(workspace) if server.name not in off]
-
-    def off_in(self, workspace: str) -> list[ServerConfig]:
-        off = self._own(workspace).off
-        return [server for server in self._known_in(workspace) if server.name in off]
+    def servers_of(self, workspace: str, *, off: bool = False) -> list[ServerConfig]:
+        """Those of a workspace by name, which are not off (or are): its own before the
+        installation's of the same name."""
+        servers = {**self.servers, **self.own.get(workspace, {})}
+        hidden = self.off.get(workspace, frozenset())
+        return [servers[name] for name in sorted(servers) if (name in hidden) == off]
 
     def is_own(self, workspace: str, name: str) -> bool:
-        return name in self._own(workspace).servers
-
-    def _own(self, workspace: str) -> WorkspaceServers:
-        return self.workspaces.get(workspace, WorkspaceServers())
-
-    def _known_in(self, workspace: str) -> list[ServerConfig]:
-        servers = {**self.servers, **self._own(workspace).servers}
-        return [servers[name] for name in sorted(servers)]
+        return name in self.own.get(workspace, {})
 
 
 def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
@@ -117,71 +115,63 @@ def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
         config = parse_config(data, environment=environment)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    # Secrets belong into a file that nobody else can read
-    servers = [*config.servers.values()]
-    servers += [one for own in config.workspaces.values() for one in own.servers.values()]
+    servers = [
+        *config.servers.values(),
+        *(one for own in config.own.values() for one in own.values()),
+    ]
     holds_secrets = any(server.environment or server.headers for server in servers)
-    if not holds_secrets or not mode & (stat.S_IRGRP | stat.S_IROTH):
-        return config
-    warning = f"{path} can be read by others on this machine: chmod 600 it."
-    return McpConfig(servers=config.servers, workspaces=config.workspaces, warning=warning)
+    if holds_secrets and mode & (stat.S_IRGRP | stat.S_IROTH):
+        # They belong into a file that nobody else can read.
+        warning = f"{path} can be read by others on this machine: chmod 600 it."
+        return replace(config, warning=warning)
+    return config
 
 
 def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
     """Raises ConfigError."""
     data = _table(data, "the file", {"servers", "workspaces"})
     workspaces = _table(data.get("workspaces", {}), "workspaces")
-    return McpConfig(
-        servers=_servers(data.get("servers", {}), "servers", environment),
-        workspaces={
-            slug: _workspace(own, f"workspaces.{slug}", environment)
-            for slug, own in workspaces.items()
-        },
-    )
-
-
-def _workspace(data: Any, where: str, environment: Mapping[str, str]) -> WorkspaceServers:
-    own = _table(data, where, {"servers", "off"})
-    return WorkspaceServers(
-        servers=_servers(own.get("servers", {}), f"{where}.servers", environment),
-        off=frozenset(_texts(own.get("off", []), f"{where}.off")),
-    )
+    own, off = {}, {}
+    for slug, entry in workspaces.items():
+        where = f"workspaces.{slug}"
+        given = _table(entry, where, {"servers", "off"})
+        own[slug] = _servers(given.get("servers", {}), f"{where}.servers", environment)
+        off[slug] = frozenset(_texts(given.get("off", []), f"{where}.off"))
+    servers = _servers(data.get("servers", {}), "servers", environment)
+    return McpConfig(servers=servers, own=own, off=off)
 
 
 def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str, ServerConfig]:
     found = {}
-    for name, entry in _table(data, where).items():
+    for name, given in _table(data, where).items():
         if not _NAME.fullmatch(name) or "__" in name:
             raise ConfigError(
                 f"{where}: {name!r} is no name for a server. Use letters, digits, single _ and"
                 " -, at most 32, with a letter or digit at both ends."
             )
-        found[name] = _server(name, entry, f"{where}.{name}", environment)
+        place = f"{where}.{name}"
+        entry = _table(given, place)
+        if ("command" in entry) == ("url" in entry):
+            raise ConfigError(f"{place} needs a command or a url, one of them.")
+        keys, read = (_STDIO, _program) if "command" in entry else (_HTTP, _address)
+        _table(entry, place, _COMMON | keys)
+        effect = entry.get("effect", CHANGES)
+        if effect not in EFFECTS:
+            raise ConfigError(f"{place}.effect is one of {', '.join(EFFECTS)}.")
+        seconds = entry.get("timeout_seconds", CALL_SECONDS)
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not 1 <= seconds <= 3600:
+            raise ConfigError(f"{place}.timeout_seconds is a number from 1 to 3600.")
+        tools = entry.get("tools")
+        found[name] = ServerConfig(
+            name=name,
+            timeout_seconds=float(seconds),
+            effect=effect,
+            trust_hints=_flag(entry, "trust_hints", place),
+            tools=None if tools is None else frozenset(_texts(tools, f"{place}.tools")),
+            **read(entry, place, environment),
+        )
     return found
-
-
-def _server(name: str, data: Any, where: str, environment: Mapping[str, str]) -> ServerConfig:
-    entry = _table(data, where)
-    if ("command" in entry) == ("url" in entry):
-        raise ConfigError(f"{where} needs a command or a url, one of them.")
-    is_program = "command" in entry
-    _table(entry, where, _COMMON | (_STDIO if is_program else _HTTP))
-    effect = entry.get("effect", CHANGES)
-    if effect not in EFFECTS:
-        raise ConfigError(f"{where}.effect is one of {', '.join(EFFECTS)}.")
-    tools = entry.get("tools")
-    value = entry.get("timeout_seconds", CALL_SECONDS)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 3600:
-        raise ConfigError(f"{where}.timeout_seconds is a number from 1 to 3600.")
-    common: dict[str, Any] = {
-        "name": name,
-        "timeout_seconds": float(value),
-        "effect": effect,
-        "trust_hints": _flag(entry.get("trust_hints", False), f"{where}.trust_hints"),
-        "tools": None if tools is None else frozenset(_texts(tools, f"{where}.tools")),
-    }
-    specific = _program if is_program else _address
-    return ServerConfig(**common, **specific(entry, where, environment))
 
 
 def _program(
@@ -195,18 +185,16 @@ def _program(
         if not folder.is_dir() or not folder.is_absolute():
             raise ConfigError(f"{where}.folder: {folder} is no folder with an absolute path.")
     words = (command, *(_filled(arg, f"{where}.args", environment) for arg in args))
-    variables = _filled_table(entry.get("env", {}), f"{where}.env", environment)
-    sandbox = _flag(entry.get("sandbox", False), f"{where}.sandbox")
-    network = _flag(entry.get("network", False), f"{where}.network")
-    if "network" in entry and not sandbox:
-        raise ConfigError(f"{where}.network is about a sandbox: add sandbox, or leave it out.")
-    return {
+    found = {
         "command": words,
-        "environment": variables,
+        "environment": _filled_table(entry.get("env", {}), f"{where}.env", environment),
         "folder": folder,
-        "sandbox": sandbox,
-        "network": network,
+        "sandbox": _flag(entry, "sandbox", where),
+        "network": _flag(entry, "network", where),
     }
+    if "network" in entry and not found["sandbox"]:
+        raise ConfigError(f"{where}.network is about a sandbox: add sandbox, or leave it out.")
+    return found
 
 
 def _address(
@@ -228,9 +216,8 @@ def _address(
 
 
 def _filled_table(data: Any, where: str, environment: Mapping[str, str]) -> dict[str, str]:
-    table = _table(data, where)
     filled = {}
-    for name, value in table.items():
+    for name, value in _table(data, where).items():
         if not name or "=" in name or "\0" in name:
             raise ConfigError(f"{where}: {name!r} is no name.")
         filled[name] = _filled(_text(value, f"{where}.{name}"), f"{where}.{name}", environment)
@@ -266,22 +253,8 @@ def _texts(value: Any, where: str) -> list[str]:
     return [_text(item, where) for item in value]
 
 
-def _flag(value: Any, where: str) -> bool:
+def _flag(entry: Mapping[str, Any], name: str, where: str) -> bool:
+    value = entry.get(name, False)
     if not isinstance(value, bool):
-        raise ConfigError(f"{where} is true or false.")
+        raise ConfigError(f"{where}.{name} is true or false.")
     return value
-
-
-# What goes wrong with a server.
-
-
-class McpError(Exception):
-    """The text is a sentence for people and for the model."""
-
-
-class ServerFailed(McpError):
-    """The connection cannot be made, or is no more."""
-
-
-class CallRefused(McpError):
-    """The server answers this request with an error; the connection holds."""

@@ -11,8 +11,8 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -23,9 +23,6 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import READS
 
 from .config import CallRefused, McpError, ServerConfig, ServerFailed
-
-# What a server lists, as tools that a model can be told of.
-
 
 PREFIX = "mcp__"
 MAX_NAME_CHARS = 128  # The provider's limit
@@ -51,68 +48,54 @@ class Offer:
     effect: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offers:
-    """``left_out`` says which tools are not there, and why; a sentence each."""
-
-    offers: tuple[Offer, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Sorting:
-    wanted: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def leave_out(self, name: Any, reason: str) -> None:
-        shown = one_line(storable(str(name)), limit=60)
-        self.notes.append(f"{shown or 'A tool without a name'}: {reason}")
-
-
-def make_offers(config: ServerConfig, listed: Sequence[Mapping[str, Any]]) -> Offers:
-    """The tools of a list that can be offered, by name. It may take some milliseconds."""
-    sorting = _Sorting()
+def make_offers(
+    config: ServerConfig, listed: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
+    """The tools of a list that can be offered, by name; and a sentence for each that is left out.
+    It may take some milliseconds."""
+    wanted: dict[str, Mapping[str, Any]] = {}
+    notes = []
     for tool in listed:
-        _sort_in(sorting, config, tool)
-    # Names that a model can use: unfit characters replaced; where that makes two the same, or one
-    # too long, part of a digest tells them apart.
-    server = config.name
-    plain = {own: f"{PREFIX}{server}__{_UNFIT.sub('_', own)}" for own in sorting.wanted}
+        own = tool.get("name")
+        if not isinstance(own, str) or not own or storable(own) != own:
+            problem = "this is no name."
+        elif config.tools is not None and own not in config.tools:
+            continue
+        elif len(own) > MAX_OWN_NAME_CHARS:
+            problem = "the name is too long."
+        elif own in wanted:
+            problem = "there are two of this name."
+        else:
+            problem = find_problem(tool.get("inputSchema"))
+        if problem:
+            shown = one_line(storable(str(own)), limit=60) or "A tool without a name"
+            notes.append(f"{shown}: {problem}")
+        else:
+            wanted[str(own)] = tool
+    names = _names_of(config.name, wanted)
+    offers = [
+        _make_offer(config, names[own], own, wanted[own])
+        for own in sorted(wanted, key=names.__getitem__)
+    ]
+    if len(offers) > MAX_TOOLS:
+        notes.append(f"{len(offers) - MAX_TOOLS} more: there are too many tools.")
+    known = {str(tool.get("name")) for tool in listed}
+    if missing := sorted((config.tools or frozenset()) - known):
+        notes.append(f"Wanted, but not there: {one_line(', '.join(missing), limit=200)}")
+    return tuple(offers[:MAX_TOOLS]), tuple(notes[:MAX_NOTES])
+
+
+def _names_of(server: str, wanted: Iterable[str]) -> dict[str, str]:
+    """Names that a model can use: unfit characters replaced; where that makes two the same, or one
+    too long, part of a digest tells them apart."""
+    plain = {own: f"{PREFIX}{server}__{_UNFIT.sub('_', own)}" for own in wanted}
     uses = Counter(plain.values())
-    names = {}
     for own, name in plain.items():
         is_own = name == f"{PREFIX}{server}__{own}"
         if len(name) > MAX_NAME_CHARS or (uses[name] > 1 and not is_own):
             digest = sha256(f"{server}\0{own}".encode()).hexdigest()[:8]
-            name = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
-        names[own] = name
-    offers = [
-        _make_offer(config, names[own], own, sorting.wanted[own])
-        for own in sorted(sorting.wanted, key=lambda own: names[own])
-    ]
-    if len(offers) > MAX_TOOLS:
-        sorting.notes.append(f"{len(offers) - MAX_TOOLS} more: there are too many tools.")
-    known = {str(tool.get("name")) for tool in listed}
-    if missing := sorted((config.tools or frozenset()) - known):
-        sorting.notes.append(f"Wanted, but not there: {one_line(', '.join(missing), limit=200)}")
-    notes = sorting.notes[:MAX_NOTES]
-    return Offers(offers=tuple(offers[:MAX_TOOLS]), left_out=tuple(notes))
-
-
-def _sort_in(sorting: _Sorting, config: ServerConfig, tool: Mapping[str, Any]) -> None:
-    name = tool.get("name")
-    if not isinstance(name, str) or not name or storable(name) != name:
-        return sorting.leave_out(name, "this is no name.")
-    if config.tools is not None and name not in config.tools:
-        return None
-    if len(name) > MAX_OWN_NAME_CHARS:
-        return sorting.leave_out(name, "the name is too long.")
-    if name in sorting.wanted:
-        return sorting.leave_out(name, "there are two of this name.")
-    if problem := find_problem(tool.get("inputSchema")):
-        return sorting.leave_out(name, problem)
-    sorting.wanted[name] = tool
-    return None
+            plain[own] = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
+    return plain
 
 
 def find_problem(schema: Any) -> str:
@@ -195,7 +178,7 @@ class Timing:
 
 class ToolServerConnection:
     """``root`` is the folder of the workspace whose server it is, None: it is shared. ``version``
-    counts the lists of tools."""
+    counts the lists of tools; ``left_out`` says what of the last one is not on offer."""
 
     def __init__(self, config: ServerConfig, *, root: Path | None, timing: Timing) -> None:
         self.config = config
@@ -204,7 +187,8 @@ class ToolServerConnection:
         self.reason = ""
         self.title = ""
         self.since = datetime.now(UTC)
-        self.offers = Offers()
+        self.offers: tuple[Offer, ...] = ()
+        self.left_out: tuple[str, ...] = ()
         self.version = 0
         self.open_calls = 0
         self.last_used = monotonic()
@@ -246,11 +230,6 @@ class ToolServerConnection:
             task.cancel()
             await asyncio.wait({task}, timeout=self._timing.close)
 
-    @property
-    def is_hopeful(self) -> bool:
-        """It is on the way, as far as anybody knows."""
-        return self.state == CONNECTING or (self.state == FAILED and self._is_recovering)
-
     async def wait_connected(self, *, seconds: float | None = None) -> None:
         """Wait until it is ready or not expected to be soon, for so many seconds; at most until the
         time is over that a beginning connection is waited for."""
@@ -259,7 +238,7 @@ class ToolServerConnection:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                while self.is_hopeful:
+                while self.state == CONNECTING or (self.state == FAILED and self._is_recovering):
                     await self._changed.wait()
 
     async def call(
@@ -388,9 +367,9 @@ class ToolServerConnection:
             listed = await session.list_tools()
         except CallRefused as error:
             raise ServerFailed(f"It gives no list of its tools: {error}") from error
-        offers = await asyncio.to_thread(make_offers, self.config, listed)
-        if offers != self.offers or not self.version:
-            self.offers = offers
+        found = await asyncio.to_thread(make_offers, self.config, listed)
+        if found != (self.offers, self.left_out) or not self.version:
+            self.offers, self.left_out = found
             self.version += 1
 
     def _notice_list(self) -> None:
@@ -405,7 +384,7 @@ class ToolServerConnection:
         return {
             "server": self.config.name,
             "transport": self.config.transport,
-            "tools": len(self.offers.offers),
+            "tools": len(self.offers),
         }
 
     def _change(self, state: str, reason: str = "") -> None:

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -35,25 +35,19 @@ from conversations.domain.tool_policy import CallPlan
 from .config import CallRefused, McpConfig, McpError, ServerConfig
 from .connection import CONNECTING, FAILED, OFF, PREFIX, READY, Offer, Timing, ToolServerConnection
 
-# A server's tool as a tool of ours.
+logger = logging.getLogger(__name__)
 
-
-# What a call of a server's tool gave, as a result for the model and the row.
-
+NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
 
 MAX_FILES = 10  # Images and PDFs of one result that are kept
 
-_SHOWN = ("image/", "application/pdf")
+SWEEP_SECONDS = 60.0
 
-
-@dataclass(slots=True)
-class _Reading:
-    texts: list[str] = field(default_factory=list)
-    files: list[tuple[bytes, str]] = field(default_factory=list)
+UNUSED = "It is started when it is needed."
 
 
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
-    """From a result as the server gave it: text as it is, images and PDFs kept and shown,
+    """What a call gave, for the model and the row: text as it is, images and PDFs kept and shown,
     everything else described."""
     output, files = await asyncio.to_thread(_take_apart, server, data)
     blocks = [await save_file(context, file) for file in files]
@@ -62,76 +56,76 @@ async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]
 
 
 def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[ExaminedFile]]:
-    reading = _Reading()
-    content = data.get("content")
-    for part in content if isinstance(content, list) else []:
-        if isinstance(part, dict):
-            _read_part(reading, server, part)
-    structured = data.get("structuredContent")
-    if structured is not None and not any(reading.texts):
-        reading.texts.append(json.dumps(structured, ensure_ascii=False, indent=2))
-    files, problems = [], []
-    for raw, name in reading.files:
+    texts: list[str] = []
+    files: list[ExaminedFile] = []
+    problems: list[str] = []
+
+    def take(blob: Any, name: str) -> None:
+        try:
+            raw = base64.b64decode(str(blob), validate=True)
+        except (binascii.Error, ValueError):
+            texts.append("[An image that is damaged.]")
+            return
+        if len(raw) > settings.LOOM.max_attachment_bytes:
+            texts.append(f"[An image of {len(raw):,} bytes, too large to be shown.]")
+            return
+        if len(files) + len(problems) >= MAX_FILES:
+            texts.append("[One more image.]")
+            return
         try:
             content = examine(raw, name)
         except Rejected as error:
             problems.append(f"[An image that cannot be shown: {error.message}]")
-            continue
-        ending = content.media_type.rpartition("/")[2]
-        named = name if name.lower().endswith(f".{ending}") else f"{name}.{ending}"
+            return
+        ending = f".{content.media_type.rpartition('/')[2]}"
+        named = name if name.lower().endswith(ending) else f"{name}{ending}"
         files.append(ExaminedFile(data=raw, name=named, content=content))
-    texts = [text for text in (*reading.texts, *problems) if text]
-    return _capped(storable("\n\n".join(texts))), files
+
+    parts = data.get("content")
+    for part in parts if isinstance(parts, list) else []:
+        if not isinstance(part, dict):
+            continue
+        kind = part.get("type")
+        if kind == "text":
+            texts.append(str(part.get("text", "")))
+        elif kind == "image":
+            take(part.get("data"), f"{server}-{len(files) + len(problems) + 1}")
+        elif kind == "resource":
+            resource = part.get("resource")
+            embedded = resource if isinstance(resource, dict) else {}
+            uri, media = _line(embedded.get("uri")), _line(embedded.get("mimeType"))
+            blob = embedded.get("blob", "")
+            if "text" in embedded:
+                texts.append(f"[Resource {uri}]\n{embedded['text']}")
+            elif media.startswith(("image/", "application/pdf")):
+                take(blob, uri.rpartition("/")[2] or "resource")
+            else:
+                size = len(str(blob)) * 3 // 4
+                texts.append(f"[Resource {uri}: {media or 'data'}, about {size:,} bytes]")
+        else:
+            texts.append(_describe_part(part))
+    structured = data.get("structuredContent")
+    if structured is not None and not any(texts):
+        texts.append(json.dumps(structured, ensure_ascii=False, indent=2))
+    output = storable("\n\n".join(text for text in (*texts, *problems) if text))
+    limit: int = settings.LOOM.max_output_bytes
+    encoded = output.encode()
+    if len(encoded) > limit:
+        kept = encoded[:limit].decode("utf-8", "ignore")
+        output = f"{kept}\n\n[{len(encoded) - limit:,} more bytes of output were not kept.]"
+    return output, files
 
 
-def _read_part(reading: _Reading, server: str, part: Mapping[str, Any]) -> None:
+def _describe_part(part: Mapping[str, Any]) -> str:
+    """What cannot be shown as it is."""
     kind = part.get("type")
-    if kind == "text":
-        reading.texts.append(str(part.get("text", "")))
-    elif kind == "image":
-        _take(reading, part.get("data"), f"{server}-{len(reading.files) + 1}")
-    elif kind == "audio":
-        reading.texts.append(f"[Audio, {_line(part.get('mimeType'))}: it cannot be heard here.]")
-    elif kind == "resource_link":
+    if kind == "audio":
+        return f"[Audio, {_line(part.get('mimeType'))}: it cannot be heard here.]"
+    if kind == "resource_link":
         words = [_line(part.get(name)) for name in ("title", "name", "description", "mimeType")]
         about = ", ".join(word for word in words if word)
-        reading.texts.append(f"[Resource {_line(part.get('uri'))}: {about}]")
-    elif kind == "resource":
-        resource = part.get("resource")
-        embedded = resource if isinstance(resource, dict) else {}
-        uri, media = _line(embedded.get("uri")), _line(embedded.get("mimeType"))
-        if "text" in embedded:
-            reading.texts.append(f"[Resource {uri}]\n{embedded['text']}")
-        elif media.startswith(_SHOWN):
-            _take(reading, embedded.get("blob"), uri.rpartition("/")[2] or "resource")
-        else:
-            size = len(str(embedded.get("blob", ""))) * 3 // 4
-            reading.texts.append(f"[Resource {uri}: {media or 'data'}, about {size:,} bytes]")
-    else:
-        reading.texts.append(f"[Something of the kind {_line(kind)}, which is not known here.]")
-
-
-def _take(reading: _Reading, data: Any, name: str) -> None:
-    try:
-        raw = base64.b64decode(str(data), validate=True)
-    except (binascii.Error, ValueError):
-        reading.texts.append("[An image that is damaged.]")
-        return
-    if len(raw) > settings.LOOM.max_attachment_bytes:
-        reading.texts.append(f"[An image of {len(raw):,} bytes, too large to be shown.]")
-    elif len(reading.files) >= MAX_FILES:
-        reading.texts.append("[One more image.]")
-    else:
-        reading.files.append((raw, name))
-
-
-def _capped(output: str) -> str:
-    limit: int = settings.LOOM.max_output_bytes
-    data = output.encode()
-    if len(data) <= limit:
-        return output
-    kept = data[:limit].decode("utf-8", "ignore")
-    return f"{kept}\n\n[{len(data) - limit:,} more bytes of output were not kept.]"
+        return f"[Resource {_line(part.get('uri'))}: {about}]"
+    return f"[Something of the kind {_line(kind)}, which is not known here.]"
 
 
 def _line(value: Any) -> str:
@@ -160,11 +154,11 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
         if context.basis and context.basis != basis:
             words = "This is not the tool that was approved: the server describes another one now."
             return ToolResult(ok=False, output=words)
-        # A program in the workspace's folder may change files there: what it changed is known then,
-        # and can be put back.
-        watch = Watch()
+        watch, result = Watch(), None
         try:
             async with AsyncExitStack() as stack:
+                # A program in the workspace's folder may change files there: what it changed is
+                # known then, and can be put back.
                 if connection.config.is_program and offer.effect == CHANGES:
                     author = Author(
                         session_pk=context.session_pk,
@@ -175,15 +169,15 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
                     watch = await stack.enter_async_context(watching)
                 data = await connection.call(offer.own_name, arguments, report=context.report)
         except CallRefused as error:
-            return _failed(str(error), watch)
+            words = str(error)
         except McpError as error:
-            return _failed(
-                f"The tool server {connection.config.name} is not answering. {error}", watch
-            )
+            words = f"The tool server {server} is not answering. {error}"
         except Rejected as error:
-            return _failed(error.message, watch)
-        result = await make_result(context, connection.config.name, data)
-        return replace(result, output=_with_note(result.output, watch))
+            words = error.message
+        else:
+            result = await make_result(context, server, data)
+        result = result or ToolResult(ok=False, output=words)
+        return replace(result, output=f"{result.output}\n\n{watch.note}") if watch.note else result
 
     return Tool(
         name=offer.name,
@@ -193,23 +187,6 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
         effect=offer.effect,
         plan=plan if offer.effect == CHANGES else None,
     )
-
-
-def _failed(words: str, watch: Watch) -> ToolResult:
-    return ToolResult(ok=False, output=_with_note(words, watch))
-
-
-def _with_note(output: str, watch: Watch) -> str:
-    return f"{output}\n\n{watch.note}" if watch.note else output
-
-
-logger = logging.getLogger(__name__)
-
-NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
-
-SWEEP_SECONDS = 60.0
-
-UNUSED = "It is started when it is needed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +272,12 @@ class ToolServers:
             key = self._key(server, workspace)
             connection = self._connections.get(key)
             if connection is not None and connection.state == READY:
-                found |= {tool.name: tool for tool in self._tools_by(key, connection)}
+                version, tools = self._tools.get(key, (0, ()))
+                if version != connection.version:  # made once for each list that the server gave
+                    version = connection.version
+                    tools = tuple(make_tool(connection, offer) for offer in connection.offers)
+                    self._tools[key] = version, tools
+                found |= {tool.name: tool for tool in tools}
         return MappingProxyType(dict(sorted(found.items())))
 
     def explain(self, name: str, workspace: str) -> str:
@@ -307,10 +289,7 @@ class ToolServers:
 
     def describe(self, workspace: str) -> list[ServerState]:
         """The workspace's servers, by name; those that are off there last."""
-        if not self.is_used:
-            return []
         states = [self._describe(server, workspace) for server in self.config.servers_of(workspace)]
-        off = self.config.off_in(workspace)
         return states + [
             ServerState(
                 name=server.name,
@@ -319,7 +298,7 @@ class ToolServers:
                 reason="It is turned off for this workspace.",
                 is_off=True,
             )
-            for server in off
+            for server in self.config.servers_of(workspace, off=True)
         ]
 
     async def connect_again(self, workspace: str, root: Path, name: str) -> ServerState | None:
@@ -345,15 +324,14 @@ class ToolServers:
             return ServerState(
                 name=server.name, transport=server.transport, state=OFF, reason=UNUSED
             )
-        offers = connection.offers
         return ServerState(
             name=server.name,
             transport=server.transport,
             state=connection.state,
             reason=connection.reason,
             title=connection.title,
-            tools=tuple(offer.own_name for offer in offers.offers),
-            left_out=offers.left_out,
+            tools=tuple(offer.own_name for offer in connection.offers),
+            left_out=connection.left_out,
             since=connection.since,
         )
 
@@ -383,15 +361,6 @@ class ToolServers:
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep())
         return connection
-
-    def _tools_by(self, key: tuple[str, str], connection: ToolServerConnection) -> tuple[Tool, ...]:
-        """Made once for each list that the server gave."""
-        version, tools = self._tools.get(key, (0, ()))
-        if version != connection.version:
-            version = connection.version
-            tools = tuple(make_tool(connection, offer) for offer in connection.offers.offers)
-            self._tools[key] = version, tools
-        return tools
 
     async def _sweep(self) -> None:
         """End programs that nobody uses."""

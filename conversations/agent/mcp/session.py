@@ -7,8 +7,8 @@ task; a cancelled one tells the server so.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,26 +113,21 @@ class ToolServerSession:
             on_change()
 
 
-class _translated:
+@contextmanager
+def _translated() -> Iterator[None]:
     """Turns the SDK's errors into ours."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, MCPError):
-            message = one_line(storable(error.error.message), limit=500)
-            if error.error.code == types.CONNECTION_CLOSED or message in _LOST:
-                raise ServerFailed("The connection was closed.") from error
-            raise CallRefused(message or "The server refused, without a reason.") from error
-        if isinstance(error, ValidationError):
-            raise CallRefused(f"What the server answered breaks the protocol: {_where(error)}.")
-
-
-def _where(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    path = ".".join(str(part) for part in first["loc"])
-    return one_line(storable(f"{path}: {first['msg']}"), limit=200)
+    try:
+        yield
+    except MCPError as error:
+        message = one_line(storable(error.error.message), limit=500)
+        if error.error.code == types.CONNECTION_CLOSED or message in _LOST:
+            raise ServerFailed("The connection was closed.") from error
+        raise CallRefused(message or "The server refused, without a reason.") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(str(part) for part in first["loc"])
+        where = one_line(storable(f"{path}: {first['msg']}"), limit=200)
+        raise CallRefused(f"What the server answered breaks the protocol: {where}.") from error
 
 
 def _plain(model: Any) -> dict[str, Any]:
@@ -153,6 +148,16 @@ async def open_session(
     has to end. Raises ServerFailed when it breaks, with the reason, also where the body raises
     it."""
     said: list[str] = []  # why it broke, from where that is known best
+
+    async def notice(message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            on_change()
+
+    async def list_roots(_: ClientRequestContext) -> types.ListRootsResult:
+        assert root is not None
+        return types.ListRootsResult.model_validate({"roots": [{"uri": root.as_uri()}]})
+
+    roots: Any = list_roots if root is not None else None
     try:
         async with AsyncExitStack() as stack:
             transport = (
@@ -162,25 +167,22 @@ async def open_session(
                 transport,
                 cache=None,
                 client_info=types.Implementation(name="loom-web", version="0.1.0"),
-                message_handler=_notice(on_change),
-                list_roots_callback=_roots(root) if root is not None else None,
+                message_handler=notice,
+                list_roots_callback=roots,
             )
             with _translated():
                 await stack.enter_async_context(client)
             yield ToolServerSession(client)
     except (Exception, ExceptionGroup) as error:
-        raise ServerFailed(_reason(error, said)) from error
+        raise ServerFailed(_describe(error, said)) from error
 
 
-def _reason(error: BaseException, said: list[str]) -> str:
+def _describe(error: BaseException, said: list[str]) -> str:
+    """One sentence for people."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    is_plain = isinstance(error, httpx2.TransportError | ProgramError)
-    return said[0] if said and not is_plain else describe(error)
-
-
-def describe(error: BaseException) -> str:
-    """One sentence for people."""
+    if said and not isinstance(error, httpx2.TransportError | ProgramError):
+        return said[0]
     if isinstance(error, ServerFailed | CallRefused | ProgramError):
         return str(error)
     if isinstance(error, TimeoutError | httpx2.TimeoutException):
@@ -188,21 +190,6 @@ def describe(error: BaseException) -> str:
     if isinstance(error, httpx2.TransportError | OSError):
         return f"It cannot be reached ({one_line(str(error), limit=200) or type(error).__name__})."
     return f"The connection failed ({type(error).__name__})."
-
-
-def _notice(on_change: Callable[[], None]) -> Any:
-    async def notice(message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            on_change()
-
-    return notice
-
-
-def _roots(root: Path) -> Any:
-    async def list_roots(_: ClientRequestContext) -> types.ListRootsResult:
-        return types.ListRootsResult.model_validate({"roots": [{"uri": root.as_uri()}]})
-
-    return list_roots
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -245,20 +245,6 @@ class Finished:
     reason: str = ""
     left_out: int = 0
 
-    @property
-    def timed_out(self) -> bool:
-        return self.reason == "time"
-
-
-@dataclass(slots=True)
-class _Running:
-    process: "subprocess.Popen[bytes]"
-    status: int
-    output: CommandOutput
-    group: str
-    has_ended: bool = False
-    since: float = field(default_factory=time.monotonic)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCommand:
@@ -269,6 +255,26 @@ class PreparedCommand:
     environment: dict[str, str]
     skipped: int = 0
     descriptors: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Supervised:
+    """A program below a supervisor, which says on ``status`` how it ended."""
+
+    process: "subprocess.Popen[bytes]"
+    status: int
+    group: str
+
+    def bury(self, *, kills: bool) -> dict[str, Any]:
+        """Wait for the supervisor, which has closed its output and is as good as gone, and read
+        what it says. One that has not (this loop is being torn down) is killed."""
+        if kills:
+            self.process.kill()
+        self.process.wait()
+        remove_group(self.group)
+        with os.fdopen(self.status, "rb") as pipe:
+            text = pipe.read(1000)
+        return json.loads(text) if text else {"exit": None, "reason": "lost"}
 
 
 def default_limits(*, seconds: float | None = None) -> CommandLimits:
@@ -335,14 +341,36 @@ async def run_command(
         limits,
     )
     prepared = replace(prepared, environment=prepared.environment | (environment or {}))
-    running = _start(
-        prepared,
-        folder=folder,
-        options=_options(limits, prepared, writes_to=root if may_write else None),
-        output=CommandOutput(limits.output_bytes, report),
-        stdin=stdin,
+    given = _as_file(stdin)
+    disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes, "folder": str(root)}
+    try:
+        running = start_supervised(
+            prepared,
+            folder=folder,
+            options={
+                "disk": disk if may_write else None,
+                "seconds": limits.seconds,
+                "processes": limits.processes,
+                "bytes": limits.memory_bytes,
+                "group": make_group(limits.processes * THREADS),
+                # The limit of memory is each process's own and, counted now and then, that of all;
+                # a process that has no room left is told so.
+                "limits": {
+                    "RLIMIT_CORE": 0,
+                    "RLIMIT_DATA": limits.memory_bytes,
+                    "RLIMIT_FSIZE": limits.file_bytes,
+                },
+            },
+            what="The command",
+            stdin=given,
+            stderr=subprocess.STDOUT,
+        )
+    finally:
+        if given != subprocess.DEVNULL:
+            os.close(given)
+    attending = asyncio.create_task(
+        _attend(running, CommandOutput(limits.output_bytes, report), limits)
     )
-    attending = asyncio.create_task(_attend(running, limits))
     try:
         return await asyncio.shield(attending)
     except asyncio.CancelledError:
@@ -395,48 +423,29 @@ def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> P
     )
 
 
-def _options(
-    limits: CommandLimits, prepared: PreparedCommand, *, writes_to: Path | None
-) -> dict[str, Any]:
-    """For the supervisor. The limit of memory is each process's own and, counted now and then, that
-    of all; a process that has no room left is told so."""
-    disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes}
-    return {
-        "disk": None if writes_to is None else disk | {"folder": str(writes_to)},
-        "parent": os.getpid(),
-        "seconds": limits.seconds,
-        "processes": limits.processes,
-        "bytes": limits.memory_bytes,
-        "skipped": prepared.skipped,
-        "group": make_group(limits.processes * THREADS),
-        "environment": prepared.environment,
-        "limits": {
-            "RLIMIT_CORE": 0,
-            "RLIMIT_DATA": limits.memory_bytes,
-            "RLIMIT_FSIZE": limits.file_bytes,
-        },
-    }
-
-
-def _start(
+def start_supervised(
     prepared: PreparedCommand,
     *,
     folder: Path,
     options: dict[str, Any],
-    output: CommandOutput,
-    stdin: bytes,
-) -> _Running:
+    what: str,
+    stdin: int,
+    stderr: int,
+) -> Supervised:
+    """Start a program below a supervisor, with options for that (see ``supervise``); its
+    descriptors are closed. Raises Rejected where ``what`` cannot be started."""
     status, writable = os.pipe()
-    given = _as_file(stdin)
-    supervisor = [sys.executable, "-I", "-S", supervise.__file__]
+    options |= {"parent": os.getpid(), "status": writable, "skipped": prepared.skipped}
+    supervisor = [sys.executable, "-I", "-S", supervise.__file__, json.dumps(options)]
     try:
         process = subprocess.Popen(  # noqa: S603 (running commands is what this is for)
-            [*supervisor, json.dumps(options | {"status": writable}), *prepared.words],
+            [*supervisor, *prepared.words],
             cwd=folder,
-            env={},
-            stdin=given,
+            # By way of the supervisor's own: every user of the machine can see its arguments.
+            env=prepared.environment,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=stderr,
             pass_fds=[writable, *prepared.descriptors],
             start_new_session=True,
             bufsize=0,
@@ -445,13 +454,11 @@ def _start(
         os.close(status)
         remove_group(options["group"])
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise Rejected(f"The command cannot be started: {reason}.") from error
+        raise Rejected(f"{what} cannot be started: {reason}.") from error
     finally:
         for descriptor in (writable, *prepared.descriptors):
             os.close(descriptor)
-        if given != subprocess.DEVNULL:
-            os.close(given)
-    return _Running(process=process, status=status, output=output, group=options["group"])
+    return Supervised(process=process, status=status, group=options["group"])
 
 
 def _as_file(data: bytes) -> int:
@@ -465,45 +472,43 @@ def _as_file(data: bytes) -> int:
     return file
 
 
-async def _attend(running: _Running, limits: CommandLimits) -> Finished:
+async def _attend(running: Supervised, output: CommandOutput, limits: CommandLimits) -> Finished:
     reader = asyncio.StreamReader(limit=READ_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
     )
-    try:
-        seconds = limits.seconds + LATEST
+    has_ended, began = False, time.monotonic()
+
+    async def read(seconds: float) -> bool:
+        """To the end of the pipe, which is the end of the supervisor."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await _read(reader, running)
-        if not running.has_ended:
+                while data := await _next(reader, output):
+                    output.add(data, now=time.monotonic())
+                    if output.left_out:
+                        await asyncio.sleep(FLOOD_PAUSE)
+                output.say(now=time.monotonic(), at_once=True)
+                return True
+        return False
+
+    try:
+        has_ended = await read(limits.seconds + LATEST)
+        if not has_ended:
             running.process.kill()  # with it goes the sandbox
-            with suppress(TimeoutError):
-                async with asyncio.timeout(supervise.GRACE):
-                    await _read(reader, running)
+            has_ended = await read(supervise.GRACE)
     finally:
         transport.close()
-        status = _bury(running)
+        status = running.bury(kills=not has_ended)
     code, reason = status["exit"], status["reason"]
     if code is not None and code < 0:
         code = 128 - code
     return Finished(
         exit_code=None if reason else code,
-        output=running.output.text(),
-        seconds=time.monotonic() - running.since,
+        output=output.text(),
+        seconds=time.monotonic() - began,
         reason=reason,
-        left_out=running.output.left_out,
+        left_out=output.left_out,
     )
-
-
-async def _read(reader: asyncio.StreamReader, running: _Running) -> None:
-    """To the end of the pipe, which is the end of the supervisor."""
-    output = running.output
-    while data := await _next(reader, output):
-        output.add(data, now=time.monotonic())
-        if output.left_out:
-            await asyncio.sleep(FLOOD_PAUSE)
-    running.has_ended = True
-    output.say(now=time.monotonic(), at_once=True)
 
 
 async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
@@ -518,19 +523,7 @@ async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
         reading.cancel()
 
 
-def _bury(running: _Running) -> dict[str, Any]:
-    """Wait for the supervisor, which has closed its output and is as good as gone, and read what it
-    says. One that has not (this loop is being torn down) is killed."""
-    if not running.has_ended:
-        running.process.kill()
-    running.process.wait()
-    remove_group(running.group)
-    with os.fdopen(running.status, "rb") as pipe:
-        text = pipe.read(1000)
-    return json.loads(text) if text else {"exit": None, "reason": "lost"}
-
-
-async def _outlast(attending: "asyncio.Task[Finished]", running: _Running) -> None:
+async def _outlast(attending: "asyncio.Task[Finished]", running: Supervised) -> None:
     """Wait for the end of what was told to end, however often this is cancelled; from the second
     time on without patience."""
     while not attending.done():

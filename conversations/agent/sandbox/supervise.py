@@ -8,8 +8,7 @@ command is left.
 It ends the command when the time is up, on SIGTERM, and when its own parent dies (the kernel sends
 SIGTERM then): SIGTERM to every process, SIGKILL after a grace. Too many processes, too much memory
 and too much on the disk are ended at once. It writes one JSON object to the status pipe: ``exit``
-(negative: the signal) and ``reason``. The command gets the environment of the options, None: the
-supervisor's own.
+(negative: the signal) and ``reason``. The command gets the supervisor's own environment.
 """
 
 import contextlib
@@ -83,10 +82,7 @@ def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> N
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
         os.umask(0o022)
-        environment = options["environment"]
-        if environment is None:
-            environment = dict(os.environ)
-        os.execvpe(command[0], command, environment)  # noqa: S606 (that is its purpose)
+        os.execvp(command[0], command)  # noqa: S606 (that is its purpose)
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
     finally:

@@ -20,7 +20,7 @@ from conversations.archive.sessions import get_session
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Fallback, Payload, TurnSeparator, UserMessage
 from conversations.domain.runs import RUNNING
-from conversations.runtime.live import TEXT
+from conversations.runtime.drafts import TEXT
 from conversations.runtime.publish import Listener
 from conversations.runtime.service import Runtime
 

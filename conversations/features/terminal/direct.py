@@ -22,9 +22,8 @@ from conversations.domain.tool_policy import ApprovalRequest
 from conversations.models import Session
 from conversations.runtime.current import find_model
 from conversations.runtime.following import wait_for_final_state
-from conversations.runtime.frames import Frame
 from conversations.runtime.options import read_options
-from conversations.runtime.publish import Subscriber
+from conversations.runtime.publish import Frame, Subscriber
 from conversations.runtime.service import Runtime
 from conversations.search import search_session, snippet
 

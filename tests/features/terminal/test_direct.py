@@ -19,7 +19,7 @@ from conversations.domain.events import (
 from conversations.features.terminal.connection import Delta, Happening, RunEnded, Seen
 from conversations.features.terminal.direct import DirectConnection
 from conversations.models import Run, Session, ToolCall
-from conversations.runtime.frames import rows_frame
+from conversations.runtime.publish import rows_frame
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario
