@@ -20,7 +20,7 @@ from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
 from conversations.archive.session_messages import read_messages
 from conversations.domain.events import ASSISTANT_TEXT, INFO
-from conversations.domain.formats.spoken import read_spoken
+from conversations.domain.formats import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.models import Session

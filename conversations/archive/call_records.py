@@ -15,8 +15,7 @@ from conversations.domain.events import (
 )
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import load_json
-from conversations.domain.tool_calls import OPEN_STATES
-from conversations.domain.tool_policy import ApprovalRequest, read_asked
+from conversations.domain.tool_calls import OPEN_STATES, ApprovalRequest, read_asked
 from conversations.domain.turns import TOOL, read_tool_outcome
 from conversations.models import ChatEvent, Run, Session, ToolCall
 

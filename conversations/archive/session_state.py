@@ -7,8 +7,7 @@ from django.db import transaction
 
 from conversations.domain.errors import Rejected, TooLarge, Unavailable
 from conversations.domain.events import Info
-from conversations.domain.session_state.document import BY_MODEL, StateItem, list_items, write_yaml
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
     ACTIONS,
     DECISION,
     ERROR,
@@ -27,6 +26,7 @@ from conversations.domain.session_state.values import (
     StateEdit,
     dump_edit,
 )
+from conversations.domain.session_state.document import BY_MODEL, StateItem, list_items, write_yaml
 from conversations.domain.text import one_line, storable
 from conversations.models import Session
 

@@ -18,8 +18,7 @@ from django.db.models import F, Q, QuerySet
 
 from conversations.domain.errors import NotFound, Unavailable
 from conversations.domain.events import INFO, Malformed, parse_payload
-from conversations.domain.session_state.facts import fold_facts
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
     EMPTY,
     PREFIX,
     STATE_EDIT,
@@ -30,6 +29,7 @@ from conversations.domain.session_state.values import (
     dump_state,
     load_state,
 )
+from conversations.domain.session_state.facts import fold_facts
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
 

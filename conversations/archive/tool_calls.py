@@ -28,11 +28,13 @@ from conversations.domain.tool_calls import (
     STARTED,
     STOPPED,
     WAITING,
+    ApprovalRequest,
     CallEnding,
+    is_kind,
     make_result_payloads,
     make_result_turn,
+    read_asked,
 )
-from conversations.domain.tool_policy import ApprovalRequest, is_kind, read_asked
 from conversations.feature import features
 from conversations.models import Run, Session, ToolCall
 

@@ -7,7 +7,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from conversations.domain.errors import NotFound
-from conversations.domain.tool_policy import ToolScope, is_kind
+from conversations.domain.tool_calls import ToolScope, is_kind
 from conversations.models import ToolPermission, Workspace
 
 from .rights import may_write_sql

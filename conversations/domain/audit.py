@@ -9,7 +9,7 @@ import hashlib
 from datetime import datetime
 from typing import NamedTuple
 
-from .digest import instant, next_digest
+from .text import instant, next_digest
 
 TRANSCRIPT, OLDER, HIT = "transcript", "older", "search_hit"
 PART, ATTACHMENT, EXPORT = "part", "attachment", "export"

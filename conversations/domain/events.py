@@ -25,7 +25,7 @@ INFO = "info"
 
 APPROVAL = "approval"  # The kind of a notice about a call that waits for a person. Its codes:
 
-# The data of the first is a ``domain.tool_policy.Asked``; of the second ``{"call", "call_id",
+# The data of the first is a ``domain.tool_calls.Asked``; of the second ``{"call", "call_id",
 # "decision", "by", "reason"}``.
 APPROVAL_ASKED, APPROVAL_DECIDED = "approval_asked", "approval_decided"
 

@@ -60,10 +60,8 @@ TOKEN_CLASSES = frozenset(_CLASSES.values())
 def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> str:
     """The HTML of a code block; ``info`` is what follows the opening fence."""
     language = find_language(info)
-    body = _highlight(code, language) if highlight else None
-    return (
-        f"{open_code_block(language)}{escape_text(code) if body is None else body}{CODE_BLOCK_END}"
-    )
+    body = _highlight(code, language) if highlight else escape_text(code)
+    return f"{open_code_block(language)}{body}{CODE_BLOCK_END}"
 
 
 @lru_cache(maxsize=512)
@@ -109,18 +107,19 @@ def _find_lexer(language: str) -> type[Lexer]:
 
 
 @lru_cache(maxsize=64)
-def _highlight(code: str, language: str) -> str | None:
-    """The code as HTML with a span per colour; None where it had better stay plain."""
+def _highlight(code: str, language: str) -> str:
+    """The code as HTML with a span per colour; without where it had better stay plain."""
+    plain = escape_text(code)
     if language == PLAIN_LANGUAGE or _UNHIGHLIGHTABLE.search(code):
-        return None
+        return plain
     try:
         lexer = _find_lexer(language)(stripnl=False, ensurenl=False)
         tokens = [(_class_of(kind), text) for kind, text in lexer.get_tokens(code)]
     except Exception:
         logger.warning("The lexer for %s failed.", language, exc_info=True)
-        return None
+        return plain
     if "".join(text for _, text in tokens) != code:
-        return None
+        return plain
     html = ""
     for token_class, run in groupby(tokens, itemgetter(0)):
         escaped = escape_text("".join(text for _, text in run))
@@ -129,10 +128,7 @@ def _highlight(code: str, language: str) -> str | None:
 
 
 @cache
-def _class_of(token_type: TokenType) -> str:
-    kind: TokenType | None = token_type
-    while kind is not None:
-        if kind in _CLASSES:
-            return _CLASSES[kind]
-        kind = kind.parent
-    return ""
+def _class_of(kind: TokenType) -> str:
+    """The class of the token type, or of the nearest one above it."""
+    known = [kind_above for kind_above in kind.split() if kind_above in _CLASSES]
+    return _CLASSES[known[-1]] if known else ""

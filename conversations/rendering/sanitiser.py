@@ -95,9 +95,7 @@ _SHOWN_OF_TOO_LONG = 200
 _TRAILING = frozenset("?!.,:;*_~'")
 
 
-@lru_cache(maxsize=1024)
-def _normalise_short(url: str) -> str:
-    return normalizeLink(url)
+_normalise_short = lru_cache(maxsize=1024)(normalizeLink)
 
 
 def normalise_url(url: str) -> str:

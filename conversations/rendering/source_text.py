@@ -7,8 +7,7 @@ ends with ``\n`` and nothing else, and the text can be encoded as UTF-8.
 
 import re
 
-from conversations.domain.invisible_chars import MAX_WRITTEN_OUT_CHARS, write_out
-from conversations.domain.text import REPLACEMENT, storable
+from conversations.domain.text import MAX_WRITTEN_OUT_CHARS, REPLACEMENT, storable, write_out
 
 STAND_INS = ("\ufdd0", "\ufdd1")
 """Characters that Unicode keeps free for internal use; no normalised text has them."""
@@ -34,6 +33,11 @@ def escape_text(text: str) -> str:
     """
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped.replace("\xa0", "&nbsp;")
+
+
+def escape_attribute(text: str) -> str:
+    """The same for use in an attribute's value, between double quotes."""
+    return escape_text(text).replace('"', "&quot;")
 
 
 # Numbers, times and sizes as a person reads them.
@@ -64,7 +68,7 @@ def size_text(size: int) -> str:
     return f"{size / 1_000_000:.1f} MB"
 
 
-# Text as HTML of which nothing stays unseen (see ``domain.invisible_chars``).
+# Text as HTML of which nothing stays unseen (see ``domain.text``).
 
 
 def show_hidden(text: str, *, most: int = MAX_WRITTEN_OUT_CHARS) -> str:

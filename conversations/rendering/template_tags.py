@@ -28,7 +28,12 @@ def oneline(parser: Parser, token: Token) -> template.Node:
         if coming.token_type == TokenType.BLOCK and coming.contents == "endoneline":
             break
         if coming.token_type == TokenType.TEXT:
-            coming.contents, is_in_tag = _join_lines(coming.contents, is_in_tag=is_in_tag)
+            pieces = re.split("([<>])", coming.contents)
+            for place, piece in enumerate(pieces):
+                if piece in ("<", ">"):
+                    is_in_tag = piece == "<"
+                pieces[place] = _LINE_BREAK.sub(" " if is_in_tag else "", piece)
+            coming.contents = "".join(pieces)
     nodes = parser.parse(("endoneline",))
     parser.delete_first_token()
     return _Nodes(nodes)
@@ -40,15 +45,6 @@ class _Nodes(template.Node):
 
     def render(self, context: template.Context) -> SafeString:
         return self.nodelist.render(context)
-
-
-def _join_lines(text: str, *, is_in_tag: bool) -> tuple[str, bool]:
-    joined = ""
-    for piece in re.split("([<>])", text):
-        if piece in ("<", ">"):
-            is_in_tag = piece == "<"
-        joined += _LINE_BREAK.sub(" " if is_in_tag else "", piece)
-    return joined, is_in_tag
 
 
 @register.simple_tag

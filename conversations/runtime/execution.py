@@ -9,7 +9,7 @@ from typing import Any
 from conversations.agent.mcp.servers import ToolServers
 from conversations.archive.runs import Claimed
 from conversations.domain import runs as states
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.tool_calls import ToolScope
 
 from .database import Database
 from .drafts import DraftWorker

@@ -45,19 +45,17 @@ from conversations.domain.tool_calls import (
     DENY,
     READ_ONLY,
     READS,
+    REFUSE,
     RUNNING,
     STOPPED,
     WAITING,
-    CallEnding,
-    make_result_payloads,
-)
-from conversations.domain.tool_policy import (
-    REFUSE,
     ApprovalRequest,
+    CallEnding,
     CallPlan,
     Kind,
     ToolScope,
     decide,
+    make_result_payloads,
 )
 
 from .database import PatientWriter

@@ -18,8 +18,7 @@ from conversations.archive.rights import WRITE
 from conversations.archive.session_records import list_forks
 from conversations.archive.session_state import StateView, read_state_view
 from conversations.domain.errors import LoomError, Rejected
-from conversations.domain.session_state.document import BY_MODEL, StateItem
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
     COMMIT,
     DECISION,
     ERROR,
@@ -35,6 +34,7 @@ from conversations.domain.session_state.values import (
     UNPIN,
     UNSTRIKE,
 )
+from conversations.domain.session_state.document import BY_MODEL, StateItem
 from conversations.domain.text import one_line, storable
 from conversations.models import Session
 from conversations.runtime.current import current_runtime

@@ -7,8 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.session_state.document import MAX_TOKENS, list_items, write_yaml
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
     COMMIT,
     SAID,
     File,
@@ -19,6 +18,7 @@ from conversations.domain.session_state.values import (
     StateEdit,
     apply_edit,
 )
+from conversations.domain.session_state.document import MAX_TOKENS, list_items, write_yaml
 from conversations.domain.text import estimate_tokens
 
 

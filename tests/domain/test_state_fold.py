@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.domain.session_state import SessionState, dump_state, parse_state
 from conversations.domain.session_state.document import list_items
-from conversations.domain.session_state.facts import fold_turn
-from conversations.domain.session_state.values import SessionState, dump_state, parse_state
+from conversations.domain.session_state.facts import fold_facts, read_facts
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from tests.archive.state_story import answer, calls, message, result, used
@@ -25,7 +25,7 @@ def fold(*turns: NewTurn) -> SessionState:
     """The state after these turns; it survives being stored after each."""
     state = SessionState()
     for number, turn in enumerate(turns, start=1):
-        state = fold_turn(state, number, turn)
+        state = fold_facts(state, number, read_facts(turn))
         assert parse_state(dump_state(state)) == state
     return state
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from conversations.rendering import streaming
 from conversations.rendering.markdown import render_markdown
-from conversations.rendering.mending import mend
 from conversations.rendering.sanitiser import sanitise
-from conversations.rendering.streaming import BlockStream
+from conversations.rendering.streaming import BlockStream, mend
 
 from .test_markdown import Inspector
 from .texts import ANSWER, DEFINITION, HOSTILE, any_text, markdown_like

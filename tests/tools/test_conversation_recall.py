@@ -21,7 +21,7 @@ from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
 from conversations.domain.text import dump_json, estimate_tokens
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.tool_calls import ToolScope
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 

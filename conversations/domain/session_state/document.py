@@ -6,15 +6,14 @@ strings, which are YAML, unless they are plain words in YAML, too.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from json import JSONEncoder
 from typing import NamedTuple
 
 from conversations.domain.text import estimate_tokens
 
-from .facts import READ
-from .values import (
+from . import (
     COMMIT,
     DECISION,
     ERROR,
@@ -33,7 +32,9 @@ from .values import (
     UNSTRIKE,
     ItemMark,
     SessionState,
+    StateDecision,
 )
+from .facts import READ
 
 # What the state shows: the register's items as a person's marks leave them.
 
@@ -68,14 +69,8 @@ class StateItem(NamedTuple):
 
     def as_mark(self) -> ItemMark:
         """The item as an edit keeps it."""
-        return ItemMark(
-            id=self.id,
-            kind=self.kind,
-            text=self.original or self.text,
-            turn=self.turn,
-            action=self.action,
-            source=self.source,
-        )
+        text = self.original or self.text
+        return ItemMark(self.id, self.kind, text, self.turn, self.action, self.source)
 
 
 def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateItem, ...]]:
@@ -83,69 +78,58 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     turns. Pinned ones always stay and count within the limit of their kind, but half of
     it is the newest's."""
     marks = {mark.id: mark for mark in state.marks}
+    registered = [
+        *(
+            StateItem(_file_id(path), FILE, path, turn, action)
+            for path, action, turn in state.files
+        ),
+        *map(_decision, state.decisions),
+        *(StateItem(error.id, ERROR, error.text, error.turn) for error in state.errors),
+    ]
+    if state.focus:
+        text, turn = state.focus
+        registered.append(StateItem(f"c{turn}", FOCUS, text, turn, source=SAID))
+    known = {item.id for item in registered}
+    # What a person marked outlives its place in the register.
+    gone = {mark.id: _item(mark) for mark in state.marks if mark.id not in known}
+    registered += [item for item in gone.values() if marks[item.id].is_pinned]
     shown: list[StateItem] = []
     struck = [
-        _decision(d)._replace(struck_by=BY_MODEL)
-        for d in state.struck
-        if d.id not in marks or not marks[d.id].is_pinned
+        _decision(decision)._replace(struck_by=BY_MODEL)
+        for decision in state.struck
+        if decision.id not in marks or not marks[decision.id].is_pinned
     ]
-    registered = list(_registered(state))
-    known = {item.id for item in registered}
-    pinned = [_item(mark) for mark in state.marks if mark.is_pinned and mark.id not in known]
-    for item in sorted(registered + pinned, key=lambda item: item.turn):
+    for item in sorted(registered, key=lambda item: item.turn):
         mark = marks.get(item.id)
-        if mark is None:
-            shown.append(item)
-        elif mark.is_struck and item.turn <= mark.turn:
-            struck.append(_marked(item, mark)._replace(struck_by=BY_PERSON))
+        if mark and mark.is_struck and item.turn <= mark.turn:
+            struck.append(_marked(item, mark))
         else:
-            shown.append(_marked(item, mark))
+            shown.append(_marked(item, mark) if mark else item)
+    told = {item.id for item in (*shown, *struck)}
     struck += [
-        _marked(_item(mark), mark)._replace(struck_by=BY_PERSON)
-        for mark in state.marks
-        if mark.is_struck and not any(item.id == mark.id for item in (*shown, *struck))
+        _marked(_item(mark), mark) for mark in state.marks if mark.is_struck and mark.id not in told
     ]
     items = [item for kind in _LIMITS for item in _limited(shown, kind)]
     return tuple(items), tuple(sorted(struck, key=lambda item: (item.kind, item.turn)))
 
 
-def _registered(state: SessionState) -> Iterator[StateItem]:
-    for path, action, turn in state.files:
-        yield StateItem(id=file_id(path), kind=FILE, text=path, turn=turn, action=action)
-    for decision in state.decisions:
-        yield _decision(decision)
-    for error in state.errors:
-        yield StateItem(id=error.id, kind=ERROR, text=error.text, turn=error.turn)
-    if state.focus:
-        turn = state.focus.turn
-        yield StateItem(id=f"c{turn}", kind=FOCUS, text=state.focus.text, turn=turn, source=SAID)
-
-
-def _decision(decision: tuple[str, str, int, str]) -> StateItem:
-    item, text, turn, source = decision
-    return StateItem(id=item, kind=DECISION, text=text, turn=turn, source=source)
-
-
-def file_id(path: str) -> str:
+def _file_id(path: str) -> str:
     return "f" + sha256(path.encode()).hexdigest()[:16]
 
 
+def _decision(decision: StateDecision) -> StateItem:
+    item, text, turn, source = decision
+    return StateItem(item, DECISION, text, turn, source=source)
+
+
 def _item(mark: ItemMark) -> StateItem:
-    return StateItem(
-        id=mark.id,
-        kind=mark.kind,
-        text=mark.text,
-        turn=mark.turn,
-        action=mark.action,
-        source=mark.source or OBSERVED,
-    )
+    return StateItem(*mark[:5], source=mark.source or OBSERVED)
 
 
 def _marked(item: StateItem, mark: ItemMark) -> StateItem:
-    item = item._replace(is_pinned=mark.is_pinned)
-    if not mark.rewording:
-        return item
-    return item._replace(text=mark.rewording, original=item.text)
+    is_struck = mark.is_struck and item.turn <= mark.turn
+    item = item._replace(is_pinned=mark.is_pinned, struck_by=BY_PERSON if is_struck else "")
+    return item._replace(text=mark.rewording, original=item.text) if mark.rewording else item
 
 
 def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
@@ -161,6 +145,13 @@ def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
 
 
 MAX_TOKENS = 1_000
+
+_LISTS = {
+    FILE: "files_touched",
+    DECISION: "key_decisions",
+    FOCUS: "current_focus",
+    ERROR: "errors_resolved",
+}
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
@@ -183,19 +174,16 @@ def write_yaml(state: SessionState, *, session: str, workspace: str, turn_count:
         f"  total_tokens: {state.tokens}",
     ]
     text = _document(head, items)
-    if estimate_tokens(text) <= MAX_TOKENS:
-        return text
     # As few items are left out as it takes, found by halving.
     order = sorted(items, key=_worth)
-    low, high = 1, len(order)
+    low, high = (1, len(order)) if estimate_tokens(text) > MAX_TOKENS else (0, 0)
     while low < high:
         middle = (low + high) // 2
-        text = _document(head, _without(items, order[:middle]))
-        if estimate_tokens(text) <= MAX_TOKENS:
+        if estimate_tokens(_document(head, _without(items, order[:middle]))) <= MAX_TOKENS:
             high = middle
         else:
             low = middle + 1
-    return _document(head, _without(items, order[:low]))
+    return _document(head, _without(items, order[:low])) if low else text
 
 
 def _without(items: Sequence[StateItem], left_out: Sequence[StateItem]) -> list[StateItem]:
@@ -214,28 +202,21 @@ def _worth(item: StateItem) -> tuple[bool, int, int]:
 
 
 def _document(head: Sequence[str], items: Sequence[StateItem]) -> str:
-    by_kind: dict[str, list[StateItem]] = {}
-    for item in items:
-        by_kind.setdefault(item.kind, []).append(item)
     lines = [*head]
-    if files := by_kind.get(FILE):
-        lines.append("files_touched:")
-        for item in files:
-            lines.append(f"  - path: {_scalar(item.text)}")
-            lines.append(f"    action: {_scalar(item.action)}")
-            lines.append(f"    turn: {item.turn}")
-    if decisions := by_kind.get(DECISION):
-        lines.append("key_decisions:")
-        lines += [f"  - {_quoted(_with_turn(item))}" for item in decisions]
-    lines += [f"current_focus: {_quoted(item.text)}" for item in by_kind.get(FOCUS, ())]
-    if errors := by_kind.get(ERROR):
-        lines.append("errors_resolved:")
-        lines += [f"  - {_quoted(_with_turn(item))}" for item in errors]
+    for kind, name in _LISTS.items():
+        found = [item for item in items if item.kind == kind]
+        if kind == FOCUS:
+            lines += [f"{name}: {_quoted(item.text)}" for item in found]
+            continue
+        lines += [f"{name}:"] if found else []
+        for item in found:
+            if kind == FILE:
+                lines.append(f"  - path: {_scalar(item.text)}")
+                lines.append(f"    action: {_scalar(item.action)}")
+                lines.append(f"    turn: {item.turn}")
+            else:
+                lines.append(f"  - {_quoted(f'{item.text} (turn {item.turn})')}")
     return "\n".join([*lines, ""])
-
-
-def _with_turn(item: StateItem) -> str:
-    return f"{item.text} (turn {item.turn})"
 
 
 def _scalar(text: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from conversations.domain.text import one_line
 
-from .values import ITEM_CHARS
+from . import ITEM_CHARS
 
 MAX_DECISIONS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 
@@ -227,9 +227,11 @@ _EXIT = re.compile(
 )
 
 
-def main_words(command: str) -> list[str]:
-    """The words of the command that does the work: the last one of a sequence, what
-    changes the folder or wraps it left out, without options and redirections."""
+def command_key(command: str) -> str:
+    """Equal for two commands that try the same thing; empty where a failure would
+    not be an error. Of a sequence the last command counts, which does the work, without
+    options, redirections, and what changes the folder or wraps it."""
+    words: list[str] = []
     for segment in reversed(_SEGMENT.split(command.strip()[:2000])):
         segment = _REDIRECT.sub(" ", segment.split("|")[0])
         words = _split_words(segment) or segment.split()
@@ -238,8 +240,14 @@ def main_words(command: str) -> list[str]:
         if len(words) > 2 and re.fullmatch(r"python[\d.]*|py", words[0]) and words[1] == "-m":
             words = words[2:]
         if words and words[0] not in ("cd", "true", "echo"):
-            return words[:1] + [word for word in words[1:] if not word.startswith("-")]
-    return []
+            break
+        words = []
+    words = words[:1] + [word for word in words[1:] if not word.startswith("-")]
+    if not words or words[0] in _LOOKING:
+        return ""
+    if words[0] == "git" and not _LOOKING_GIT.isdisjoint(words[1:2]):
+        return ""
+    return one_line(" ".join(words), limit=ITEM_CHARS)
 
 
 def _split_words(command: str) -> list[str]:
@@ -248,17 +256,6 @@ def _split_words(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError:
         return []
-
-
-def command_key(command: str) -> str:
-    """Equal for two commands that try the same thing; empty where a failure would
-    not be an error."""
-    words = main_words(command)
-    if not words or words[0] in _LOOKING:
-        return ""
-    if words[0] == "git" and words[1:2] and words[1] in _LOOKING_GIT:
-        return ""
-    return one_line(" ".join(words), limit=ITEM_CHARS)
 
 
 def covers(done: str, failed: str) -> bool:
@@ -298,15 +295,14 @@ def commit_message(command: str) -> str:
 
 
 def _message_of(words: Sequence[str]) -> str:
-    for place, word in enumerate(words):
-        if word.startswith("--message="):
-            return word.partition("=")[2].strip()
-        if word == "--message" or re.fullmatch(r"-[a-z]*m", word):
-            return words[place + 1].strip() if place + 1 < len(words) else ""
-        if re.match(r"-m\S", word):
-            return word[2:].strip()
+    """The text of ``-m`` among the words behind ``commit``, in any of its spellings."""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in ("&&", ";", "||"):
-            return ""
+            break
+        if word == "--message" or re.fullmatch(r"-[a-z]*m", word):
+            return following.strip()
+        if given := re.match(r"--message=|-m(?=\S)", word):
+            return word[given.end() :].strip()
     return ""
 
 

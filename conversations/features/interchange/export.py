@@ -15,10 +15,9 @@ from conversations.archive.rights import workspaces_of
 from conversations.archive.session_messages import walk_messages
 from conversations.archive.transcript_plan import RewoundRange, rewound_ranges
 from conversations.archive.turns import COLUMNS
-from conversations.domain.digest import instant
 from conversations.domain.formats import ANTHROPIC, OPENAI, Message
 from conversations.domain.formats.messages_api import split_system
-from conversations.domain.text import dump_json, one_line
+from conversations.domain.text import dump_json, instant, one_line
 from conversations.domain.turns import (
     ASSISTANT,
     SYSTEM,

@@ -33,12 +33,11 @@ from conversations.archive.state_updates import (
     advance_state,
     read_facts_of,
 )
-from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict
 from conversations.domain.events import INFO, Malformed, parse_payload
+from conversations.domain.session_state import STATE_EDIT
 from conversations.domain.session_state.facts import TurnFacts
-from conversations.domain.session_state.values import STATE_EDIT
-from conversations.domain.text import storable
+from conversations.domain.text import first_digest, storable
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row

@@ -15,9 +15,7 @@ from django.utils.text import slugify
 
 from conversations.archive.rights import role_of
 from conversations.archive.workspaces import add_member, create_workspace
-from conversations.domain.digest import first_digest
-from conversations.domain.invisible_chars import without_unseen
-from conversations.domain.text import load_json, one_line
+from conversations.domain.text import first_digest, load_json, one_line, without_unseen
 from conversations.models import Membership, Session, Turn, Workspace
 
 from .fields import (

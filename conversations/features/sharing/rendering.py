@@ -12,7 +12,7 @@ from conversations.domain.events import Fallback, Payload
 from conversations.domain.text import storable
 from conversations.rendering.rows import RowPosition, render_row_with, row_extra
 from conversations.rendering.source_text import show_hidden
-from conversations.rendering.tool_words import tool_word
+from conversations.rendering.tool_rows import tool_word
 
 _SAID = (events.UserMessage, events.AssistantText)
 _BY_TOOLS = (events.ToolCallStarted, events.ToolCallCompleted, events.ContentIndicator)
@@ -50,7 +50,7 @@ def _without_links(extra: dict[str, Any], place: RowPosition, files_url: str) ->
     inside = f"/s/{place.session}/attachments/"
     kept = extra | {"record_url": "", "changes_url": "", "decision_html": ""}
     if "blocks" in kept:
-        kept["blocks"] = [replace(block, more_url="") for block in kept["blocks"]]
+        kept["blocks"] = [block | {"more_url": ""} for block in kept["blocks"]]
     if "files" in kept:
         kept["files"] = [_moved(file, inside, files_url) for file in kept["files"]]
     if "file" in kept:

@@ -19,8 +19,7 @@ from conversations.domain.events import (
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import dump_json
-from conversations.domain.tool_calls import ALWAYS, DENY, WAITING
-from conversations.domain.tool_policy import ApprovalRequest
+from conversations.domain.tool_calls import ALWAYS, DENY, WAITING, ApprovalRequest
 from conversations.domain.turns import MalformedTurn, StoredTurn, synthesise_rows
 from conversations.runtime.current import find_model
 
