@@ -9,6 +9,7 @@ from conversations.domain.errors import Rejected, TooLarge, Unavailable
 from conversations.domain.events import Info
 from conversations.domain.session_state import (
     ACTIONS,
+    BY_MODEL,
     DECISION,
     ERROR,
     FILE,
@@ -24,9 +25,11 @@ from conversations.domain.session_state import (
     UNSTRIKE,
     SessionState,
     StateEdit,
+    StateItem,
     dump_edit,
+    list_items,
+    write_yaml,
 )
-from conversations.domain.session_state.document import BY_MODEL, StateItem, list_items, write_yaml
 from conversations.domain.text import one_line, storable
 from conversations.models import Session
 

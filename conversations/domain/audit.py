@@ -32,12 +32,8 @@ READINGS = {
 NOTE, UNNOTE, FLAG, UNFLAG = "note", "unnote", "flag", "unflag"
 REVIEWED, UNREVIEWED = "reviewed", "unreviewed"
 HOLD, RELEASE = "hold", "release"
-PURGE_ORDERED, PURGE_CALLED_OFF, PURGED, RESTORED = (
-    "purge_ordered",
-    "purge_called_off",
-    "purged",
-    "restored",
-)
+PURGE_ORDERED, PURGE_CALLED_OFF = "purge_ordered", "purge_called_off"
+PURGED, RESTORED = "purged", "restored"
 SHARED, UNSHARED = "shared", "unshared"
 AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
 WEBHOOK, RECALL = "webhook", "recall"

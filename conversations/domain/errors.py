@@ -89,12 +89,9 @@ class StorageFull(LoomError):
 
 
 class ProviderError(LoomError):
-    """The provider failed to answer.
-
-    ``code`` is one of :data:`PROVIDER_ERROR_CODES`. ``transient`` says that the
-    same request may succeed later. ``retry_after`` is in seconds, where the
-    provider named it. ``http_status`` and ``request_id`` are the provider's.
-    """
+    """The provider failed to answer. ``code`` is one of :data:`PROVIDER_ERROR_CODES`.
+    ``transient`` says that the same request may succeed later. ``retry_after`` is in seconds,
+    where the provider named it. ``http_status`` and ``request_id`` are the provider's."""
 
     code = "provider_error"
     status = 502

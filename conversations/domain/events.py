@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
-from .text import dump_json, load_json
+from .text import dump_json, load_json, text_of
 
 PAYLOAD_VERSION = 1
 
@@ -211,12 +211,6 @@ _NEEDED = {UserMessage: "text", AssistantText: "text", ToolCallStarted: "name", 
 _STYLE = re.compile(r"(?<!\\)\[(?:/|/?[a-zA-Z#@][^\[\]]*)\]")
 
 
-def _text(found: Any) -> str:
-    if found is None:
-        return ""
-    return found if isinstance(found, str) else dump_json(found)
-
-
 def _number(found: Any) -> int | None:
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
@@ -228,7 +222,7 @@ def _number(found: Any) -> int | None:
 
 # A field's type → its value from JSON. What does not fit is as if it were missing.
 _READERS: dict[Any, Callable[[Any], Any]] = {
-    str: _text,
+    str: text_of,
     int | None: _number,
     bool: lambda found: found is True,
     bool | None: lambda found: found if isinstance(found, bool) else None,
@@ -237,26 +231,12 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     Any: lambda found: found,
 }
 
+# What stands for an empty text, where it is not the field's default.
 _OTHERWISE = {(ToolCallCompleted, "name"): "tool", (ContentIndicator, "label"): "content"}
 
 
 def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
-
-
-def _empty_text(cls: type[Payload], field: Field[Any]) -> Any:
-    """What stands for an empty text."""
-    default = "" if _is_required(field) or field.type is not str else field.default
-    return _OTHERWISE.get((cls, field.name), default)
-
-
-_FIELDS = {
-    cls: [
-        (f.name, _NAMES[cls].get(f.name, (f.name,)), _READERS[f.type], _empty_text(cls, f))
-        for f in fields(cls)
-    ]
-    for cls in _TYPES
-}
 
 
 def dump_payload(payload: Payload) -> str:
@@ -283,11 +263,15 @@ def parse_payload(event_type: str, text: str) -> Payload:
     if cls is AssistantText and value.get("thinking") not in (None, ""):
         needed = None
     found: dict[str, Any] = {}
-    for name, keys, read, empty in _FIELDS[cls]:
+    for known in fields(cls):
+        name, keys = known.name, _NAMES[cls].get(known.name, (known.name,))
         given = next((value[key] for key in keys if value.get(key) is not None), None)
         if name == needed and not isinstance(given, str):
             raise Malformed(f"{name!r} is missing")
-        found[name] = empty if (field := read(given)) == "" else field
+        found[name] = _READERS[known.type](given)
+        if found[name] == "":
+            default = "" if _is_required(known) or known.type is not str else known.default
+            found[name] = _OTHERWISE.get((cls, name), default)
     payload: Any = cls(**found)
     if isinstance(payload, Info) and value.get("markup") is True:
         return replace(payload, text=_STYLE.sub("", payload.text).replace("\\[", "["))

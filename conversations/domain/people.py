@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 
 # What a person can choose of how pages look and behave: value → words.
-
-
 THEMES = {"auto": "As the system does", "light": "Light", "dark": "Dark"}
 
 KEYS = {

@@ -35,8 +35,6 @@ IDLE = "idle"  # What a session is when no run of it is active or queued.
 
 
 # What a program asks of the answers to its message, beside the message.
-
-
 MAX_TOKENS = "max_tokens"
 
 TOOL_CHOICE = "tool_choice"

@@ -13,7 +13,7 @@ before anything is done, so that after a crash nothing is done twice.
 import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .events import Payload, ToolCallCompleted
 from .text import dump_json, estimate_tokens, storable
@@ -34,8 +34,7 @@ READS, CHANGES = "reads", "changes"
 # What a call does: look at things, or change something (a file, a service, a process).
 EFFECTS = (READS, CHANGES)
 
-READ_ONLY, ASK, AUTO = "read_only", "ask", "auto"
-POLICIES = (READ_ONLY, ASK, AUTO)
+READ_ONLY, ASK, AUTO = "read_only", "ask", "auto"  # The policies of a workspace.
 
 BY_POLICY, ONCE, ALWAYS, DENY = "policy", "once", "always", "deny"
 # Who let a call run: the workspace's policy, a person for this call, a person for this kind
@@ -44,8 +43,6 @@ DECISIONS = (BY_POLICY, ONCE, ALWAYS, DENY)
 
 
 # The input of a tool call, from the text that a model wrote.
-
-
 UNPARSED_INPUT = "_unparsed"
 
 
@@ -69,8 +66,6 @@ def read_unparsed_input(block: dict[str, Any]) -> str | None:
 
 
 # How a call ended, as the turn that the model reads and the rows that people see.
-
-
 ROW_CHARS = 20_000  # Characters of an output that its row holds; the turn has all of it.
 
 
@@ -140,8 +135,6 @@ def make_result_payloads(ending: CallEnding) -> list[Payload]:
 
 
 # Which tools are on offer, and whether a call runs, asks or is refused.
-
-
 RUN, REFUSE = "run", "refuse"
 
 # Programs that are known to run no other: of all their options, or (``diff``, ``find``,
@@ -176,8 +169,7 @@ class ToolScope:
         return self.may_change and self.policy != READ_ONLY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(NamedTuple):
     """What "always" stands for. ``key`` is stored (``files``, ``shell:ls``, ``line:…`` for
     one command as it stands, ``git:commit``, ``fetch:example.org``, ``mcp:server:tool``),
     ``label`` is read: "“ls” with any arguments"."""
@@ -193,21 +185,17 @@ def is_kind(key: str) -> bool:
     return bool(key) and (not is_program or key.removeprefix(_PROGRAM_KEY) in PLAIN_PROGRAMS)
 
 
-def decide(scope: ToolScope, *, effect: str, kind: Kind | None, allowed: Collection[str]) -> str:
+def decide(scope: ToolScope, *, effect: str, kind: str, allowed: Collection[str]) -> str:
     """``run``, ``ask`` or ``refuse``. ``allowed`` are the keys of the kinds that people
     have always allowed in this workspace."""
     if effect == READS:
         return RUN
     if not scope.offers_changes:
         return REFUSE
-    if scope.policy == AUTO or (kind is not None and kind.key in allowed):
-        return RUN
-    return ASK
+    return RUN if scope.policy == AUTO or (kind and kind in allowed) else ASK
 
 
 # What a person is shown when a call needs approval.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlan:
     """What a call is going to do, found out without doing it. ``summary`` is one line

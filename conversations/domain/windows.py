@@ -34,7 +34,6 @@ def is_added(text: str) -> bool:
 
 # What a summary of turns consists of, and when one is worth its price.
 
-
 # The first sentence of what the summarising model is told.
 TASK = "You write the summary that stands for the earlier part of a conversation."
 

@@ -53,8 +53,8 @@ _CLASSES: dict[TokenType, str] = {
     Generic.Prompt: "gp",
     Generic.Subheading: "gh",
 }
+# The classes of highlighted code, each of which has its colour in code.css.
 TOKEN_CLASSES = frozenset(_CLASSES.values())
-"""The classes of highlighted code, each of which has its colour in code.css."""
 
 
 def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> str:

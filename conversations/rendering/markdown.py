@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 _PLAIN_LINE = r"(?![ \d#>+\-=|:])[^\x00-\x1f\x7f-\xa0\\`*_\[<&~]++(?<! )"
 _PLAIN_PARAGRAPH = re.compile(rf"{_PLAIN_LINE}(?:\n{_PLAIN_LINE})*+\n?")
 
+# Escape sequences as in ECMA-48, 5.4 and 5.6.
 _ANSI_CODE = re.compile(
     r"\x1b(?:"
     r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -31,7 +32,6 @@ _ANSI_CODE = re.compile(
     r"|[ -/]*[0-~]"  # the short ones
     r")"
 )
-"""Escape sequences as in ECMA-48, 5.4 and 5.6."""
 
 
 TOO_MUCH_WORK = (
@@ -46,10 +46,8 @@ _MARK = re.compile(rf"`+|{URL.pattern}", re.IGNORECASE)
 
 
 def render_markdown(text: str, *, highlight: bool = True, work: Work | None = None) -> str:
-    """Render Markdown as the model writes it; without ``highlight`` code has no colours.
-
-    What is more than ``work`` is shown as it was written, and says so.
-    """
+    """Render Markdown as the model writes it; without ``highlight`` code has no colours. What
+    is more than ``work`` is shown as it was written, and says so."""
     render = partial(render_source, highlight=highlight, work=work or Work())
     return _render_safely(render, text)
 
@@ -62,26 +60,20 @@ def render_source(source: str, *, highlight: bool, work: Work) -> str:
 
 
 def is_plain_paragraph(source: str) -> bool:
-    """True only if Markdown would make one paragraph of ``source`` and see no mark in it.
-
-    A shortcut for most of what is rendered while an answer streams.
-    """
+    """True only if Markdown would make one paragraph of ``source`` and see no mark in it. A
+    shortcut for most of what is rendered while an answer streams."""
     return _PLAIN_PARAGRAPH.fullmatch(source) is not None and "://" not in source
 
 
 def render_person_text(text: str) -> str:
-    """Render a person's message: verbatim but for code and web addresses.
-
-    Its paragraphs (``p.verbatim``) need ``white-space: pre-wrap``.
-    """
+    """Render a person's message: verbatim but for code and web addresses. Its paragraphs
+    (``p.verbatim``) need ``white-space: pre-wrap``."""
     return _render_safely(render_verbatim, text)
 
 
 def render_plain(text: str) -> str:
-    """Escape the output of a program for use in ``<pre>``, without terminal codes.
-
-    HTML drops a line break right after ``<pre>``: put one there, or ``<code>``.
-    """
+    """Escape the output of a program for use in ``<pre>``, without terminal codes. HTML drops
+    a line break right after ``<pre>``: put one there, or ``<code>``."""
     return escape(normalise_source(_ANSI_CODE.sub("", text)))
 
 

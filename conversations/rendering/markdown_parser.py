@@ -37,30 +37,28 @@ from .source_text import escape_attribute, escape_text
 
 # How much work one text may be to render, counted and not timed.
 
-
+# Steps for one text. A step is one try of the parser's rules at one place, one token, or 200
+# characters of HTML; what takes longer counts as several. A step takes 2 to 6 µs of CPU time, so
+# a text takes at most about 0.35 s. 100,000 characters of ordinary text take 15,000 to 30,000
+# steps.
 MAX_STEPS = 60_000
-"""Steps for one text. A step is one try of the parser's rules at one place, one token, or
-200 characters of HTML; what takes longer counts as several. A step takes 2 to 6 µs of CPU
-time, so a text takes at most about 0.35 s. 100,000 characters of ordinary text take 15,000
-to 30,000 steps."""
 
+# The longest code that is coloured. A lexer can take the square of its length, so all of a
+# text's code counts by its square: a hundred blocks of a tenth of the length are as much.
 MAX_CODE_CHARS = 10_000
-"""The longest code that is coloured. A lexer can take the square of its length, so all of
-a text's code counts by its square: a hundred blocks of a tenth of the length are as much."""
 
+# The same for what one frame of a streaming text makes final, at most about 30 ms. It is made on
+# the event loop, which serves nobody else meanwhile.
 MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS = 5_000, 3_000
-"""The same for what one frame of a streaming text makes final, at most about 30 ms. It is
-made on the event loop, which serves nobody else meanwhile."""
 
-STEPS_FOR_CHAR = 20
-"""Steps that each character of a streaming text adds, up to those of one frame."""
+STEPS_FOR_CHAR = 20  # Steps that each character of a streaming text adds, up to those of one frame.
 
+# Steps for the block that is being written, which is laid out again in every frame.
 MAX_OPEN_STEPS = 1_500
-"""Steps for the block that is being written, which is laid out again in every frame."""
 
+# For spelling an address as browsers do, which reads it sign by sign. One that is not ASCII
+# becomes up to CHARS_OF_A_SIGN times as long.
 STEPS_OF_ADDRESS, CHARS_OF_ADDRESS_IN_A_STEP, CHARS_OF_A_SIGN = 12, 40, 12
-"""For spelling an address as browsers do, which reads it sign by sign. One that is not
-ASCII becomes up to CHARS_OF_A_SIGN times as long."""
 
 STEPS_OF_CODE_BLOCK, STEPS_OF_COLOURS, CHARS_OF_COLOURS_IN_A_STEP = 10, 20, 4
 
@@ -104,8 +102,8 @@ class Work:
         self.code_squares = self.code_chars**2
 
 
+# Just below the parser's own limit, at which it drops the text without a trace.
 _MAX_BLOCK_LEVEL = 18
-"""Just below the parser's own limit, at which it drops the text without a trace."""
 
 _LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
 _NO_SPACE = re.compile(r"[^\x00-\x20]*+")
@@ -175,8 +173,8 @@ class TranscriptMarkdown(MarkdownIt):
         return url if len(url) > MAX_ADDRESS_CHARS else super().normalizeLinkText(url)
 
 
+# Of the text that is being parsed, for where the parser does not hand its ``env`` on.
 _WORK: ContextVar[Work] = ContextVar("work")
-"""Of the text that is being parsed, for where the parser does not hand its ``env`` on."""
 
 
 class TranscriptRenderer(RendererHTML):
@@ -259,11 +257,8 @@ def _link_in_angles(state: StateInline, silent: bool) -> bool:
 
 
 def _bare_url(state: StateInline, silent: bool) -> bool:
-    """Inline rule: an address without marks, found at its ``://``.
-
-    It has no characters that other rules need to see, so looking ahead (``silent``)
-    can do without it.
-    """
+    """Inline rule: an address without marks, found at its ``://``. It has no characters that
+    other rules need to see, so looking ahead (``silent``) can do without it."""
     if silent or state.linkLevel or not state.src.startswith("://", state.pos):
         return False
     start = state.pos - (4 if state.src[state.pos - 1] in "pP" else 5)

@@ -23,11 +23,9 @@ from .markdown import render_markdown, render_person_text, render_plain
 from .source_text import duration_text, number_text, show_hidden, size_text
 from .tool_rows import asked_row, completed_row, decided_row, started_row
 
-LONG_TEXT = 100_000
-"""Characters of one row that a page carries; the rest is one click away."""
+LONG_TEXT = 100_000  # Characters of one row that a page carries; the rest is one click away.
 
-LONG_FALLBACK = 20_000
-"""The same for a row that cannot be read."""
+LONG_FALLBACK = 20_000  # The same for a row that cannot be read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +171,7 @@ def _read_uuid(text: Any) -> UUID | None:
         return None
 
 
+# What the footer says for a stop reason that is not the ordinary one.
 STOP_WORDS = {
     "max_tokens": "cut at the output limit",
     "stopped": "stopped",
@@ -183,7 +182,6 @@ STOP_WORDS = {
     "budget_reached": "stopped by a budget",
     "too_many_calls": "stopped after too many model calls",
 }
-"""What the footer says for a stop reason that is not the ordinary one."""
 
 
 def footer_parts(payload: events.TurnSeparator) -> list[str]:
@@ -211,21 +209,17 @@ _APPROVALS = {events.APPROVAL_ASKED: asked_row, events.APPROVAL_DECIDED: decided
 
 
 # Which rows of a page a later one of the same call stands for.
-
-
-STAY = {"1": "1", "2": "2", "3": "13", "4": "4"}
-"""The steps of a call that stay, by its last one."""
+STAY = {"1": "1", "2": "2", "3": "13", "4": "4"}  # The steps of a call that stay, by its last one.
 
 _STEP = re.compile(
     r'<article class="(?P<class>[^"]*)"[^>]*'
     r' data-call="(?P<call>[^"]*)" data-step="(?P<step>[1-4])"'
 )
 
-_BARE = "</b><small>"
-"""A line that does not say what the call was about."""
+_BARE = "</b><small>"  # A line that does not say what the call was about.
 
+# The link to the record of a call that was carried out here, whose results say it all.
 _RECORD = 'data-action="panel"'
-"""The link to the record of a call that was carried out here, whose results say it all."""
 
 _ASKED = re.compile(
     r"</b>(?P<argument><code>.*?</code>)<small>.*?</summary>(?P<arguments>.*)</details></article>",
@@ -269,18 +263,13 @@ def _calls(rows: Sequence[str]) -> list[list[tuple[int, re.Match[str]]]]:
 
 # The version of the HTML that the renderers of this package produce.
 
-
+# Raise this when the HTML for the same input changes. Rendered rows are stored beside their
+# source with the version that made them; a row with another version is rendered again when it is
+# next read.
 RENDER_VERSION: int = 7
-"""Raise this when the HTML for the same input changes.
-
-Rendered rows are stored beside their source with the version that made them;
-a row with another version is rendered again when it is next read.
-"""
 
 
 # The messages that wait, as HTML: for the page and for the socket.
-
-
 def render_queue(messages: Iterable[tuple[UUID, str, Sequence[dict[str, Any]]]]) -> str:
     """``messages``: of each the run, the text, and what is shown of its attachments."""
     items = [
@@ -297,12 +286,10 @@ def render_queue(messages: Iterable[tuple[UUID, str, Sequence[dict[str, Any]]]])
 
 # Where the window starts and how full it is, as HTML: the same in a page and live.
 
-
+# From which percentage of the limit on the meter says so.
 LEVELS = ((90, "Full"), (82, "Nearly full"), (72, "Filling up"))
-"""From which percentage of the limit on the meter says so."""
 
-BAR = 40
-"""The meter's width, in pixels."""
+BAR = 40  # The meter's width, in pixels.
 
 
 def render_window_line(session: UUID, *, left_out: int) -> str:

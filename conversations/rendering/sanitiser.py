@@ -62,32 +62,28 @@ _AMPERSAND, _SPACE = STAND_INS
 
 
 def sanitise(html: str) -> str:
-    """Return ``html`` without anything that is not on the lists above.
-
-    Ampersands and no-break spaces pass under another name: the cleaner's time is
-    quadratic in how many of them one element holds.
-    """
+    """Return ``html`` without anything that is not on the lists above. Ampersands and
+    no-break spaces pass under another name: the cleaner's time is quadratic in how many of
+    them one element holds."""
     html = html.replace("&amp;", _AMPERSAND).replace("&nbsp;", _SPACE).replace("\xa0", _SPACE)
     cleaned = _CLEANER.clean(html)
     return cleaned.replace(_AMPERSAND, "&amp;").replace(_SPACE, "&nbsp;")
 
 
 # Where a link leads, said plainly, and which text is a link without being marked.
-
-
 _AUTHORITY = re.compile(r"https?://([^/?#\\]+)", re.IGNORECASE)
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?")
 _MAIL = re.compile(r"mailto:([^?]+)", re.IGNORECASE)
 
+# A bare web address, trailing punctuation included; CJK punctuation ends it.
 URL = re.compile(
     r"(?<![A-Za-z0-9])https?://[\w.-]++(?::\d++)?+(?!@)"
     r"(?:[/?#][^\s<>\[\]\\`\"|^\u3000-\u303f\uff00-\uffef]{0,2000})?",
     re.IGNORECASE,
 )
-"""A bare web address, trailing punctuation included; CJK punctuation ends it."""
 
+# A longer one leads nowhere. To spell a host's name takes the square of its length.
 MAX_ADDRESS_CHARS = 2_000
-"""A longer one leads nowhere. To spell a host's name takes the square of its length."""
 
 _TOO_LONG = "too-long:"
 _SHOWN_OF_TOO_LONG = 200
@@ -106,10 +102,8 @@ def normalise_url(url: str) -> str:
 
 
 def web_host(url: str) -> str | None:
-    """The host (and port) that a browser contacts for a normalised ``url``.
-
-    None if it is not http(s), or has no host that can be told for certain.
-    """
+    """The host (and port) that a browser contacts for a normalised ``url``. None if it is not
+    http(s), or has no host that can be told for certain."""
     authority = _AUTHORITY.match(url)
     host = authority[1].rpartition("@")[2].removesuffix(":") if authority else ""
     return host if _HOST.fullmatch(host) else None
@@ -122,11 +116,9 @@ def describe_destination(url: str) -> str | None:
 
 
 def trim_url(url: str) -> str:
-    """Cut the punctuation that belongs to the sentence around a bare address.
-
-    A closing parenthesis stays while it has its opening one in the address:
-    https://github.github.com/gfm/#extended-autolink-path-validation
-    """
+    """Cut the punctuation that belongs to the sentence around a bare address. A closing
+    parenthesis stays while it has its opening one in the address:
+    https://github.github.com/gfm/#extended-autolink-path-validation"""
     end = len(url)
     unopened = url.count(")") - url.count("(")
     while end:

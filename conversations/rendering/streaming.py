@@ -43,10 +43,7 @@ from .markdown_parser import (
 from .source_text import escape_text, normalise_source
 
 # Markdown cut off in mid-word, made whole enough to look at.
-
-
-INLINE_LIMIT = 4_000
-"""Characters of one paragraph up to which its marks are mended."""
+INLINE_LIMIT = 4_000  # Characters of one paragraph up to which its marks are mended.
 
 _FENCE = re.compile(
     r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE
@@ -79,12 +76,10 @@ class _Opener:
 
 
 def mend(source: str) -> str:
-    """Return the open end of a Markdown text so that it renders as if it were whole.
-
-    What is half open is closed, and what does not say yet what it will be is hidden: a lone
-    ``-`` may become a list, a rule or a heading. The guess need not be right, since the next
-    one replaces it; it must not make the page jump, and must cost little.
-    """
+    """Return the open end of a Markdown text so that it renders as if it were whole. What is
+    half open is closed, and what does not say yet what it will be is hidden: a lone ``-`` may
+    become a list, a rule or a heading. The guess need not be right, since the next one
+    replaces it; it must not make the page jump, and must cost little."""
     cut = source.rfind("\n") + 1
     before, last_line = source[:cut], source[cut:]
     opening = ""
@@ -116,10 +111,8 @@ def _opens_fence(fence: re.Match[str] | None) -> bool:
 
 
 def mend_inline(text: str) -> tuple[str, int]:
-    """Mend the text of one paragraph, and say up to where it need not be read again.
-
-    Up to there, behind a space, every mark is closed and the text as it was.
-    """
+    """Mend the text of one paragraph, and say up to where it need not be read again. Up to
+    there, behind a space, every mark is closed and the text as it was."""
     if len(text) > INLINE_LIMIT:
         return text, 0
     text = text.rstrip()
@@ -163,10 +156,8 @@ class _Mender:
         return self.text.rstrip() + closers
 
     def _take(self, match: re.Match[str]) -> int:
-        """Note one mark, or change the text if it is half of one; where to go on.
-
-        An address is matched too, so that what is in it is no mark.
-        """
+        """Note one mark, or change the text if it is half of one; where to go on. An address
+        is matched too, so that what is in it is no mark."""
         match match[0][0]:
             case "\\" if len(match[0]) == 1:
                 self._change(self.text[: match.start()])
@@ -239,17 +230,14 @@ class _Mender:
         self.text, self.is_cut = text, True
 
 
+# Characters from which on the part being written is shown as text, not rendered.
 RENDER_LIMIT = 8_000
-"""Characters from which on the part being written is shown as text, not rendered."""
 
-_SMALL = 2_000
-"""Characters up to which the part being written is parsed at every line."""
+_SMALL = 2_000  # Characters up to which the part being written is parsed at every line.
 
-_GROWTH = 1.25
-"""By how much a longer one has to grow to be parsed again without a sign of its end."""
+_GROWTH = 1.25  # By how much a longer one has to grow to be parsed again without a sign of its end.
 
-_LINE_START = 16
-"""Characters of a line that say whether it begins an item, row or paragraph."""
+_LINE_START = 16  # Characters of a line that say whether it begins an item, row or paragraph.
 
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
 _KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
@@ -268,11 +256,9 @@ _ROWS_START, _ROWS_END = "<tbody>\n", "</tbody>\n"
 
 @dataclass(slots=True, kw_only=True)
 class MarkdownBlock:
-    """A top-level block, from offset ``start`` to ``end`` of a text.
-
-    ``last_part`` is where the last item of a list, or row of a table, starts. A list
-    ``is_loose`` if its items hold paragraphs. ``markup`` is what opened a fence.
-    """
+    """A top-level block, from offset ``start`` to ``end`` of a text. ``last_part`` is where
+    the last item of a list, or row of a table, starts. A list ``is_loose`` if its items hold
+    paragraphs. ``markup`` is what opened a fence."""
 
     kind: str
     start: int
@@ -304,12 +290,10 @@ def outline(source: str, work: Work, *, offset: int = 0) -> list[MarkdownBlock]:
 
 
 def is_final(block: MarkdownBlock, source: str) -> bool:
-    """Whether text after ``source``, whose lines are whole, leaves its last block as it is.
-
-    A list or indented code goes on after blank lines. A fence ends with its closing
-    line, a heading or rule with its own, unless that may yet become the header of a
-    table. All others have ended if a line follows.
-    """
+    """Whether text after ``source``, whose lines are whole, leaves its last block as it is. A
+    list or indented code goes on after blank lines. A fence ends with its closing line, a
+    heading or rule with its own, unless that may yet become the header of a table. All others
+    have ended if a line follows."""
     if block.kind in (LIST, CODE):
         return False
     if block.kind == FENCE:
@@ -360,11 +344,9 @@ class Taken(NamedTuple):
 
 
 class OpenText:
-    """The end of a streaming text that is not final.
-
-    This is one in which no block is looked for until it ends, as that would take too much
-    work. Each method but ``source`` may raise TooMuchWork.
-    """
+    """The end of a streaming text that is not final. This is one in which no block is looked
+    for until it ends, as that would take too much work. Each method but ``source`` may raise
+    TooMuchWork."""
 
     def __init__(self, text: str = "") -> None:
         self._text = Pieces(text)
@@ -389,10 +371,8 @@ class OpenText:
 
 
 class OpenFence(OpenText):
-    """Code whose closing line has not come: nothing else is looked for in it.
-
-    Its HTML grows with it, without colours. ``opening_line`` is one for the parser.
-    """
+    """Code whose closing line has not come: nothing else is looked for in it. Its HTML grows
+    with it, without colours. ``opening_line`` is one for the parser."""
 
     def __init__(self, opening_line: str) -> None:
         super().__init__(opening_line)
@@ -444,12 +424,10 @@ def _split_container(html: str) -> tuple[str, str, str]:
 
 
 class StreamingBlock(OpenText):
-    """The text from the first character behind the final blocks on.
-
-    Once it is known to be a list or table, ``_settled`` characters of it are items
-    that have ended, or the head and such rows; only what follows is parsed again,
-    with a ``_lead`` before it that makes the parser take it for a continuation.
-    """
+    """The text from the first character behind the final blocks on. Once it is known to be a
+    list or table, ``_settled`` characters of it are items that have ended, or the head and
+    such rows; only what follows is parsed again, with a ``_lead`` before it that makes the
+    parser take it for a continuation."""
 
     def __init__(self, text: str = "", block: MarkdownBlock | None = None) -> None:
         super().__init__(text)
@@ -618,10 +596,8 @@ def _ends_with_blank_line(lines: str) -> bool:
 
 
 class BlockStream:
-    """The HTML of one text that arrives in pieces.
-
-    ``blocks`` holds the HTML of the blocks that are final; it only ever grows.
-    """
+    """The HTML of one text that arrives in pieces. ``blocks`` holds the HTML of the blocks
+    that are final; it only ever grows."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []

@@ -17,11 +17,9 @@ _LINE_BREAK = re.compile(r"\s*\n\s*")
 
 @register.tag
 def oneline(parser: Parser, token: Token) -> template.Node:
-    """``{% oneline %}…{% endoneline %}`` leaves the line breaks of its source out.
-
-    What is between two elements vanishes with the break; within a tag, where it separates
-    attributes, one space is left.
-    """
+    """``{% oneline %}…{% endoneline %}`` leaves the line breaks of its source out. What is
+    between two elements vanishes with the break; within a tag, where it separates attributes,
+    one space is left."""
     is_in_tag = False
     # The parser keeps the tokens that are still to come in reverse.
     for coming in reversed(cast(list[Token], parser.tokens)):
@@ -60,10 +58,8 @@ def icon(name: str, classes: str = "icon") -> SafeString:
 
 @register.simple_tag
 def time(moment: datetime | None, style: str = "") -> SafeString | str:
-    """A moment in UTC, which the browser shows in its own zone as "5 minutes ago".
-
-    With the ``style`` "absolute" it shows the date.
-    """
+    """A moment in UTC, which the browser shows in its own zone as "5 minutes ago". With the
+    ``style`` "absolute" it shows the date."""
     if moment is None:
         return ""
     utc = moment.astimezone(UTC)

@@ -21,6 +21,7 @@ from conversations.domain.text import storable
 
 from .source_text import show_hidden
 
+# Escape sequences as in ECMA-48, 5.4 and 5.6. Those without an end lose their head.
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)(?P<sgr>[0-9;:]*)m"
     r"|(?:\x1b\[|\x9b)(?P<erase>[0-2]?)K"
@@ -29,22 +30,19 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x80-\x9f\n]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
 )
-"""Escape sequences as in ECMA-48, 5.4 and 5.6. Those without an end lose their head."""
 
 _UNFINISHED = re.compile(r"(?:\x1b\[?|\x9b)[0-?]*[ -/]*\Z|\x1b\][^\x07\x1b\n]*\Z")
 _RETURNS = re.compile(r"\r+\n")
 _OVERWRITES = re.compile("[\r\b]")
 _MOVES = re.compile("([\r\b])")
 
-MAX_RAW_RATIO = 8
-"""Raw characters that are looked at for each one that may be shown."""
+MAX_RAW_RATIO = 8  # Raw characters that are looked at for each one that may be shown.
 
+# How often all of a line may be erased and filled again: as often as a short line that shows
+# progress, not once for each sign of a long one. Then nothing more is erased.
 MAX_CELLS_AGAIN = 20
-"""How often all of a line may be erased and filled again: as often as a short line that
-shows progress, not once for each sign of a long one. Then nothing more is erased."""
 
-type Style = tuple[int, int, int]
-"""Foreground and background (0 to 15, -1: none) and flags."""
+type Style = tuple[int, int, int]  # Foreground and background (0 to 15, -1: none) and flags.
 
 PLAIN: Style = (-1, -1, 0)
 _FLAGS = {1: 1, 2: 2, 3: 4, 4: 8, 7: 16, 9: 32, 21: 8}

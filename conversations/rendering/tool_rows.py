@@ -35,6 +35,7 @@ from .terminal import page_end, render_terminal, style_at
 
 LINE_CHARS, RECALL_LINE_CHARS = 160, 100
 
+# The word and the icon of each tool that is ours.
 TOOLS: dict[str, tuple[str, str]] = {
     RECALL_TOOL: ("Recall", "recall"),
     "load_skill": ("Skill", "read"),
@@ -51,8 +52,8 @@ TOOLS: dict[str, tuple[str, str]] = {
     "git_command": ("Git", "run"),
     "fetch_url": ("Fetch", "web"),
 }
-"""The word and the icon of each tool that is ours."""
 
+# The mark and the word of each state; ``completed`` is told by the outcome.
 STATES: dict[str, tuple[str, str]] = {
     # It may wait behind the question of another call. Kept in step with WORDS of calls.js.
     STARTED: ("started", "Waiting"),
@@ -62,7 +63,6 @@ STATES: dict[str, tuple[str, str]] = {
     STOPPED: ("stopped", "Stopped"),
     INTERRUPTED: ("interrupted", "Interrupted"),
 }
-"""The mark and the word of each state; ``completed`` is told by the outcome."""
 
 _OUTCOMES = {
     True: ("done", "Done"),
@@ -181,11 +181,11 @@ HEAD_LINES, HEAD_CHARS, HEAD_SPANS = 40, 3000, 150
 GLIMPSE_LINES, GLIMPSE_CHARS, GLIMPSE_SPANS = 10, 800, 30
 
 DIFF_LINES, DIFF_CHARS = 150, 8000
+# Of what a person is asked about, which is read before it is answered.
 CARD_LINES, CARD_CHARS = 400, 20_000
-"""Of what a person is asked about, which is read before it is answered."""
 
+# The rows of one call in their order: a later one stands for those before it.
 STEPS = {"started": 1, "asked": 2, "decided": 3, "completed": 4}
-"""The rows of one call in their order: a later one stands for those before it."""
 
 
 def started_row(payload: ToolCallStarted, session: UUID) -> dict[str, Any]:

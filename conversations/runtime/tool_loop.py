@@ -52,7 +52,6 @@ from conversations.domain.tool_calls import (
     ApprovalRequest,
     CallEnding,
     CallPlan,
-    Kind,
     ToolScope,
     decide,
     make_result_payloads,
@@ -299,8 +298,9 @@ class ToolLoop:
 
     async def _apply_policy(self, call: _Call, plan: CallPlan) -> None:
         rules = await self._read_rules()
-        kind = Kind(key=plan.kind_key, label=plan.kind_label) if plan.kind_key else None
-        decision = decide(rules.scope, effect=plan.effect, kind=kind, allowed=rules.allowed)
+        decision = decide(
+            rules.scope, effect=plan.effect, kind=plan.kind_key, allowed=rules.allowed
+        )
         if decision == REFUSE:
             call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
         elif decision == ASK:

@@ -19,6 +19,7 @@ from conversations.archive.session_records import list_forks
 from conversations.archive.session_state import StateView, read_state_view
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.session_state import (
+    BY_MODEL,
     COMMIT,
     DECISION,
     ERROR,
@@ -33,8 +34,8 @@ from conversations.domain.session_state import (
     STRIKE,
     UNPIN,
     UNSTRIKE,
+    StateItem,
 )
-from conversations.domain.session_state.document import BY_MODEL, StateItem
 from conversations.domain.text import one_line, storable
 from conversations.models import Session
 from conversations.runtime.current import current_runtime

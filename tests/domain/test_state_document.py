@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from conversations.domain.session_state import (
     COMMIT,
+    MAX_TOKENS,
     SAID,
     File,
     Focus,
@@ -17,8 +18,9 @@ from conversations.domain.session_state import (
     StateDecision,
     StateEdit,
     apply_edit,
+    list_items,
+    write_yaml,
 )
-from conversations.domain.session_state.document import MAX_TOKENS, list_items, write_yaml
 from conversations.domain.text import estimate_tokens
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.session_state import SessionState, dump_state, parse_state
-from conversations.domain.session_state.document import list_items
+from conversations.domain.session_state import SessionState, dump_state, list_items, parse_state
 from conversations.domain.session_state.facts import fold_facts, read_facts
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn

@@ -13,12 +13,13 @@ from conversations.domain.session_state import (
     SessionState,
     StateDecision,
     StateEdit,
+    StateItem,
     apply_edit,
     drop_marks,
     dump_edit,
+    list_items,
     read_edit,
 )
-from conversations.domain.session_state.document import StateItem, list_items
 from conversations.domain.session_state.facts import TurnFacts, fold_facts
 
 

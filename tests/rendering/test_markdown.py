@@ -460,7 +460,7 @@ class TestCost:
         self, render: Callable[[str], str]
     ) -> None:
         for piece in HOSTILE:
-            small, large = (count_calls(render, (piece * n)[:n]) for n in (400, 1600))
+            small, large = (count_calls(render, (piece * n)[:n]) for n in (200, 800))
             assert large < 6 * small + 200, (piece, small, large)
 
     @pytest.mark.parametrize("text", [">" * 10_000, "[" * 10_000, "![" * 5_000, "- " * 5_000])
@@ -469,7 +469,7 @@ class TestCost:
         assert render_person_text(text)
 
     def test_megabytes_are_no_trouble(self) -> None:
-        for text in ("word & " * 200_000, "x" * 2_000_000, "\n" * 1_000_000, "\xa0&" * 400_000):
+        for text in ("word & " * 40_000, "x" * 1_000_000, "\n" * 200_000, "\xa0&" * 80_000):
             for render in (render_markdown, render_person_text, render_plain):
                 render(text).encode()
 

@@ -21,8 +21,6 @@ from conversations.search.query import parse_query
 from .reading import RecalledCall, RecalledTurn
 
 # Where in a text the words of a query stand closest together.
-
-
 PASSAGE = 160  # Characters of a matching passage, which is shown whatever else is left out
 
 
@@ -257,8 +255,6 @@ def quote_text(text: str) -> str:
 
 
 # Making a quotation small enough, what matters least first (seed 000's order).
-
-
 _SHORT, _SHORTER, _NONE = 1_500, 400, 0
 # What is shortened, and to how many characters, until all fits: results of tools first, then the
 # oldest messages; a hit never below its matching passage.

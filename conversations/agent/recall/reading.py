@@ -79,12 +79,13 @@ class Target:
     before: int
 
 
-def find_session(session_pk: int, user_pk: int | None, uuid: UUID) -> Session | None:
-    """A session by its uuid, with its workspace. None alike where there is none, and where it
-    cannot be quoted in this one."""
-    sessions = Session.objects.select_related("workspace").filter(uuid=uuid)
-    quotable = quotable_sessions(session_pk, user_pk).select_related("workspace")
-    return sessions.filter(pk=session_pk).first() or quotable.filter(uuid=uuid).first()
+def find_session(session_pk: int, user_pk: int | None, uuid: UUID | None) -> Session | None:
+    """The session itself, with its workspace; or another one by its uuid. None alike where
+    there is none, and where it cannot be quoted in this one."""
+    sessions = Session.objects.filter(pk=session_pk)
+    if uuid is not None:
+        sessions = quotable_sessions(session_pk, user_pk).filter(uuid=uuid)
+    return sessions.select_related("workspace").first()
 
 
 def read_ends(session: Session) -> list[datetime]:

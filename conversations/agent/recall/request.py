@@ -95,12 +95,13 @@ class Request:
         quoted in it."""
         context, text = self.context, self.arguments.session
         try:
-            uuid = UUID(text) if text else context.session
+            uuid = UUID(text) if text else None
         except ValueError as error:
             raise BadArgument(
                 "'session' must be the id of a session as action 'sessions' lists it. Leave it"
                 " out to look into this session."
             ) from error
+        uuid = None if uuid == context.session else uuid
         session = find_session(context.session_pk, context.user_pk, uuid)
         if session is None:
             # The same words for one that does not exist and one that may not be quoted.
@@ -108,9 +109,10 @@ class Request:
                 "There is no such session in this workspace, or it cannot be quoted here. Action"
                 " 'sessions' lists those that can."
             )
-        if session.pk == context.session_pk:
-            return Target(session, None, find_exchange_start(session.pk, context.call_turn))
-        return Target(session, uuid, session.next_turn)
+        before = session.next_turn
+        if uuid is None:
+            before = find_exchange_start(session.pk, context.call_turn)
+        return Target(session, uuid, before)
 
     def sealed_cursor(self, *about: object) -> str:
         """The inner part of a cursor that goes with these arguments only; empty if none was sent.

@@ -183,8 +183,6 @@ def _find_calls(
 
 
 # Action ``summary``: the session's state and its figures; no model is asked.
-
-
 def summary(request: Request) -> str:
     session = request.target().session
     moments = read_ends(session)

@@ -50,8 +50,6 @@ FORMATS = {
 
 
 # What a person says in one message, out of content in either format's shape.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenFile:
     """A file that goes with a message; what it is, is found out from its content."""

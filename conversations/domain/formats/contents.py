@@ -26,9 +26,8 @@ FORMATS_KEY = "formats"  # In a turn's metadata.
 ID_CHARS = 255
 BAD_MESSAGE = "bad_message"
 
+
 # What the plain reading of a message would lose, kept as a difference.
-
-
 def difference(written: Any, read: Any) -> dict[str, Any] | None:
     """How to get from one JSON value to another; None: they are the same."""
     if isinstance(written, dict) and isinstance(read, dict):

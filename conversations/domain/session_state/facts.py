@@ -35,6 +35,7 @@ from . import (
     MAX_STRUCK,
     NOTED,
     PATH_CHARS,
+    READ,
     SAID,
     Call,
     Failure,
@@ -54,7 +55,7 @@ from .statements import (
     short_command,
 )
 
-WRITE, EDIT, DELETE, MOVE, READ = "created", "edited", "deleted", "moved", "read"
+WRITE, EDIT, DELETE, MOVE = "created", "edited", "deleted", "moved"
 SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
 
 PUT_BACK = "put back"  # What a person did to a file that calls had changed.
@@ -283,8 +284,6 @@ def _read_outcome(turn: AnyTurn) -> CallOutcome:
 
 
 # Adding a turn to the state.
-
-
 MAX_FIXES = 2
 
 

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from conversations.domain.text import one_line
+from conversations.domain.words import ENGLISH
 
 from . import ITEM_CHARS
 
@@ -20,29 +21,7 @@ MAX_DECISIONS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 # if they are short.
 SCANNED_CHARS, LONG_LINES, SHORT_PARAGRAPH = 10_000, 40, 6
 
-_VERBS = """
-accept access add address allow answer apply ask assign assume avoid back base batch be begin
-block break bring build bump cache call catch change charge check cite clean close combine
-commit compare compile compute configure confirm connect convert copy cover create cut debug
-declare deduplicate default define delete deliver depend deploy describe disable disclose
-discuss display document downgrade download drop echo edit email embed emit enable encode
-encrypt enforce ensure escape exclude execute explain export expose extend fall fetch fill
-filter fix flush follow force fork format generate give go group handle hard-code hardcode hide
-hold ignore implement import include indent inject inline insert install interpolate interrupt
-introduce invent invoke keep label leave let limit link lint list load lock log lower make mark
-match measure mention merge migrate mix mock modify mount mutate name nest normalise normalize
-omit open order output overwrite own paginate parse pass paste patch pay persist pick pin place
-post prefer prefix prepare preserve print process produce profile prompt provide publish pull
-purge push put query quote raise re-run read rebase rebuild record redirect refer reference
-refresh reject release rely remove rename render repeat replace reply report require rerun reset
-resolve respond restart restore retry return reuse revert review rewrite rotate round route run
-sanitise sanitize save schedule scroll seed send separate serialise serialize serve set share
-ship show sign silence skip sort specify split squash stage start state stop store stream strip
-submit suggest summarise summarize support suppress swallow switch sync tag take target test
-throw touch track translate trim truncate trust try turn type uninstall unwrap update upgrade
-upload use validate vendor verify version wait warn wrap write
-"""
-_LONGEST_FIRST = sorted(_VERBS.split(), key=lambda verb: (-len(verb), verb))
+_LONGEST_FIRST = sorted(ENGLISH["verbs"].split(), key=lambda verb: (-len(verb), verb))
 _VERB = (
     r"(?!give up\b|let (?:me|us)\b)"
     rf"(?:{'|'.join(_LONGEST_FIRST)})\b(?![-'’])"
@@ -186,8 +165,6 @@ def _decision(sentence: str) -> str:
 
 # What a shell command means to the register: when two try the same thing, what a commit says,
 # and which line of an output tells the error.
-
-
 COMMAND_CHARS, LINE_CHARS = 60, 80
 SCANNED_OUTPUT_CHARS = 8_000  # Of an output: so much of its beginning, and of its end.
 
