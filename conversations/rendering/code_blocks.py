@@ -84,11 +84,11 @@ CODE_BLOCK_END = "</code></pre></div>\n"
 def find_language(info: str) -> str:
     """The usual name of the language that ``info`` begins with, or ``"text"``."""
     word = _LANGUAGE_WORD.match(info)
-    return _languages().get(word[1].lower(), PLAIN_LANGUAGE) if word else PLAIN_LANGUAGE
+    return known_languages().get(word[1].lower(), PLAIN_LANGUAGE) if word else PLAIN_LANGUAGE
 
 
 @cache
-def _languages() -> dict[str, str]:
+def known_languages() -> dict[str, str]:
     """Every alias that Pygments knows, with the first alias of the same lexer."""
     return {
         alias.lower(): aliases[0].lower()
@@ -98,7 +98,7 @@ def _languages() -> dict[str, str]:
 
 
 @cache
-def _find_lexer(language: str) -> type[Lexer]:
+def find_lexer(language: str) -> type[Lexer]:
     """The lexer of a name that ``find_language`` gave."""
     for name, aliases, _, _ in get_all_lexers(plugins=False):
         if aliases and aliases[0].lower() == language and (lexer := find_lexer_class(name)):
@@ -113,7 +113,7 @@ def _highlight(code: str, language: str) -> str:
     if language == PLAIN_LANGUAGE or _UNHIGHLIGHTABLE.search(code):
         return plain
     try:
-        lexer = _find_lexer(language)(stripnl=False, ensurenl=False)
+        lexer = find_lexer(language)(stripnl=False, ensurenl=False)
         tokens = [(_class_of(kind), text) for kind, text in lexer.get_tokens(code)]
     except Exception:
         logger.warning("The lexer for %s failed.", language, exc_info=True)

@@ -148,7 +148,10 @@ def _render_line(line: str, work: Work) -> str:
             url = trim_url(mark[0])
             position = mark.start() + len(url)
             work.spend_on_address(url)
-            html += _render_url(url)
+            href, shown = normalise_url(url), escape_text(url)
+            host = web_host(href)
+            link = f'<a href="{escape_attribute(href)}" title="{host}">{shown}</a>'
+            html += link if host else shown
         elif closer := closers.get(mark.start()):
             html += f"<code>{escape_text(line[mark.end() : closer])}</code>"
             position = closer + len(mark[0])
@@ -156,11 +159,3 @@ def _render_line(line: str, work: Work) -> str:
             html += mark[0]
             position = mark.end()
     return html + escape_text(line[position:])
-
-
-def _render_url(url: str) -> str:
-    href = normalise_url(url)
-    host = web_host(href)
-    if host is None:
-        return escape_text(url)
-    return f'<a href="{escape_attribute(href)}" title="{host}">{escape_text(url)}</a>'

@@ -224,7 +224,7 @@ class TranscriptRenderer(RendererHTML):
         return self.renderToken(tokens, idx, *rest) + checkbox
 
 
-def _limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
+def limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
     """Block rule: from ``_MAX_BLOCK_LEVEL`` on, everything is one paragraph. It is tried
     first wherever others are, so it counts the tries."""
     state.env["work"].spend(2)
@@ -240,23 +240,23 @@ def _limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool
     return True
 
 
-def _count_step(state: StateInline, silent: bool) -> bool:
+def count_step(state: StateInline, silent: bool) -> bool:
     """Inline rule: the first one, which is tried wherever others are."""
     state.env["work"].spend(1)
     return False
 
 
-def _count_tokens(state: StateCore) -> None:
+def count_tokens(state: StateCore) -> None:
     """Core rule: the first one."""
     state.tokens = CountedTokens(state.env["work"])
 
 
-def _link_in_angles(state: StateInline, silent: bool) -> bool:
+def link_in_angles(state: StateInline, silent: bool) -> bool:
     """Inline rule: <address>, unless it is something like <std::string>."""
     return _LINK_IN_ANGLES.match(state.src, state.pos) is not None and autolink(state, silent)
 
 
-def _bare_url(state: StateInline, silent: bool) -> bool:
+def bare_url(state: StateInline, silent: bool) -> bool:
     """Inline rule: an address without marks, found at its ``://``. It has no characters that
     other rules need to see, so looking ahead (``silent``) can do without it."""
     if silent or state.linkLevel or not state.src.startswith("://", state.pos):
@@ -278,7 +278,7 @@ def _bare_url(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _settle_inlines(state: StateCore) -> None:
+def settle_inlines(state: StateCore) -> None:
     """Core rule: decide about links and put checkboxes before their text."""
     for index, token in enumerate(state.tokens):
         if token.type == "inline":
@@ -322,14 +322,14 @@ _PARSER.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"]
 _PARSER.block.ruler.before(
     "table",
     "limit_depth",
-    _limit_depth,
+    limit_depth,
     {"alt": ["paragraph", "reference", "blockquote", "list"]},
 )
-_PARSER.inline.ruler.at("autolink", _link_in_angles)
-_PARSER.inline.ruler.before("newline", "bare_url", _bare_url)
-_PARSER.inline.ruler.before("text", "count_step", _count_step)
-_PARSER.core.ruler.before("normalize", "count_tokens", _count_tokens)
-_PARSER.core.ruler.push("settle_inlines", _settle_inlines)
+_PARSER.inline.ruler.at("autolink", link_in_angles)
+_PARSER.inline.ruler.before("newline", "bare_url", bare_url)
+_PARSER.inline.ruler.before("text", "count_step", count_step)
+_PARSER.core.ruler.before("normalize", "count_tokens", count_tokens)
+_PARSER.core.ruler.push("settle_inlines", settle_inlines)
 # Compiles the rules, which is not safe in several threads at once.
 _PARSER.parse("-", {"work": Work()})
 

@@ -230,7 +230,16 @@ _ASKED = re.compile(
 def mark_settled(rows: Sequence[str]) -> list[str]:
     """The rows, with a class for those that others stand for."""
     marked = list(rows)
-    for steps in _calls(rows):
+    calls: list[list[tuple[int, re.Match[str]]]] = []
+    newest: dict[str, list[tuple[int, re.Match[str]]]] = {}
+    for place, found in ((n, step) for n, html in enumerate(rows) if (step := _STEP.match(html))):
+        steps = newest.get(found["call"])
+        # An id may come again: in another answer, or empty.
+        if steps is None or found["step"] == "1" or steps[-1][1]["step"] == "4":
+            steps = newest[found["call"]] = []
+            calls.append(steps)
+        steps.append((place, found))
+    for steps in calls:
         (first, asked), (last, completed) = steps[0], steps[-1]
         if (asked["step"], completed["step"]) == ("1", "4") and _BARE in rows[last]:
             # Where the row does not say what was asked, it says what the one before it says.
@@ -243,22 +252,6 @@ def mark_settled(rows: Sequence[str]) -> list[str]:
                 end = found.end("class")
                 marked[place] = f"{rows[place][:end]} settled{rows[place][end:]}"
     return marked
-
-
-def _calls(rows: Sequence[str]) -> list[list[tuple[int, re.Match[str]]]]:
-    """The rows of each call. An id may come again: in another answer, or empty."""
-    calls: list[list[tuple[int, re.Match[str]]]] = []
-    newest: dict[str, list[tuple[int, re.Match[str]]]] = {}
-    for place, html in enumerate(rows):
-        found = _STEP.match(html)
-        if found is None:
-            continue
-        steps = newest.get(found["call"])
-        if steps is None or found["step"] == "1" or steps[-1][1]["step"] == "4":
-            steps = newest[found["call"]] = []
-            calls.append(steps)
-        steps.append((place, found))
-    return calls
 
 
 # The version of the HTML that the renderers of this package produce.

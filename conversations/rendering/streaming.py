@@ -7,8 +7,8 @@ and again, mended (see ``mend``). Two things keep that cheap however long the
 block gets: a list or table is parsed and rendered from its last item or row on,
 and inside a code fence nothing is looked for but the line that closes it.
 
-Link reference definitions are the exception to independence: they reach back.
-The full render at the end knows them, and ``is_exact`` says whether it differs.
+Link reference definitions are the exception to independence: they reach back. The row
+that replaces the stream is a full render, which knows them.
 """
 
 import re
@@ -365,10 +365,6 @@ class OpenText:
         """The HTML of what is open, as if the text ended here."""
         raise TooMuchWork
 
-    def close(self, work: Work) -> list[str]:
-        """The text of each block in it, now that the text has ended."""
-        return [self.source]
-
 
 class OpenFence(OpenText):
     """Code whose closing line has not come: nothing else is looked for in it. Its HTML grows
@@ -518,22 +514,15 @@ class StreamingBlock(OpenText):
             columns = delimiters.strip().strip("|").count("|") + 1
             self._lead = f"|{' |' * columns}\n{delimiters}\n"
 
-    def close(self, work: Work) -> list[str]:
-        text = self.source
-        return [text[block.start : block.end] for block in outline(text, work)]
-
     def html(self, work: Work) -> str:
         text = self.source
         if self._settled:
             return self._continue_container(text, work)
         if len(text) <= RENDER_LIMIT and is_plain_paragraph(text):
             return render_markdown(text, work=work)
-        if len(text) <= RENDER_LIMIT and _PARAGRAPH_LINE.fullmatch(text):
-            return self._continue_paragraph(text, work)
-        return _render_all(text, work)
-
-    def _continue_paragraph(self, text: str, work: Work) -> str:
-        """A paragraph of one line: words before the last open mark are not looked at again."""
+        if len(text) > RENDER_LIMIT or not _PARAGRAPH_LINE.fullmatch(text):
+            return _render_all(text, work)
+        # A paragraph of one line: words before the last open mark are not looked at again.
         rest = text[self._shown_size :]
         mended, settled = mend_inline(rest)
         if settled:
@@ -601,61 +590,19 @@ class BlockStream:
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
-        self._source = Pieces()
         self._holds_return = False
         self._open: OpenText = StreamingBlock()
         self._open_html: str | None = ""
         self._is_too_much = False
         self._work = Work(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
-        self._full_html: str | None = None
-
-    @property
-    def source(self) -> str:
-        """The whole text so far."""
-        return self._source.text
 
     def feed(self, delta: str) -> list[str]:
         """Take more text; return the HTML of the blocks that are final because of it."""
-        if self._full_html is not None:
-            raise RuntimeError("The stream is finished.")
-        self._source.append(delta)
         self._work.refill(len(delta))
         # A carriage return at the end waits for what follows it.
         text = "\r" + delta if self._holds_return else delta
         self._holds_return = text.endswith("\r")
-        return self._take(normalise_source(text.removesuffix("\r")))
-
-    def open_html(self) -> str:
-        """The HTML of the block that is being written, as if it ended here."""
-        if self._open_html is None and not self._is_too_much:
-            try:
-                self._open_html = self._open.html(Work(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
-            except TooMuchWork:
-                # Trying again in every frame would be work that shows nothing.
-                self._is_too_much = True
-        if self._open_html is None:
-            self._open_html = TOO_MUCH_WORK + show_as_written(self._open.source)
-        return self._open_html
-
-    def finish(self) -> str:
-        """End the text: the open block becomes final. Returns the full render."""
-        if self._full_html is None:
-            self._take("\n" if self._holds_return else "")
-            self._work = Work()
-            try:
-                sources = self._open.close(self._work)
-            except TooMuchWork:
-                sources = [self._open.source]
-            self._render_blocks(sources)
-            self._open, self._open_html = StreamingBlock(), ""
-            self._full_html = render_markdown(self.source)
-        return self._full_html
-
-    def is_exact(self) -> bool:
-        """Whether the blocks together are the full render. Finishes the stream."""
-        return self.finish() == "".join(self.blocks)
-
-    def _take(self, text: str) -> list[str]:
+        text = normalise_source(text.removesuffix("\r"))
         known = len(self.blocks)
         if text:
             self._open_html = None
@@ -668,8 +615,17 @@ class BlockStream:
             if taken.next is not self._open:
                 self._is_too_much = False
             self._open, text = taken.next or StreamingBlock(), taken.rest
-            self._render_blocks(taken.final)
+            self.blocks += (render_markdown(source, work=self._work) for source in taken.final)
         return self.blocks[known:]
 
-    def _render_blocks(self, sources: Sequence[str]) -> None:
-        self.blocks += (render_markdown(source, work=self._work) for source in sources)
+    def open_html(self) -> str:
+        """The HTML of the block that is being written, as if it ended here."""
+        if self._open_html is None and not self._is_too_much:
+            try:
+                self._open_html = self._open.html(Work(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
+            except TooMuchWork:
+                # Trying again in every frame would be work that shows nothing.
+                self._is_too_much = True
+        if self._open_html is None:
+            self._open_html = TOO_MUCH_WORK + show_as_written(self._open.source)
+        return self._open_html

@@ -375,14 +375,14 @@ class TestCodeBlocks:
         def fail(language: str) -> None:
             raise ValueError
 
-        monkeypatch.setattr(code_blocks, "_find_lexer", fail)
+        monkeypatch.setattr(code_blocks, "find_lexer", fail)
         assert code_of(render_markdown("```python\nx = 78\n```")) == "x = 78\n"
         assert "lexer for python failed" in caplog.text
 
     def test_every_language_has_a_lexer(self) -> None:
-        names = set(code_blocks._languages().values())
+        names = set(code_blocks.known_languages().values())
         assert len(names) > 400
-        assert all(code_blocks._find_lexer(name) for name in ("python", "cpp", "json", "text"))
+        assert all(code_blocks.find_lexer(name) for name in ("python", "cpp", "json", "text"))
 
 
 class TestPersonText:
@@ -455,12 +455,14 @@ class TestPlain:
 
 
 class TestCost:
-    @pytest.mark.parametrize("render", [render_markdown, render_person_text, render_plain])
+    @pytest.mark.parametrize(
+        ("render", "size"), [(render_markdown, 200), (render_person_text, 400), (render_plain, 400)]
+    )
     def test_four_times_the_text_takes_about_four_times_the_work(
-        self, render: Callable[[str], str]
+        self, render: Callable[[str], str], size: int
     ) -> None:
         for piece in HOSTILE:
-            small, large = (count_calls(render, (piece * n)[:n]) for n in (200, 800))
+            small, large = (count_calls(render, (piece * n)[:n]) for n in (size, 4 * size))
             assert large < 6 * small + 200, (piece, small, large)
 
     @pytest.mark.parametrize("text", [">" * 10_000, "[" * 10_000, "![" * 5_000, "- " * 5_000])

@@ -157,7 +157,10 @@ def parse_state(text: str) -> SessionState:
         raise ValueError("not a state of these rules")
     del value["v"]
     for name, kind in _PARTS.items():
-        value[name] = tuple(kind(*map(_tupled, row)) for row in value[name])
+        value[name] = tuple(
+            kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row))
+            for row in value[name]
+        )
     value["focus"] = Focus(*value["focus"]) if value["focus"] else None
     return SessionState(**value)
 
@@ -171,10 +174,6 @@ _PARTS: dict[str, type[Any]] = {
     "failures": Failure,
     "marks": ItemMark,
 }
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 # A person's edits of single items: pin, strike, reword, and back.
@@ -309,7 +308,7 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     marks = {mark.id: mark for mark in state.marks}
     registered = [
         *(
-            StateItem(_file_id(path), FILE, path, turn, action)
+            StateItem("f" + sha256(path.encode()).hexdigest()[:16], FILE, path, turn, action)
             for path, action, turn in state.files
         ),
         *map(_decision, state.decisions),
@@ -340,10 +339,6 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     ]
     items = [item for kind in _LIMITS for item in _limited(shown, kind)]
     return tuple(items), tuple(sorted(struck, key=lambda item: (item.kind, item.turn)))
-
-
-def _file_id(path: str) -> str:
-    return "f" + sha256(path.encode()).hexdigest()[:16]
 
 
 def _decision(decision: StateDecision) -> StateItem:
