@@ -63,7 +63,6 @@ ACTS = {
 }
 
 AUDIT_ACTIONS = READINGS | ACTS
-
 FIRST = hashlib.sha256(b"loom:audit").hexdigest()  # Where the chain begins.
 
 

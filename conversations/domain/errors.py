@@ -66,7 +66,6 @@ class BudgetReached(LoomError):
 
 
 DATABASE_UNAVAILABLE = "database_unavailable"
-
 DATABASE_RETRY_AFTER_SECONDS = 2  # When to try again where the database did not answer.
 
 

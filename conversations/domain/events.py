@@ -14,7 +14,6 @@ from typing import Any
 from .text import dump_json, load_json, text_of
 
 PAYLOAD_VERSION = 1
-
 USER_MESSAGE = "user_message"
 ASSISTANT_TEXT = "assistant_text"
 TOOL_CALL_STARTED = "tool_call_started"
@@ -22,7 +21,6 @@ TOOL_CALL_COMPLETED = "tool_call_completed"
 CONTENT_INDICATOR = "content_indicator"
 TURN_SEPARATOR = "turn_separator"
 INFO = "info"
-
 APPROVAL = "approval"  # The kind of a notice about a call that waits for a person. Its codes:
 
 # The data of the first is a ``domain.tool_calls.Asked``; of the second ``{"call", "call_id",
@@ -36,7 +34,6 @@ REVERTED = "reverted"
 # The code of the notice that the turns before it came from another program, and the key of
 # the format that they came in, in their metadata. Its data: ``{"turns"}``, how many.
 BROUGHT_ALONG = "brought_along"
-
 COMPACTED = "compacted"  # The code of the notice of a summary; its data holds the summary.
 
 
@@ -172,7 +169,6 @@ _TYPES: dict[type[Payload], str] = {
     Info: INFO,
 }
 _CLASSES = {name: cls for cls, name in _TYPES.items()}
-
 EVENT_TYPES = tuple(_CLASSES)
 
 # Field → the keys under which journals of any version have it, where it is not its name.

@@ -18,17 +18,14 @@ TEXT, THINKING = "text", "thinking"
 # The kinds of parts that are told piece by piece. (A call of a tool is told as a row, when
 # its arguments are complete.)
 SPOKEN = (TEXT, THINKING)
-
 RUN, DELTA, ROW, END = "run", "delta", "row", "end"
 # The kinds of events: of a run; what a session has beside rows.
 SESSION, REWOUND = "session", "rewound"
-
 _PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9})\.([0-9]{1,9}))?")
 
 # White space, then up to the first end of a line, to the white space after the twelfth
 # character, or forty characters. None of it depends on what comes after.
 _PIECE = re.compile(r"\s*(?=\S)(?:[^\n]{0,11}\n|[^\n]{12,39}?\s|[^\n]{40})")
-
 SEPARATOR = "\n\n"  # Between the parts of one kind in the content of an answer that was cut off.
 
 

@@ -20,27 +20,21 @@ COMPLETED = "completed"
 STOPPED = "stopped"
 FAILED = "failed"
 INTERRUPTED = "interrupted"
-
 RUN_STATES = (QUEUED, RUNNING, WAITING_APPROVAL, COMPLETED, STOPPED, FAILED, INTERRUPTED)
 ACTIVE_STATES = (RUNNING, WAITING_APPROVAL)
 FINAL_STATES = (COMPLETED, STOPPED, FAILED, INTERRUPTED)
-
 MESSAGE = "message"
 REGENERATE = "regenerate"
 CONTINUE = "continue"
 COMPACT = "compact"
 RUN_KINDS = (MESSAGE, REGENERATE, CONTINUE, COMPACT)
-
 IDLE = "idle"  # What a session is when no run of it is active or queued.
 
 
 # What a program asks of the answers to its message, beside the message.
 MAX_TOKENS = "max_tokens"
-
 TOOL_CHOICE = "tool_choice"
-
 FIRST = "first"
-
 FORCED = ("any", "tool")  # Choices by which the model has to call a tool.
 
 

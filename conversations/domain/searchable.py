@@ -27,9 +27,7 @@ from .turns import (
 from .words import read_tokens
 
 RECALL_TOOL = "conversation_recall"
-
 MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
-
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
 _ROLE_MARK, _TOOL_MARK, _OTHER, _DATE_MARK = "\ue000", "\ue001", "\ue002", "\ue003"

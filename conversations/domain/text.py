@@ -15,11 +15,8 @@ from .errors import NotEncodable
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LONE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
-
 _MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|\*\*|`+", re.MULTILINE)
-
 REPLACEMENT = "\ufffd"
-
 _SIGNS = bytes(code for code in range(33, 127) if not chr(code).isalpha())
 _NOT_ASCII = bytes(range(0x80, 0x100))
 _LEADS = (bytes(range(0xC2, 0xE0)), bytes(range(0xE0, 0xF0)), bytes(range(0xF0, 0xF5)))

@@ -26,16 +26,12 @@ COMPLETED = "completed"
 DENIED = "denied"
 STOPPED = "stopped"
 INTERRUPTED = "interrupted"
-
 OPEN_STATES = (STARTED, WAITING, RUNNING)
 TOOL_CALL_STATES = (*OPEN_STATES, COMPLETED, DENIED, STOPPED, INTERRUPTED)
-
 READS, CHANGES = "reads", "changes"
 # What a call does: look at things, or change something (a file, a service, a process).
 EFFECTS = (READS, CHANGES)
-
 READ_ONLY, ASK, AUTO = "read_only", "ask", "auto"  # The policies of a workspace.
-
 BY_POLICY, ONCE, ALWAYS, DENY = "policy", "once", "always", "deny"
 # Who let a call run: the workspace's policy, a person for this call, a person for this kind
 # of call in this workspace; or a person did not.

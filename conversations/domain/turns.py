@@ -27,9 +27,7 @@ ROLES = (USER, ASSISTANT, TOOL, SYSTEM)
 # In the metadata of a system turn: the model is given its text, as a note beside the person's
 # messages. Other system turns are not part of the window.
 MODEL_NOTE = "model_note"
-
 FILES_BACK = "files_back"  # In the metadata of such a turn: paths of files that a person put back.
-
 INDICATED_KINDS = {"image": "image", "document": "document", "file": "file"}
 
 

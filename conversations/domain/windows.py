@@ -8,7 +8,6 @@ SUMMARIZE = "summarize"
 
 # How the texts begin that a window adds to what was said.
 ADDED = ("[Session state", "[Archive:", "[System:", "[Summary of turns", "[Note:", "[Skill ")
-
 STRATEGIES = (ARCHIVE, SLIDING_WINDOW, SUMMARIZE)
 
 
@@ -47,7 +46,6 @@ HEADINGS = (
 )
 
 MANUAL, THRESHOLD, END = "manual", "threshold", "end"
-
 LEAST_GAIN = 0.2  # Share of the window that a summary has to save for it to be made unasked.
 
 # Share by which the window has to grow before an attempt that did not help (it failed, was

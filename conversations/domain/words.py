@@ -18,7 +18,6 @@ from pathlib import Path
 from Stemmer import Stemmer
 
 ENGLISH = tomllib.loads(Path(__file__).with_name("english.toml").read_text())
-
 STOP_WORDS = frozenset(ENGLISH["stop"].split())
 
 # A form, and the first one to the index, of the same word.
@@ -32,7 +31,6 @@ VERSION = 2  # Goes up when the same turn gives another entry: indexes are then 
 
 # Characters of a token; pieces of a compound whose whole is a token too.
 MAX_TOKEN, MAX_PIECES = 64, 8
-
 KEPT_WORDS = 100_000
 
 # Signs on or between letters, which Python does not count as part of a word.
@@ -56,10 +54,8 @@ _OPTIONAL = re.compile("[\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u0
 _DROPPED = re.compile(r"['’](?:s\b)?|(?<=\d),(?=\d)", re.IGNORECASE)
 _ASCII_PIECE = re.compile(r"[A-Z0-9]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 _PIECE = re.compile(rf"(?P<dense>[{_DENSE}]+)|[a-z0-9]+|(?:(?![{_DENSE}a-z0-9_])[\w{_MARKS}])+")
-
 _IS_DENSE = re.compile(f"[{_DENSE}]")
 _RUNS = re.compile(rf"(?P<dense>[{_DENSE}]+)|[^{_DENSE}]+")
-
 _local = threading.local()
 
 

@@ -22,11 +22,8 @@ from pygments.token import _TokenType as TokenType
 from .source_text import escape_text
 
 logger = logging.getLogger(__name__)
-
 PLAIN_LANGUAGE = "text"
-
 _UNHIGHLIGHTABLE = re.compile(r"^[^\n]{501}|(?<!\s)\s{201}", re.MULTILINE)
-
 _LANGUAGE_WORD = re.compile(r"\s*([\w+#.-]{1,40})")
 
 _CLASSES: dict[TokenType, str] = {

@@ -16,7 +16,6 @@ _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@"
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
 _LONGEST_MARKED = 500
 _NOTHING = "/dev/null"
-
 FILE, HUNK, NOTE, KEPT, REMOVED, ADDED = "df", "dk", "dn", "", "dd", "da"
 
 

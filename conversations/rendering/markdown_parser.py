@@ -50,7 +50,6 @@ MAX_CODE_CHARS = 10_000
 # The same for what one frame of a streaming text makes final, at most about 30 ms. It is made on
 # the event loop, which serves nobody else meanwhile.
 MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS = 5_000, 3_000
-
 STEPS_FOR_CHAR = 20  # Steps that each character of a streaming text adds, up to those of one frame.
 
 # Steps for the block that is being written, which is laid out again in every frame.
@@ -59,7 +58,6 @@ MAX_OPEN_STEPS = 1_500
 # For spelling an address as browsers do, which reads it sign by sign. One that is not ASCII
 # becomes up to CHARS_OF_A_SIGN times as long.
 STEPS_OF_ADDRESS, CHARS_OF_ADDRESS_IN_A_STEP, CHARS_OF_A_SIGN = 12, 40, 12
-
 STEPS_OF_CODE_BLOCK, STEPS_OF_COLOURS, CHARS_OF_COLOURS_IN_A_STEP = 10, 20, 4
 
 
@@ -104,12 +102,10 @@ class Work:
 
 # Just below the parser's own limit, at which it drops the text without a trace.
 _MAX_BLOCK_LEVEL = 18
-
 _LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
 _NO_SPACE = re.compile(r"[^\x00-\x20]*+")
 _CHECKBOXES = {True: "☑ ", False: "☐ "}
 _TITLE_LIMIT = 200
-
 CHARS_OF_HTML_IN_A_STEP = 200
 
 

@@ -24,7 +24,6 @@ from .source_text import duration_text, number_text, show_hidden, size_text
 from .tool_rows import asked_row, completed_row, decided_row, started_row
 
 LONG_TEXT = 100_000  # Characters of one row that a page carries; the rest is one click away.
-
 LONG_FALLBACK = 20_000  # The same for a row that cannot be read.
 
 
@@ -281,7 +280,6 @@ def render_queue(messages: Iterable[tuple[UUID, str, Sequence[dict[str, Any]]]])
 
 # From which percentage of the limit on the meter says so.
 LEVELS = ((90, "Full"), (82, "Nearly full"), (72, "Filling up"))
-
 BAR = 40  # The meter's width, in pixels.
 
 

@@ -84,10 +84,8 @@ URL = re.compile(
 
 # A longer one leads nowhere. To spell a host's name takes the square of its length.
 MAX_ADDRESS_CHARS = 2_000
-
 _TOO_LONG = "too-long:"
 _SHOWN_OF_TOO_LONG = 200
-
 _TRAILING = frozenset("?!.,:;*_~'")
 
 

@@ -11,7 +11,6 @@ from conversations.domain.text import MAX_WRITTEN_OUT_CHARS, REPLACEMENT, storab
 
 # Characters that Unicode keeps free for internal use; no normalised text has them.
 STAND_INS = ("\ufdd0", "\ufdd1")
-
 _LINE_END = re.compile(r"\r\n?")
 _STAND_IN = re.compile(f"[{''.join(STAND_INS)}]")
 

@@ -232,19 +232,14 @@ class _Mender:
 
 # Characters from which on the part being written is shown as text, not rendered.
 RENDER_LIMIT = 8_000
-
 _SMALL = 2_000  # Characters up to which the part being written is parsed at every line.
-
 _GROWTH = 1.25  # By how much a longer one has to grow to be parsed again without a sign of its end.
-
 _LINE_START = 16  # Characters of a line that say whether it begins an item, row or paragraph.
-
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
 _KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
 
 # What a long block consists of: the token type of its parts, and its level.
 _PARTS = {LIST: ("list_item_open", 1), TABLE: ("tr_open", 2)}
-
 _BLANK_LINE = re.compile(r"^[ \t]*\n", re.MULTILINE)
 _LINE_BEYOND_LIST = re.compile(r"^[ \t]*\n(?=[^\s\-+*0-9])", re.MULTILINE)
 _PART_START = {LIST: re.compile(r"(?:[-+*]|\d{1,9}[.)]) {1,4}\w"), TABLE: re.compile(r"\|")}

@@ -11,7 +11,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 register = template.Library()
-
 _LINE_BREAK = re.compile(r"\s*\n\s*")
 
 

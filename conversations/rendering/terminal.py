@@ -35,7 +35,6 @@ _UNFINISHED = re.compile(r"(?:\x1b\[?|\x9b)[0-?]*[ -/]*\Z|\x1b\][^\x07\x1b\n]*\Z
 _RETURNS = re.compile(r"\r+\n")
 _OVERWRITES = re.compile("[\r\b]")
 _MOVES = re.compile("([\r\b])")
-
 MAX_RAW_RATIO = 8  # Raw characters that are looked at for each one that may be shown.
 
 # How often all of a line may be erased and filled again: as often as a short line that shows

@@ -179,7 +179,6 @@ def _link_turns(html: str, session: UUID | str) -> str:
 # glimpse, since opening it loads a page of it.
 HEAD_LINES, HEAD_CHARS, HEAD_SPANS = 40, 3000, 150
 GLIMPSE_LINES, GLIMPSE_CHARS, GLIMPSE_SPANS = 10, 800, 30
-
 DIFF_LINES, DIFF_CHARS = 150, 8000
 # Of what a person is asked about, which is read before it is answered.
 CARD_LINES, CARD_CHARS = 400, 20_000

@@ -256,7 +256,7 @@ def test_a_session_quotes_what_all_its_readers_can_read(neighbourhood: Neighbour
 
 def test_every_action_looks_into_the_same_sessions(neighbourhood: Neighbourhood) -> None:
     """Every action with every kind of session, in one of each audience."""
-    for kind in ("page", "direct message"):
+    for kind in ("page", "direct message", "work item"):
         seen = {kind} if kind in OUTSIDE else set(neighbourhood.sessions) - {"other workspace"}
         look = look_for(neighbourhood.sessions[kind], neighbourhood.owner.pk)
         found = quote_from(neighbourhood, look, all_asked(), query="blue")

@@ -60,16 +60,12 @@ PREFACE = (
 
 OUTPUT_TOKENS = 8_000  # Seed 000: what one call says at most
 RESERVE = 500  # Of that, left for what is said around the quotation
-
 BUDGET = OUTPUT_TOKENS - RESERVE
 
 # Characters of one argument, and of a call's line, where a call is not quoted whole.
 ARGUMENT_CHARS, CALL_CHARS = 120, 200
-
 MAX_PIECE = 4 * BUDGET  # Characters of one turn that are quoted at most
-
 GROUP_END = "---"
-
 _MARK = re.compile(r"<(?=[\s/]*archive[\s_-]*quotation)", re.IGNORECASE)
 
 

@@ -26,13 +26,11 @@ from conversations.domain.turns import (
 from conversations.models import Rewind, Session, Turn
 
 _COLUMNS = tuple(name for name in COLUMNS if name != "content")
-
 PIECE = 40_000  # Characters of a turn's text that one read returns; more than a tool may say
 
 # Turns before a result among which its call is looked for: calls of one answer are executed in
 # order, so as many as that may lie between.
 CALL_DISTANCE = 40
-
 EXCHANGE_LIMIT = 300  # Turns of the running exchange that are looked through for its beginning
 
 # How far the calls of one tool are counted, and how many tools are named.

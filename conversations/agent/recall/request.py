@@ -21,7 +21,6 @@ from .reading import Target, find_exchange_start, find_session
 
 # Results of one call: seed 000's default, and as many as keep a passage each.
 DEFAULT_LIMIT, MAX_LIMIT = 10, 20
-
 Action = Literal["search", "range", "tool_calls", "summary", "sessions"]
 
 

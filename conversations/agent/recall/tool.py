@@ -53,7 +53,6 @@ from .request import Action, Recall, Request, seal_cursor
 
 ROWS = 60  # Turns that one page reads
 RESULT_CHARS = 1_500  # Characters of a tool's result where several turns do not fit
-
 _RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 
 # Turns from the first number to the second, from that character of the first turn on.
@@ -129,7 +128,6 @@ def _read_piece(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], S
 # Action ``tool_calls``: earlier calls of one tool, newest first, with their outcome.
 
 SCANNED, STEP = 400, 50  # Results that one call with a query looks through, and how many at a time
-
 _CALLS_CURSOR = re.compile(r"\d{1,15}")
 
 

@@ -44,11 +44,8 @@ from .contents import (
 )
 
 NAME = "anthropic"
-
 PARTS_ONLY = ("image_url", "file", "input_audio")  # Parts of OpenAI's messages that are no blocks.
-
 ROLES = (USER, ASSISTANT, SYSTEM)
-
 CUT = "message"
 # What a turn says of the message that it is in, where that is not the usual: results continue
 # the message of the result before them, and all else begins one.

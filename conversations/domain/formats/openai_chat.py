@@ -52,13 +52,9 @@ NAME = "openai"
 
 # The newer name of a system message, and the older one of a tool's result.
 DEVELOPER, FUNCTION = "developer", "function"
-
 ROLES = (SYSTEM, DEVELOPER, USER, ASSISTANT, TOOL, FUNCTION)
-
 ROLE_OF = {DEVELOPER: SYSTEM, FUNCTION: TOOL}
-
 REFUSAL = "refusal"  # A stop reason, and the key of a refused answer's text.
-
 _DATA_URL = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 
 

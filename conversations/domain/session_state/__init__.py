@@ -19,16 +19,13 @@ from typing import Any, NamedTuple
 from conversations.domain.text import estimate_tokens, load_json, one_line, storable
 
 RULES_VERSION = 1  # Raised whenever the same turns would give another state.
-
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 KINDS = (FILE, DECISION, ERROR, FOCUS)
 READ = "read"  # What was done to a file that was only looked at.
 
 # Where an item comes from: the person, a commit, the model, a tool's outcome.
 SAID, COMMIT, NOTED, OBSERVED = "said", "commit", "noted", "observed"
-
 MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5  # How many of each are kept, the newest.
-
 MAX_OPEN_FAILURES, MAX_STRUCK = 5, 5
 ITEM_CHARS, FOCUS_CHARS, PATH_CHARS = 160, 100, 200
 
@@ -119,7 +116,6 @@ class SessionState(NamedTuple):
 
 # What the text of every state begins with that these rules made.
 PREFIX = f'{{"v":{RULES_VERSION},'
-
 EMPTY = "{}"
 
 # Every text in a state is storable already.
@@ -179,7 +175,6 @@ _PARTS: dict[str, type[Any]] = {
 # A person's edits of single items: pin, strike, reword, and back.
 STATE_EDIT = "state_edit"
 EDIT_VERSION = 1
-
 PIN, UNPIN, REWORD, STRIKE, UNSTRIKE = "pin", "unpin", "edit", "strike", "unstrike"
 ACTIONS = (PIN, UNPIN, REWORD, STRIKE, UNSTRIKE)
 
@@ -268,7 +263,6 @@ def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> Sessio
 
 # What the state shows: the register's items as a person's marks leave them.
 _LIMITS = {FILE: MAX_FILES, DECISION: MAX_DECISIONS, ERROR: MAX_ERRORS, FOCUS: 1}
-
 BY_PERSON, BY_MODEL = "person", "model"
 
 

@@ -57,7 +57,6 @@ from .statements import (
 
 WRITE, EDIT, DELETE, MOVE = "created", "edited", "deleted", "moved"
 SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
-
 PUT_BACK = "put back"  # What a person did to a file that calls had changed.
 
 # Kinds of calls that touch files; each is named after its action.
@@ -76,7 +75,6 @@ _NAMES = {
     STATE: "session_state",
 }
 KIND_OF = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-
 _EDITOR_KINDS = {"create": WRITE, "str_replace": EDIT, "insert": EDIT, "view": READ}
 _EDITORS = ("str_replace_editor", "str_replace_based_edit_tool", "str_replace_editor_tool")
 
@@ -87,7 +85,6 @@ _PATHS = (
 _SOURCES = ("source", "from", "src", "old_path", "source_path", "from_path")
 _TARGETS = ("destination", "to", "dst", "dest", "new_path", "destination_path", "to_path", "target")
 _COMMANDS = ("command", "cmd", "script", "commandline", "args", "argv", "arguments")
-
 MAX_CALLS, MAX_PATHS = 50, 10
 MAX_PUT_BACK = 1000
 MAX_JSON_OUTPUT_CHARS = 200_000
@@ -102,7 +99,6 @@ _LOOKS_FAILED = re.compile(
     re.IGNORECASE,
 )
 _STRUCK = re.compile(r"Struck (d\d+\.\d+):")
-
 FOCUS_SCANNED_CHARS = 4_000
 # A line that says nothing: blank, a fence, a tag by itself.
 _MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")

@@ -20,7 +20,6 @@ MAX_DECISIONS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 # A message of more lines is mostly pasted: only its first and last paragraph count, and only
 # if they are short.
 SCANNED_CHARS, LONG_LINES, SHORT_PARAGRAPH = 10_000, 40, 6
-
 _LONGEST_FIRST = sorted(ENGLISH["verbs"].split(), key=lambda verb: (-len(verb), verb))
 _VERB = (
     r"(?!give up\b|let (?:me|us)\b)"
@@ -78,7 +77,6 @@ never|always|ever |we use|we'|we’|we are|we will|we shall|we do|we only|must|d
 """
 # Some of these is in every sentence that a rule fits: most texts need no closer look.
 _HINTS = tuple(hint.strip("\n") for hint in _HINTED.split("|"))
-
 _AT_END = re.compile(r"\bfrom (?:now|here) on[.!]*$", re.IGNORECASE)
 
 _DOUBT = re.compile(
