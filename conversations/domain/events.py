@@ -14,16 +14,14 @@ from typing import Any
 from .text import dump_json, load_json, text_of
 
 PAYLOAD_VERSION = 1
-USER_MESSAGE = "user_message"
-ASSISTANT_TEXT = "assistant_text"
-TOOL_CALL_STARTED = "tool_call_started"
-TOOL_CALL_COMPLETED = "tool_call_completed"
-CONTENT_INDICATOR = "content_indicator"
-TURN_SEPARATOR = "turn_separator"
-INFO = "info"
+
+USER_MESSAGE, ASSISTANT_TEXT = "user_message", "assistant_text"
+TOOL_CALL_STARTED, TOOL_CALL_COMPLETED = "tool_call_started", "tool_call_completed"
+CONTENT_INDICATOR, TURN_SEPARATOR, INFO = "content_indicator", "turn_separator", "info"
+
 APPROVAL = "approval"  # The kind of a notice about a call that waits for a person. Its codes:
 
-# The data of the first is a ``domain.tool_calls.Asked``; of the second ``{"call", "call_id",
+# The data of the first is an ``ApprovalRequest``; of the second ``{"call", "call_id",
 # "decision", "by", "reason"}``.
 APPROVAL_ASKED, APPROVAL_DECIDED = "approval_asked", "approval_decided"
 

@@ -217,10 +217,7 @@ def make_entry(
     turn: StoredTurn, searchable: Searchable, *, owner: int, workspace: int
 ) -> SearchableTurn:
     """``owner`` and ``workspace`` are the keys of the session's, which it has for ever."""
-    marks = [
-        role_mark(searchable.role),
-        *(tool_mark(name) for name in searchable.names),
-    ]
+    marks = [role_mark(searchable.role), *(tool_mark(name) for name in searchable.names)]
     if turn.role == TOOL and read_tool_outcome(turn)[0] is False:
         marks.append(ERROR_MARK)
     if turn.role == ASSISTANT:

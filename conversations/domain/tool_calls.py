@@ -19,13 +19,9 @@ from .events import Payload, ToolCallCompleted
 from .text import dump_json, estimate_tokens, storable
 from .turns import NewTurn, indicate
 
-STARTED = "started"
-WAITING = "waiting_approval"
-RUNNING = "running"
-COMPLETED = "completed"
-DENIED = "denied"
-STOPPED = "stopped"
-INTERRUPTED = "interrupted"
+STARTED, WAITING, RUNNING = "started", "waiting_approval", "running"
+COMPLETED, DENIED, STOPPED, INTERRUPTED = "completed", "denied", "stopped", "interrupted"
+
 OPEN_STATES = (STARTED, WAITING, RUNNING)
 TOOL_CALL_STATES = (*OPEN_STATES, COMPLETED, DENIED, STOPPED, INTERRUPTED)
 READS, CHANGES = "reads", "changes"

@@ -18,10 +18,7 @@ from .events import (
 )
 from .text import load_json, text_of
 
-USER = "user"
-ASSISTANT = "assistant"
-TOOL = "tool"
-SYSTEM = "system"
+USER, ASSISTANT, TOOL, SYSTEM = "user", "assistant", "tool", "system"
 ROLES = (USER, ASSISTANT, TOOL, SYSTEM)
 
 # In the metadata of a system turn: the model is given its text, as a note beside the person's

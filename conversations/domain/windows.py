@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass
 
-ARCHIVE = "archive"
-SLIDING_WINDOW = "sliding_window"
-SUMMARIZE = "summarize"
+ARCHIVE, SLIDING_WINDOW, SUMMARIZE = "archive", "sliding_window", "summarize"
+STRATEGIES = (ARCHIVE, SLIDING_WINDOW, SUMMARIZE)
 
 # How the texts begin that a window adds to what was said.
 ADDED = ("[Session state", "[Archive:", "[System:", "[Summary of turns", "[Note:", "[Skill ")
-STRATEGIES = (ARCHIVE, SLIDING_WINDOW, SUMMARIZE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +35,8 @@ def is_added(text: str) -> bool:
 TASK = "You write the summary that stands for the earlier part of a conversation."
 
 HEADINGS = (
-    "Goal",
-    "Instructions from the person",
-    "Decisions",
-    "What was done",
-    "Files",
-    "Open points",
+    *("Goal", "Instructions from the person", "Decisions"),
+    *("What was done", "Files", "Open points"),
 )
 
 MANUAL, THRESHOLD, END = "manual", "threshold", "end"

@@ -316,10 +316,7 @@ _PARSER = TranscriptMarkdown(
 )
 _PARSER.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
 _PARSER.block.ruler.before(
-    "table",
-    "limit_depth",
-    limit_depth,
-    {"alt": ["paragraph", "reference", "blockquote", "list"]},
+    "table", "limit_depth", limit_depth, {"alt": ["paragraph", "reference", "blockquote", "list"]}
 )
 _PARSER.inline.ruler.at("autolink", link_in_angles)
 _PARSER.inline.ruler.before("newline", "bare_url", bare_url)

@@ -22,12 +22,7 @@ _ALIGNMENTS = {"ta-left", "ta-center", "ta-right"}
 
 _CLEANER = nh3.Cleaner(
     tags={"a", "button", "div", "span"} | _BLOCK_TAGS | _INLINE_TAGS | _TABLE_TAGS,
-    attributes={
-        "a": {"href", "title"},
-        "div": {"data-lang"},
-        "ol": {"start"},
-        "span": {"title"},
-    },
+    attributes={"a": {"href", "title"}, "div": {"data-lang"}, "ol": {"start"}, "span": {"title"}},
     tag_attribute_values={
         "button": {
             "type": {"button"},

@@ -12,6 +12,7 @@ from conversations.domain.session_state.facts import fold_facts, read_facts
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from tests.archive.state_story import answer, calls, message, result, used
+from tests.properties import costly
 
 _NAMES = """
 id name input arguments args path paths command action text from to type tool_use model ok success
@@ -316,6 +317,7 @@ _json = st.recursive(
 )
 
 
+@costly
 @given(
     calls=st.lists(st.dictionaries(_names, _json, max_size=5), max_size=4) | _json,
     content=st.text() | _json.map(dump_json),

@@ -456,7 +456,7 @@ class TestPlain:
 
 class TestCost:
     @pytest.mark.parametrize(
-        ("render", "size"), [(render_markdown, 200), (render_person_text, 400), (render_plain, 400)]
+        ("render", "size"), [(render_markdown, 120), (render_person_text, 400), (render_plain, 400)]
     )
     def test_four_times_the_text_takes_about_four_times_the_work(
         self, render: Callable[[str], str], size: int

@@ -8,14 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from conversations.agent.tools.tool import (
-    Arguments,
-    BadArgument,
-    OneOf,
-    Text,
-    ToolContext,
-    Whole,
-)
+from conversations.agent.tools.tool import Arguments, BadArgument, OneOf, Text, ToolContext, Whole
 
 from .reading import Target, find_exchange_start, find_session
 

@@ -14,7 +14,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from conversations.domain.attachments import TEXT_TYPE
 from conversations.domain.errors import Rejected
@@ -30,8 +30,7 @@ from .openai_chat import block_of
 ANTHROPIC, OPENAI = messages_api.NAME, openai_chat.NAME
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(NamedTuple):
     """``read`` raises Rejected, which names the message, for what is no message of this
     format. ``write`` takes turns in order; a message may stand for several of them, so
     each comes with the number of its first one (its place, for turns without numbers)."""
@@ -42,10 +41,8 @@ class Format:
 
 
 FORMATS = {
-    ANTHROPIC: Format(
-        name=ANTHROPIC, read=messages_api.read_messages, write=messages_api.write_messages
-    ),
-    OPENAI: Format(name=OPENAI, read=openai_chat.read_messages, write=openai_chat.write_messages),
+    ANTHROPIC: Format(ANTHROPIC, messages_api.read_messages, messages_api.write_messages),
+    OPENAI: Format(OPENAI, openai_chat.read_messages, openai_chat.write_messages),
 }
 
 

@@ -79,10 +79,16 @@ def _read_message(place: int, message: Message) -> NewTurn:
         places = [message, *(content if isinstance(content, list) else [])]
         refusals = [place.get(REFUSAL) for place in places]
         refusal = "\n\n".join(text for text in refusals if isinstance(text, str))
+        calls = message.get("tool_calls")
+        if calls is None:
+            old = message.get("function_call")
+            calls = [{"function": old}] if isinstance(old, dict) else []
+        elif not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            raise refuse(place, "Its tool_calls are no list of objects.")
         return make_turn(
             ASSISTANT,
             text or refusal,
-            tool_calls=_read_calls(place, message),
+            tool_calls=calls,
             stop_reason=REFUSAL if refusal else "",
         )
     if role == TOOL:
@@ -91,16 +97,6 @@ def _read_message(place: int, message: Message) -> NewTurn:
         call_id = message.get("tool_call_id")
         return make_turn(TOOL, text, blocks=blocks, call_id=call_id, name=name)
     return make_turn(role, text, blocks=blocks)
-
-
-def _read_calls(place: int, message: Message) -> list[Block]:
-    calls = message.get("tool_calls")
-    if calls is None:
-        old = message.get("function_call")
-        return [{"function": old}] if isinstance(old, dict) else []
-    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise refuse(place, "Its tool_calls are no list of objects.")
-    return calls
 
 
 def write_messages(

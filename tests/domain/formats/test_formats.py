@@ -60,6 +60,7 @@ def test_documented_messages_come_back_as_they_were(name: str, messages: list[An
     assert there_and_back(name, messages) == exact(messages)
 
 
+@costly
 @given(samples.anthropic_messages)
 def test_whatever_the_messages_api_can_say_comes_back(messages: list[Any]) -> None:
     """It can be stored, and written in the other format, too."""
@@ -71,6 +72,7 @@ def test_whatever_the_messages_api_can_say_comes_back(messages: list[Any]) -> No
     assert len(write(OPENAI, turns)) == len(turns)
 
 
+@costly
 @given(samples.openai_messages)
 def test_whatever_chat_messages_can_say_comes_back(messages: list[Any]) -> None:
     """It can be written for the Messages API, too."""
