@@ -456,14 +456,14 @@ class TestPlain:
 
 class TestCost:
     @pytest.mark.parametrize(
-        ("render", "size"), [(render_markdown, 120), (render_person_text, 400), (render_plain, 400)]
+        ("render", "size"), [(render_markdown, 200), (render_person_text, 400), (render_plain, 400)]
     )
-    def test_four_times_the_text_takes_about_four_times_the_work(
+    def test_three_times_the_text_takes_about_three_times_the_work(
         self, render: Callable[[str], str], size: int
     ) -> None:
         for piece in HOSTILE:
-            small, large = (count_calls(render, (piece * n)[:n]) for n in (size, 4 * size))
-            assert large < 6 * small + 200, (piece, small, large)
+            small, large = (count_calls(render, (piece * n)[:n]) for n in (size, 3 * size))
+            assert large < 4.5 * small + 200, (piece, small, large)
 
     @pytest.mark.parametrize("text", [">" * 10_000, "[" * 10_000, "![" * 5_000, "- " * 5_000])
     def test_deep_nesting_is_no_trouble(self, text: str) -> None:
@@ -471,7 +471,7 @@ class TestCost:
         assert render_person_text(text)
 
     def test_megabytes_are_no_trouble(self) -> None:
-        for text in ("word & " * 40_000, "x" * 1_000_000, "\n" * 200_000, "\xa0&" * 80_000):
+        for text in ("word & " * 30_000, "x" * 1_000_000, "\n" * 100_000, "\xa0&" * 50_000):
             for render in (render_markdown, render_person_text, render_plain):
                 render(text).encode()
 
