@@ -17,8 +17,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from conversations.archive.append import INSERT_TURN, turn_digest, turn_values
-from conversations.domain.digest import first_digest
-from conversations.domain.text import dump_json
+from conversations.domain.text import dump_json, first_digest
 from conversations.domain.turns import NewTurn
 from conversations.models import Membership, Session, Workspace
 from conversations.search.indexing import index_session, merge_index

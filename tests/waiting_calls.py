@@ -10,7 +10,7 @@ from conversations.archive.runs import release_run
 from conversations.archive.tool_calls import ask_for_calls
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, ToolCallStarted
 from conversations.domain.text import dump_json
-from conversations.domain.tool_policy import ApprovalRequest
+from conversations.domain.tool_calls import ApprovalRequest
 from conversations.domain.turns import NewTurn
 from conversations.models import ModelCall, Session, ToolCall
 

@@ -19,7 +19,7 @@ from conversations.archive.messages import Accepted, was_sent_before
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.run_transcript import RunTranscript, read_run, read_said
 from conversations.domain.events import ASSISTANT_TEXT, INFO
-from conversations.domain.formats.spoken import read_spoken
+from conversations.domain.formats import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.models import Run, Session

@@ -13,9 +13,8 @@ from ninja.renderers import JSONRenderer
 from ninja.responses import NinjaJSONEncoder
 from pydantic import ConfigDict
 
-from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError, Unavailable
-from conversations.domain.text import dump_json, require_encodable
+from conversations.domain.text import dump_json, instant, require_encodable
 from conversations.feature import features
 
 MEDIA_TYPE = "application/problem+json"

@@ -20,7 +20,7 @@ from conversations.archive.session_records import SessionRecord, read_session_re
 from conversations.archive.session_state import read_state_view
 from conversations.domain.errors import Rejected
 from conversations.domain.keyset import PageCursor, parse_page_cursor
-from conversations.domain.session_state.document import StateItem
+from conversations.domain.session_state import StateItem
 from conversations.runtime.current import current_runtime
 
 from .auth import caller_of, needs

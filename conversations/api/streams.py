@@ -28,10 +28,9 @@ from conversations.accounts.tokens import READ, is_working
 from conversations.archive.rights import READ as MAY_READ
 from conversations.archive.rights import OpenPage, read_standing
 from conversations.archive.run_transcript import find_run
-from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError, TooMany, Unavailable
 from conversations.domain.run_transcript import RUN, SESSION, StoryEvent, StreamCursor, parse_place
-from conversations.domain.text import dump_json
+from conversations.domain.text import dump_json, instant
 from conversations.models import Run, Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.database import wait_for_database

@@ -22,11 +22,16 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.domain.digest import instant, next_digest
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Payload, UserMessage, dump_payload, event_type_of
-from conversations.domain.invisible_chars import without_unseen
-from conversations.domain.text import one_line, storable, strip_marks
+from conversations.domain.text import (
+    instant,
+    next_digest,
+    one_line,
+    storable,
+    strip_marks,
+    without_unseen,
+)
 from conversations.domain.turns import CONTENT_COLUMNS, NewTurn, content_values
 from conversations.models import ModelCall
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row

@@ -12,9 +12,8 @@ from typing import Any
 
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import BROUGHT_ALONG, Info
-from conversations.domain.formats import FORMATS, Message, leave_closed
+from conversations.domain.formats import FORMATS, Message, SpokenFile, leave_closed, read_file
 from conversations.domain.formats.contents import FORMATS_KEY, keep_difference
-from conversations.domain.formats.spoken import SpokenFile, read_file
 from conversations.domain.text import dump_json
 from conversations.domain.turns import (
     ASSISTANT,

@@ -17,9 +17,8 @@ from django.db import transaction
 from django.db.models import Model, QuerySet
 
 from conversations.domain.audit import PURGED
-from conversations.domain.digest import instant, next_digest
 from conversations.domain.errors import Conflict
-from conversations.domain.text import dump_json, load_json
+from conversations.domain.text import dump_json, instant, load_json, next_digest
 from conversations.feature import PurgedTables, Rows, features
 from conversations.models import (
     ApiAnswer,

@@ -11,10 +11,9 @@ from django.db.models import F, Q, QuerySet
 
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
 from conversations.domain.events import INFO, Info, Malformed, parse_payload
-from conversations.domain.session_state.document import BY_MODEL, StateItem, list_items, write_yaml
-from conversations.domain.session_state.facts import fold_facts
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
     ACTIONS,
+    BY_MODEL,
     DECISION,
     EMPTY,
     ERROR,
@@ -32,12 +31,16 @@ from conversations.domain.session_state.values import (
     UNSTRIKE,
     SessionState,
     StateEdit,
+    StateItem,
     apply_edit,
     drop_marks,
     dump_edit,
     dump_state,
+    list_items,
     load_state,
+    write_yaml,
 )
+from conversations.domain.session_state.facts import fold_facts
 from conversations.domain.text import one_line, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn

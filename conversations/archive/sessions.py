@@ -14,13 +14,18 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.invisible_chars import without_unseen
 from conversations.domain.people import VIEWER
 from conversations.domain.session_keys import channel_of
-from conversations.domain.text import dump_json, is_storable, one_line, storable
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.text import (
+    dump_json,
+    first_digest,
+    is_storable,
+    one_line,
+    storable,
+    without_unseen,
+)
+from conversations.domain.tool_calls import ToolScope
 from conversations.feature import features
 from conversations.models import PurgeOrder, Session, Workspace
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conversations.domain.events import Info, Payload
-from conversations.domain.session_state.facts import TurnFacts, fold_facts, read_facts
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
     STATE_EDIT,
     SessionState,
     StateEdit,
@@ -24,6 +23,7 @@ from conversations.domain.session_state.values import (
     load_state,
     read_edit,
 )
+from conversations.domain.session_state.facts import TurnFacts, fold_facts, read_facts
 from conversations.domain.turns import AnyTurn
 
 logger = logging.getLogger(__name__)

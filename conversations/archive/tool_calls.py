@@ -36,11 +36,14 @@ from conversations.domain.tool_calls import (
     STARTED,
     STOPPED,
     WAITING,
+    ApprovalRequest,
     CallEnding,
+    ToolScope,
+    is_kind,
     make_result_payloads,
     make_result_turn,
+    read_asked,
 )
-from conversations.domain.tool_policy import ApprovalRequest, ToolScope, is_kind, read_asked
 from conversations.domain.turns import TOOL, read_tool_outcome
 from conversations.feature import features
 from conversations.models import ChatEvent, Run, Session, ToolCall, ToolPermission, Workspace

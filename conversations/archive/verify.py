@@ -12,8 +12,8 @@ from uuid import UUID
 from django.db import DatabaseError, connection
 from django.db.models import Q, QuerySet
 
-from conversations.domain.digest import first_digest
 from conversations.domain.errors import NotFound
+from conversations.domain.text import first_digest
 from conversations.domain.turns import NewTurn
 from conversations.models import (
     Attachment,

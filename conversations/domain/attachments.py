@@ -16,16 +16,12 @@ from typing import Any
 type Block = dict[str, Any]
 
 IMAGE, DOCUMENT, TEXT = "image", "document", "text"
-
 PDF_TYPE, TEXT_TYPE = "application/pdf", "text/plain"
-
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-
 ACCEPTED = "Images (PNG, JPEG, GIF, WebP), PDF and text can be attached."
 
 # The same words for what is not there and for what is somebody else's.
 HIDDEN = "There is no such file, or it is not yours."
-
 MAX_NAME_BYTES = 255
 
 _UNSHOWABLE = re.compile(

@@ -9,7 +9,7 @@ import hashlib
 from datetime import datetime
 from typing import NamedTuple
 
-from .digest import instant, next_digest
+from .text import instant, next_digest
 
 TRANSCRIPT, OLDER, HIT = "transcript", "older", "search_hit"
 PART, ATTACHMENT, EXPORT = "part", "attachment", "export"
@@ -32,12 +32,8 @@ READINGS = {
 NOTE, UNNOTE, FLAG, UNFLAG = "note", "unnote", "flag", "unflag"
 REVIEWED, UNREVIEWED = "reviewed", "unreviewed"
 HOLD, RELEASE = "hold", "release"
-PURGE_ORDERED, PURGE_CALLED_OFF, PURGED, RESTORED = (
-    "purge_ordered",
-    "purge_called_off",
-    "purged",
-    "restored",
-)
+PURGE_ORDERED, PURGE_CALLED_OFF = "purge_ordered", "purge_called_off"
+PURGED, RESTORED = "purged", "restored"
 SHARED, UNSHARED = "shared", "unshared"
 AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
 WEBHOOK, RECALL = "webhook", "recall"
@@ -67,7 +63,6 @@ ACTS = {
 }
 
 AUDIT_ACTIONS = READINGS | ACTS
-
 FIRST = hashlib.sha256(b"loom:audit").hexdigest()  # Where the chain begins.
 
 

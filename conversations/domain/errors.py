@@ -34,47 +34,38 @@ class LoomError(Exception):
 
 
 class NotFound(LoomError):
-    code = "not_found"
-    status = 404
+    code, status = "not_found", 404
 
 
 class NotPermitted(LoomError):
-    code = "not_permitted"
-    status = 403
+    code, status = "not_permitted", 403
 
 
 class Rejected(LoomError):
-    code = "rejected"
-    status = 400
+    code, status = "rejected", 400
 
 
 class TooLarge(Rejected):
-    code = "too_large"
-    status = 413
+    code, status = "too_large", 413
 
 
 class NotEncodable(Rejected):
-    code = "invalid"
-    status = 422
+    code, status = "invalid", 422
 
 
 class Conflict(Rejected):
-    code = "conflict"
-    status = 409
+    code, status = "conflict", 409
 
 
 class TooMany(LoomError):
-    code = "too_many_requests"
-    status = 429
+    code, status = "too_many_requests", 429
 
 
 class BudgetReached(LoomError):
-    code = "budget_reached"
-    status = 402
+    code, status = "budget_reached", 402
 
 
 DATABASE_UNAVAILABLE = "database_unavailable"
-
 DATABASE_RETRY_AFTER_SECONDS = 2  # When to try again where the database did not answer.
 
 
@@ -93,17 +84,13 @@ class Unavailable(LoomError):
 
 
 class StorageFull(LoomError):
-    code = "storage_full"
-    status = 507
+    code, status = "storage_full", 507
 
 
 class ProviderError(LoomError):
-    """The provider failed to answer.
-
-    ``code`` is one of :data:`PROVIDER_ERROR_CODES`. ``transient`` says that the
-    same request may succeed later. ``retry_after`` is in seconds, where the
-    provider named it. ``http_status`` and ``request_id`` are the provider's.
-    """
+    """The provider failed to answer. ``code`` is one of :data:`PROVIDER_ERROR_CODES`.
+    ``transient`` says that the same request may succeed later. ``retry_after`` is in seconds,
+    where the provider named it. ``http_status`` and ``request_id`` are the provider's."""
 
     code = "provider_error"
     status = 502
@@ -126,21 +113,8 @@ class ProviderError(LoomError):
 
 
 PROVIDER_ERROR_CODES = (
-    "no_key",
-    "bad_key",
-    "permission",
-    "billing",
-    "unknown_model",
-    "invalid_request",
-    "request_too_large",
-    "context_window_exceeded",
-    "rate_limited",
-    "overloaded",
-    "server_error",
-    "timeout",
-    "connection_failed",
-    "connection_lost",
-    "stream_error",
-    "incomplete_stream",
-    "bad_response",
+    *("no_key", "bad_key", "permission", "billing", "unknown_model", "invalid_request"),
+    *("request_too_large", "context_window_exceeded", "rate_limited", "overloaded"),
+    *("server_error", "timeout", "connection_failed", "connection_lost", "stream_error"),
+    *("incomplete_stream", "bad_response"),
 )

@@ -11,21 +11,17 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
-from .text import dump_json, load_json
+from .text import dump_json, load_json, text_of
 
 PAYLOAD_VERSION = 1
 
-USER_MESSAGE = "user_message"
-ASSISTANT_TEXT = "assistant_text"
-TOOL_CALL_STARTED = "tool_call_started"
-TOOL_CALL_COMPLETED = "tool_call_completed"
-CONTENT_INDICATOR = "content_indicator"
-TURN_SEPARATOR = "turn_separator"
-INFO = "info"
+USER_MESSAGE, ASSISTANT_TEXT = "user_message", "assistant_text"
+TOOL_CALL_STARTED, TOOL_CALL_COMPLETED = "tool_call_started", "tool_call_completed"
+CONTENT_INDICATOR, TURN_SEPARATOR, INFO = "content_indicator", "turn_separator", "info"
 
 APPROVAL = "approval"  # The kind of a notice about a call that waits for a person. Its codes:
 
-# The data of the first is a ``domain.tool_policy.Asked``; of the second ``{"call", "call_id",
+# The data of the first is an ``ApprovalRequest``; of the second ``{"call", "call_id",
 # "decision", "by", "reason"}``.
 APPROVAL_ASKED, APPROVAL_DECIDED = "approval_asked", "approval_decided"
 
@@ -36,7 +32,6 @@ REVERTED = "reverted"
 # The code of the notice that the turns before it came from another program, and the key of
 # the format that they came in, in their metadata. Its data: ``{"turns"}``, how many.
 BROUGHT_ALONG = "brought_along"
-
 COMPACTED = "compacted"  # The code of the notice of a summary; its data holds the summary.
 
 
@@ -172,7 +167,6 @@ _TYPES: dict[type[Payload], str] = {
     Info: INFO,
 }
 _CLASSES = {name: cls for cls, name in _TYPES.items()}
-
 EVENT_TYPES = tuple(_CLASSES)
 
 # Field → the keys under which journals of any version have it, where it is not its name.
@@ -211,12 +205,6 @@ _NEEDED = {UserMessage: "text", AssistantText: "text", ToolCallStarted: "name", 
 _STYLE = re.compile(r"(?<!\\)\[(?:/|/?[a-zA-Z#@][^\[\]]*)\]")
 
 
-def _text(found: Any) -> str:
-    if found is None:
-        return ""
-    return found if isinstance(found, str) else dump_json(found)
-
-
 def _number(found: Any) -> int | None:
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
@@ -228,7 +216,7 @@ def _number(found: Any) -> int | None:
 
 # A field's type → its value from JSON. What does not fit is as if it were missing.
 _READERS: dict[Any, Callable[[Any], Any]] = {
-    str: _text,
+    str: text_of,
     int | None: _number,
     bool: lambda found: found is True,
     bool | None: lambda found: found if isinstance(found, bool) else None,
@@ -237,26 +225,12 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     Any: lambda found: found,
 }
 
+# What stands for an empty text, where it is not the field's default.
 _OTHERWISE = {(ToolCallCompleted, "name"): "tool", (ContentIndicator, "label"): "content"}
 
 
 def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
-
-
-def _empty_text(cls: type[Payload], field: Field[Any]) -> Any:
-    """What stands for an empty text."""
-    default = "" if _is_required(field) or field.type is not str else field.default
-    return _OTHERWISE.get((cls, field.name), default)
-
-
-_FIELDS = {
-    cls: [
-        (f.name, _NAMES[cls].get(f.name, (f.name,)), _READERS[f.type], _empty_text(cls, f))
-        for f in fields(cls)
-    ]
-    for cls in _TYPES
-}
 
 
 def dump_payload(payload: Payload) -> str:
@@ -283,11 +257,15 @@ def parse_payload(event_type: str, text: str) -> Payload:
     if cls is AssistantText and value.get("thinking") not in (None, ""):
         needed = None
     found: dict[str, Any] = {}
-    for name, keys, read, empty in _FIELDS[cls]:
+    for known in fields(cls):
+        name, keys = known.name, _NAMES[cls].get(known.name, (known.name,))
         given = next((value[key] for key in keys if value.get(key) is not None), None)
         if name == needed and not isinstance(given, str):
             raise Malformed(f"{name!r} is missing")
-        found[name] = empty if (field := read(given)) == "" else field
+        found[name] = _READERS[known.type](given)
+        if found[name] == "":
+            default = "" if _is_required(known) or known.type is not str else known.default
+            found[name] = _OTHERWISE.get((cls, name), default)
     payload: Any = cls(**found)
     if isinstance(payload, Info) and value.get("markup") is True:
         return replace(payload, text=_STYLE.sub("", payload.text).replace("\\[", "["))

@@ -50,9 +50,7 @@ def parse_cursor(text: str) -> Cursor:
     if match is None:
         raise bad_cursor("A cursor looks like seq:123 or turn:45.")
     seq, turn, part = match.groups()
-    if seq is not None:
-        return Cursor("seq", int(seq))
-    return Cursor("turn", int(turn), int(part or 0))
+    return Cursor("turn", int(turn), int(part or 0)) if seq is None else Cursor("seq", int(seq))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +82,9 @@ def parse_number(text: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchCursor:
-    """Whole numbers of a page's last hit, for one ``kind`` of search."""
-
-    kind: str
-    numbers: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return ".".join([self.kind, *(f"{number:x}" for number in self.numbers)])
+def search_cursor(kind: str, *numbers: int) -> str:
+    """Whole numbers of a page's last hit, for one kind of search."""
+    return ".".join([kind, *(f"{number:x}" for number in numbers)])
 
 
 def parse_search_cursor(text: str, kind: str, *, count: int) -> tuple[int, ...] | None:

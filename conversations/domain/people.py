@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 
 # What a person can choose of how pages look and behave: value → words.
-
-
 THEMES = {"auto": "As the system does", "light": "Light", "dark": "Dark"}
 
 KEYS = {
@@ -42,7 +40,6 @@ LANGUAGES = {
 }
 
 CLOCKS = {"h23": "24 hours", "h12": "12 hours"}
-
 TIMES = {"relative": "How long ago", "exact": "Date and time"}  # How lists say when something was.
 
 

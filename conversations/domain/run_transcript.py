@@ -9,7 +9,7 @@ afterwards, and in another process.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import Rejected
 from .text import load_json, storable
@@ -18,17 +18,14 @@ TEXT, THINKING = "text", "thinking"
 # The kinds of parts that are told piece by piece. (A call of a tool is told as a row, when
 # its arguments are complete.)
 SPOKEN = (TEXT, THINKING)
-
 RUN, DELTA, ROW, END = "run", "delta", "row", "end"
 # The kinds of events: of a run; what a session has beside rows.
 SESSION, REWOUND = "session", "rewound"
-
 _PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9})\.([0-9]{1,9}))?")
 
 # White space, then up to the first end of a line, to the white space after the twelfth
 # character, or forty characters. None of it depends on what comes after.
 _PIECE = re.compile(r"\s*(?=\S)(?:[^\n]{0,11}\n|[^\n]{12,39}?\s|[^\n]{40})")
-
 SEPARATOR = "\n\n"  # Between the parts of one kind in the content of an answer that was cut off.
 
 
@@ -55,16 +52,14 @@ def parse_place(text: str) -> StreamCursor:
     return StreamCursor(*(int(number or 0) for number in found.groups()))
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPart:
+class AnswerPart(NamedTuple):
     """A text or a thinking of an answer, or its beginning."""
 
     kind: str
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoryRow:
+class StoryRow(NamedTuple):
     """A row of a run. ``answer`` are the parts of the answer whose first row it is."""
 
     seq: int
@@ -72,8 +67,7 @@ class StoryRow:
     answer: tuple[AnswerPart, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoryEvent:
+class StoryEvent(NamedTuple):
     id: str
     kind: str
     data: dict[str, Any]
@@ -106,36 +100,33 @@ class RunTranscriptReader:
 
 def cut_pieces(text: str, offset: int, *, is_whole: bool) -> Iterator[str]:
     """The pieces from a place on. A text of white space alone has none."""
-    begins = offset == 0
     while found := _PIECE.match(text, offset):
         offset = found.end()
         yield found.group()
     rest = text[offset:]
-    if is_whole and rest and (rest.strip() or not begins or offset):
+    if is_whole and rest and (rest.strip() or offset):
         yield rest
 
 
 def parts_of_turn(turn: Any) -> tuple[AnswerPart, ...]:
     """What an assistant's turn (with ``content``, ``blocks``, ``complete`` and
     ``metadata``) said, part by part, as it came."""
+    try:
+        stored = load_json(turn.blocks if turn.complete else turn.metadata, default=None)
+    except ValueError:
+        stored = None
+    parts: list[tuple[Any, str]] = []
     if turn.complete:
-        blocks = _read(turn.blocks, list)
-        texts = [(block.get("type"), block) for block in blocks if isinstance(block, dict)]
-        parts = [(kind, str(block.get(kind, ""))) for kind, block in texts if kind in SPOKEN]
+        for block in stored if isinstance(stored, list) else ():
+            kind = block.get("type") if isinstance(block, dict) else None
+            if kind in SPOKEN:
+                parts.append((kind, str(block.get(kind, ""))))
     else:
-        metadata = _read(turn.metadata, dict)
+        metadata = stored if isinstance(stored, dict) else {}
         whole = {TEXT: turn.content, THINKING: str(metadata.get("thinking", ""))}
-        starts, parts = dict.fromkeys(SPOKEN, 0), []
+        starts = dict.fromkeys(SPOKEN, 0)
         for kind, length in metadata.get("parts") or [(k, len(whole[k])) for k in (THINKING, TEXT)]:
             start = starts[kind]
             starts[kind] += length + len(SEPARATOR)
             parts.append((kind, whole[kind][start : start + length]))
     return tuple(AnswerPart(kind, storable(text)) for kind, text in parts if text)
-
-
-def _read[T](text: str | None, expected: type[T]) -> T:
-    try:
-        value = load_json(text, default=None)
-    except ValueError:
-        value = None
-    return value if isinstance(value, expected) else expected()

@@ -13,36 +13,20 @@ from typing import Any
 
 from .text import dump_json, load_json
 
-QUEUED = "queued"
-RUNNING = "running"
-WAITING_APPROVAL = "waiting_approval"
-COMPLETED = "completed"
-STOPPED = "stopped"
-FAILED = "failed"
-INTERRUPTED = "interrupted"
+QUEUED, RUNNING, WAITING_APPROVAL = "queued", "running", "waiting_approval"
+COMPLETED, STOPPED, FAILED, INTERRUPTED = "completed", "stopped", "failed", "interrupted"
 
-RUN_STATES = (QUEUED, RUNNING, WAITING_APPROVAL, COMPLETED, STOPPED, FAILED, INTERRUPTED)
 ACTIVE_STATES = (RUNNING, WAITING_APPROVAL)
 FINAL_STATES = (COMPLETED, STOPPED, FAILED, INTERRUPTED)
+RUN_STATES = (QUEUED, *ACTIVE_STATES, *FINAL_STATES)
 
-MESSAGE = "message"
-REGENERATE = "regenerate"
-CONTINUE = "continue"
-COMPACT = "compact"
+MESSAGE, REGENERATE, CONTINUE, COMPACT = "message", "regenerate", "continue", "compact"
 RUN_KINDS = (MESSAGE, REGENERATE, CONTINUE, COMPACT)
 
 IDLE = "idle"  # What a session is when no run of it is active or queued.
 
-
 # What a program asks of the answers to its message, beside the message.
-
-
-MAX_TOKENS = "max_tokens"
-
-TOOL_CHOICE = "tool_choice"
-
-FIRST = "first"
-
+MAX_TOKENS, TOOL_CHOICE, FIRST = "max_tokens", "tool_choice", "first"
 FORCED = ("any", "tool")  # Choices by which the model has to call a tool.
 
 

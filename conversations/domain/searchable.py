@@ -2,15 +2,17 @@
 tools were given and gave, and the paths that occur. Thinking is left out, and so is
 looking things up, whose results would otherwise be found in place of what they quote.
 What else a turn can be found by (its role, tools, model, its failure, when it was
-written) are marks: words that no text has."""
+written) are marks: words that no text has.
+"""
 
 import re
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from .date_tokens import marks_of
 from .turns import (
     ASSISTANT,
     ROLES,
@@ -25,18 +27,116 @@ from .turns import (
 from .words import read_tokens
 
 RECALL_TOOL = "conversation_recall"
-
 MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
-
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
-_ROLE_MARK, _TOOL_MARK, _OTHER, _MODEL_MARK = "\ue000", "\ue001", "\ue002", "\ue004"
-_OWNER_MARK, _WORKSPACE_MARK = "\ue006", "\ue007"
+_ROLE_MARK, _TOOL_MARK, _OTHER, _DATE_MARK = "\ue000", "\ue001", "\ue002", "\ue003"
+_MODEL_MARK, _OWNER_MARK, _WORKSPACE_MARK = "\ue004", "\ue006", "\ue007"
 ERROR_MARK = "\ue005"  # Of a result of a tool that failed, and of an answer that broke off.
 
+# Each turn is marked with its year, month, day and hour in UTC. So any stretch of time is covered
+# by a handful of marks, however long it is. Years outside of these share one mark on each side.
+FIRST, LAST = 2000, 2049
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Searchable:
+
+@dataclass(frozen=True, slots=True)
+class DateSpan:
+    """A year, a month, a day or an hour, by as many numbers; with none: all time."""
+
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        """The word that stands for it; all time has none."""
+        year, *rest = self.numbers
+        return f"{_DATE_MARK}{year}" + "".join(f"{number:02}" for number in rest)
+
+    @property
+    def is_hour(self) -> bool:
+        return len(self.numbers) == 4
+
+    @property
+    def is_odd(self) -> bool:
+        """It stands for all years before the first, or all after the last."""
+        return bool(self.numbers) and not FIRST <= self.numbers[0] <= LAST
+
+    @property
+    def first(self) -> datetime | None:
+        """When it begins; None: there is no beginning."""
+        if not self.numbers or self.numbers[0] < FIRST:
+            return None
+        year, month, day, hour = (*self.numbers, *(1, 1, 0)[len(self.numbers) - 1 :])
+        return datetime(year, month, day, hour, tzinfo=UTC)
+
+    @property
+    def end(self) -> datetime | None:
+        """When it is over; None: it has no end."""
+        if not self.numbers or self.numbers[0] > LAST:
+            return None
+        year, month, *_ = (*self.numbers, 12)
+        if len(self.numbers) < 3:
+            return datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+        assert self.first is not None
+        return self.first + timedelta(hours=1 if self.is_hour else 24)
+
+    def parts(self) -> Iterator["DateSpan"]:
+        """The spans one step smaller, the latest first; an hour and the years that
+        share a mark have none."""
+        match self.numbers:
+            case ():
+                numbers = range(FIRST - 1, LAST + 2)
+            case (_,):
+                numbers = range(1, 13)
+            case (year, month):
+                numbers = range(1, monthrange(year, month)[1] + 1)
+            case _:
+                numbers = range(24)
+        for number in () if self.is_hour or self.is_odd else reversed(numbers):
+            yield DateSpan((*self.numbers, number))
+
+    def overlaps(self, start: datetime | None, end: datetime | None) -> bool:
+        """Whether some of it lies between these, ``end`` excluded."""
+        begins, ends = self.first, self.end
+        return (end is None or begins is None or begins < end) and (
+            start is None or ends is None or ends > start
+        )
+
+    def is_within(self, start: datetime | None, end: datetime | None) -> bool:
+        begins, ends = self.first, self.end
+        return (start is None or (begins is not None and begins >= start)) and (
+            end is None or (ends is not None and ends <= end)
+        )
+
+
+ALL_TIME = DateSpan()
+
+
+def marks_of(moment: datetime) -> list[str]:
+    """The marks of a turn that was written then."""
+    at = moment.astimezone(UTC)
+    if not FIRST <= at.year <= LAST:
+        return [DateSpan((min(max(at.year, FIRST - 1), LAST + 1),)).mark]
+    numbers = (at.year, at.month, at.day, at.hour)
+    return [DateSpan(numbers[:count]).mark for count in range(1, 5)]
+
+
+def cover(start: datetime | None, end: datetime | None) -> tuple[tuple[str, ...], bool]:
+    """Marks of which every moment from ``start`` to before ``end`` has one, and
+    whether no other moment has."""
+    marks: list[str] = []
+    is_exact, waiting = True, [ALL_TIME]
+    while waiting:
+        span = waiting.pop(0)
+        is_within = span.is_within(start, end)
+        if span.numbers and (span.is_hour or span.is_odd or is_within):
+            marks.append(span.mark)
+            is_exact = is_exact and is_within
+        else:
+            waiting[:0] = [part for part in span.parts() if part.overlaps(start, end)]
+    return tuple(marks), is_exact
+
+
+class Searchable(NamedTuple):
     """Texts as written: ``said``; ``tools`` with names, input and output. ``names``
     are the tools that the turn calls or answers for."""
 
@@ -51,8 +151,7 @@ class Searchable:
         return "\n".join(part for part in (self.said, self.tools) if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchableTurn:
+class SearchableTurn(NamedTuple):
     """A turn's words, normalised and separated by spaces, as the index keeps them."""
 
     said: str
@@ -73,12 +172,10 @@ ROLE_MARKS = tuple(role_mark(role) for role in ROLES)  # Every entry has one of 
 
 
 def tool_mark(name: str) -> str:
-    """One word for any name of a tool, whatever characters it has."""
     return _TOOL_MARK + _one_word(name)
 
 
 def model_mark(name: str) -> str:
-    """The same for a model."""
     return _MODEL_MARK + _one_word(name)
 
 
@@ -93,6 +190,7 @@ def workspace_mark(workspace_pk: int) -> str:
 
 
 def _one_word(name: str) -> str:
+    # A name may have any characters, a word of the index letters and digits alone.
     return "".join(c if c.isalnum() else _OTHER for c in name.strip().casefold())
 
 
@@ -119,18 +217,17 @@ def make_entry(
     turn: StoredTurn, searchable: Searchable, *, owner: int, workspace: int
 ) -> SearchableTurn:
     """``owner`` and ``workspace`` are the keys of the session's, which it has for ever."""
-    marks = [
-        role_mark(searchable.role),
-        *(tool_mark(name) for name in searchable.names),
-        *_fact_marks(turn),
-        *marks_of(turn.created_at),
-        owner_mark(owner),
-        workspace_mark(workspace),
-    ]
-    text = searchable.text
+    marks = [role_mark(searchable.role), *(tool_mark(name) for name in searchable.names)]
+    if turn.role == TOOL and read_tool_outcome(turn)[0] is False:
+        marks.append(ERROR_MARK)
+    if turn.role == ASSISTANT:
+        model = read_metadata(turn).get("model")
+        marks += [model_mark(model)] if isinstance(model, str) and model.strip() else []
+        marks += [] if turn.complete else [ERROR_MARK]
+    marks += [*marks_of(turn.created_at), owner_mark(owner), workspace_mark(workspace)]
     found = (
         run.rstrip(".")
-        for run in _RUN.findall(text)
+        for run in _RUN.findall(searchable.text)
         if "/" in run or "\\" in run or ("." in run and _EXTENSION.search(run.rstrip(".")))
     )
     paths = islice(dict.fromkeys(found), MAX_PATHS)
@@ -140,17 +237,6 @@ def make_entry(
         paths=" ".join(token for path in paths for token in read_tokens(path)),
         marks=" ".join(dict.fromkeys(marks)),
     )
-
-
-def _fact_marks(turn: StoredTurn) -> Iterator[str]:
-    if turn.role == TOOL and read_tool_outcome(turn)[0] is False:
-        yield ERROR_MARK
-    if turn.role == ASSISTANT:
-        model = read_metadata(turn).get("model")
-        if isinstance(model, str) and model.strip():
-            yield model_mark(model)
-        if not turn.complete:
-            yield ERROR_MARK
 
 
 def _texts(value: Any) -> Iterator[str]:

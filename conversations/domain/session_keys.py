@@ -11,7 +11,6 @@ from .errors import Rejected
 from .text import is_storable
 
 MAX_KEY_CHARS = 255  # Characters; the column holds no more.
-
 BEAD = "bead"  # The channel of work items.
 
 # Channels in which only members of the workspace read: the pages, the terminal, and the

@@ -108,12 +108,10 @@ class Provider(Protocol):
     is_demo: bool
 
     def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
-        """Yield the items of one answer; closing the iterator ends the request.
-
-        Raises :class:`~conversations.domain.errors.ProviderError` (nothing else
-        on purpose) for every way in which the provider fails, in mid-stream too.
-        Never retries by itself: the runtime does, visibly.
-        """
+        """Yield the items of one answer; closing the iterator ends the request. Raises
+        :class:`~conversations.domain.errors.ProviderError` (nothing else on purpose) for
+        every way in which the provider fails, in mid-stream too. Never retries by itself: the
+        runtime does, visibly."""
         ...
 
     async def list_models(self) -> list[ModelInfo]:

@@ -1,22 +1,22 @@
 """Text that every database can hold, and short forms of it."""
 
 import csv
+import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from .errors import NotEncodable
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LONE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
-
 _MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|\*\*|`+", re.MULTILINE)
-
 REPLACEMENT = "\ufffd"
-
 _SIGNS = bytes(code for code in range(33, 127) if not chr(code).isalpha())
 _NOT_ASCII = bytes(range(0x80, 0x100))
 _LEADS = (bytes(range(0xC2, 0xE0)), bytes(range(0xE0, 0xF0)), bytes(range(0xF0, 0xF5)))
@@ -65,14 +65,11 @@ def strip_marks(text: str) -> str:
 
 
 def estimate_tokens(text: str) -> int:
-    """Roughly how many tokens a text costs.
-
-    Letters and spaces count a quarter, digits and ASCII signs half a token each, so
-    that code and JSON come out at about three characters a token; other letters by
-    the bytes of their UTF-8: two (Cyrillic, Arabic) half a token, three (Chinese,
-    Japanese, Korean) one, four (emoji) two and a half. A session's windows are
-    corrected by what the provider reported last, so only the mixture matters.
-    """
+    """Roughly how many tokens a text costs. Letters and spaces count a quarter, digits and
+    ASCII signs half a token each, so that code and JSON come out at about three characters a
+    token; other letters by the bytes of their UTF-8: two (Cyrillic, Arabic) half a token,
+    three (Chinese, Japanese, Korean) one, four (emoji) two and a half. A session's windows
+    are corrected by what the provider reported last, so only the mixture matters."""
     data = text.encode("utf-8", "surrogatepass")
     signs = len(data) - len(data.translate(None, _SIGNS))
     if text.isascii():
@@ -92,14 +89,10 @@ def cost_text(microusd: int | None) -> str:
 
 
 # JSON as the archive stores it: text that any database keeps byte for byte.
-
-
 def dump_json(value: Any) -> str:
-    """Return compact JSON that can be stored as UTF-8 on every database.
-
-    Dumping, loading and dumping again gives the same text, so digests survive an
-    export. Lone surrogates are kept, as escapes.
-    """
+    """Return compact JSON that can be stored as UTF-8 on every database. Dumping, loading and
+    dumping again gives the same text, so digests survive an export. Lone surrogates are kept,
+    as escapes."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if is_storable(text):
         return text
@@ -108,9 +101,7 @@ def dump_json(value: Any) -> str:
 
 def load_json(text: str | None, *, default: Any = None) -> Any:
     """Parse stored JSON; ``default`` for nothing. Raises ValueError when damaged.
-
-    RecursionError (thousands of nested brackets) counts as damage.
-    """
+    RecursionError (thousands of nested brackets) counts as damage."""
     if text is None or text == "":
         return default
     try:
@@ -119,21 +110,82 @@ def load_json(text: str | None, *, default: Any = None) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-# Cells of a file that somebody opens in a spreadsheet.
+def text_of(value: Any) -> str:
+    """A value of JSON as text: itself where it is one, empty for null."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else dump_json(value)
 
+
+# Cells of a file that somebody opens in a spreadsheet.
 
 # With these a spreadsheet begins a formula, and runs it.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def safe_cell(value: Any) -> Any:
-    """The value; a text that would be taken for a formula is marked as text."""
-    is_formula = isinstance(value, str) and value.startswith(FORMULA_STARTS)
-    return f"'{value}" if is_formula else value
-
-
 def csv_line(cells: Iterable[Any]) -> str:
     """One line of a CSV file, its end included."""
     line = io.StringIO()
-    csv.writer(line).writerow([safe_cell(cell) for cell in cells])
+    values = list(cells)
+    for place, value in enumerate(values):
+        # What would be taken for a formula is marked as text.
+        if isinstance(value, str) and value.startswith(FORMULA_STARTS):
+            values[place] = f"'{value}"
+    csv.writer(line).writerow(values)
     return line.getvalue()
+
+
+# Characters that do not show, or that turn the order of others around.
+_UNSEEN = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u115f\\u1160\\u180e\\u200b\\u200e\\u200f"
+    "\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
+)
+_PICTURES = {code: chr(0x2400 + code) for code in range(32)} | {127: "\u2421"}
+_LEFT_OUT = "\ufffd"
+
+# Characters of one text that are written out; the rest become U+FFFD, so that a text of
+# nothing else stays small.
+MAX_WRITTEN_OUT_CHARS = 200
+
+
+_SPACES = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233), " ")
+
+
+def without_unseen(text: str) -> str:
+    """The text without characters that do not show, line ends and tabs included: for a
+    title, which is one line and never a place for them."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub("", text.translate(_SPACES))
+
+
+def write_out(text: str, *, name: Callable[[str], str], most: int = MAX_WRITTEN_OUT_CHARS) -> str:
+    """The text with pictures in the place of ASCII controls, and for other characters
+    that do not show what ``name`` makes of ``U+202E``. Line ends and tabs stay."""
+    left = most
+
+    def show(found: re.Match[str]) -> str:
+        nonlocal left
+        code = ord(found[0])
+        if code in _PICTURES:
+            return _PICTURES[code]
+        left -= 1
+        return name(f"U+{code:04X}") if left >= 0 else _LEFT_OUT
+
+    return _UNSEEN.sub(show, text)
+
+
+# The hash chains over a session's turns and events.
+def first_digest(session_uuid: UUID, *, chain: str) -> str:
+    """The start of a session's chain; ``chain`` is ``turns`` or ``events``."""
+    return hashlib.sha256(f"loom:{chain}:{session_uuid}".encode()).hexdigest()
+
+
+def next_digest(previous: str, fields: tuple[Any, ...]) -> str:
+    text = json.dumps([previous, *fields], ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def instant(moment: datetime) -> str:
+    """The one spelling of an instant in digests and exports: UTC, microseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")

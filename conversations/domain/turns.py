@@ -1,6 +1,6 @@
 """Turns as plain values, and the rows that a turn without events stands for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from operator import attrgetter
@@ -16,31 +16,24 @@ from .events import (
     ToolCallStarted,
     UserMessage,
 )
-from .text import dump_json, load_json
+from .text import load_json, text_of
 
-USER = "user"
-ASSISTANT = "assistant"
-TOOL = "tool"
-SYSTEM = "system"
+USER, ASSISTANT, TOOL, SYSTEM = "user", "assistant", "tool", "system"
 ROLES = (USER, ASSISTANT, TOOL, SYSTEM)
 
 # In the metadata of a system turn: the model is given its text, as a note beside the person's
 # messages. Other system turns are not part of the window.
 MODEL_NOTE = "model_note"
-
 FILES_BACK = "files_back"  # In the metadata of such a turn: paths of files that a person put back.
-
 INDICATED_KINDS = {"image": "image", "document": "document", "file": "file"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyTurn:
     """What a turn holds, in the order of its digest. ``blocks`` is what the provider sent;
-    JSON columns are text.
-
-    The one list of these columns: the statements that write and read turns, their digest,
-    the export and the import are derived from it, and a test holds the model to it.
-    """
+    JSON columns are text. The one list of these columns: the statements that write and read
+    turns, their digest, the export and the import are derived from it, and a test holds the
+    model to it."""
 
     role: str
     content: str
@@ -138,28 +131,36 @@ def attached_names(turn: AnyTurn) -> list[str]:
 def synthesise_rows(turn: StoredTurn) -> list[Payload]:
     """The rows of a turn that has no events. The same turn always gives the same
     rows. Raises MalformedTurn, from which a fallback row is made."""
+    if turn.role not in (USER, ASSISTANT, TOOL):
+        is_shown = read_metadata(turn).get("user_facing") is True
+        return [Info(text=turn.content)] if is_shown else []
+    if turn.role == ASSISTANT:
+        calls = read_tool_calls(turn)
+        thoughts = [block for block in read_blocks(turn) or [] if block.get("type") == "thinking"]
+        thinking = "\n\n".join(str(block.get("thinking", "")) for block in thoughts).strip()
+        rows: list[Payload] = [
+            ToolCallStarted(
+                call_id=str(call.get("id", "")),
+                name=str(call.get("name") or "tool"),
+                arguments=call.get("input"),
+            )
+            for call in calls
+        ]
+        said = AssistantText(text=turn.content, thinking=thinking, partial=not turn.complete)
+        return [said, *rows] if turn.content or thinking or not calls else rows
+    blocks = read_blocks(turn) or []
+    indicated = [block for block in blocks if block.get("type") in INDICATED_KINDS]
     if turn.role == USER:
         # What is attached is shown with the message, other content in rows of its own.
-        blocks = read_blocks(turn) or []
         shown = [shown_attachment(block) for block in blocks if is_reference(block)]
-        rows: list[Payload] = [
-            indicate(block)
-            for block in blocks
-            if block.get("type") in INDICATED_KINDS and not is_reference(block)
-        ]
-        return [*rows, UserMessage(text=turn.content, attachments=shown)]
-    if turn.role == ASSISTANT:
-        return list(_assistant_rows(turn))
-    if turn.role == TOOL:
-        ok, output, error = read_tool_outcome(turn)
-        call_id, name = turn.tool_call_id or "", turn.tool_name or "tool"
-        blocks = read_blocks(turn) or []
-        return [
-            ToolCallCompleted(call_id=call_id, name=name, ok=ok, output=output, error=error),
-            *(indicate(b, call_id=call_id) for b in blocks if b.get("type") in INDICATED_KINDS),
-        ]
-    is_shown = read_metadata(turn).get("user_facing") is True
-    return [Info(text=turn.content)] if is_shown else []
+        others = [indicate(block) for block in indicated if not is_reference(block)]
+        return [*others, UserMessage(text=turn.content, attachments=shown)]
+    ok, output, error = read_tool_outcome(turn)
+    call_id, name = turn.tool_call_id or "", turn.tool_name or "tool"
+    return [
+        ToolCallCompleted(call_id=call_id, name=name, ok=ok, output=output, error=error),
+        *(indicate(block, call_id=call_id) for block in indicated),
+    ]
 
 
 def _read_list(text: str | None, name: str) -> list[dict[str, Any]] | None:
@@ -214,43 +215,21 @@ def indicate(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
     return ContentIndicator(label=label, kind=kind, media_type=media_type, call_id=call_id)
 
 
-def _assistant_rows(turn: StoredTurn) -> Iterator[Payload]:
-    calls = read_tool_calls(turn)
-    blocks = read_blocks(turn) or []
-    thinking = "\n\n".join(
-        str(block.get("thinking", "")) for block in blocks if block.get("type") == "thinking"
-    ).strip()
-    if turn.content or thinking or not calls:
-        yield AssistantText(text=turn.content, thinking=thinking, partial=not turn.complete)
-    for call in calls:
-        yield ToolCallStarted(
-            call_id=str(call.get("id", "")),
-            name=str(call.get("name") or "tool"),
-            arguments=call.get("input"),
-        )
-
-
 def read_tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:
     """Outcome, output and error: from a recorded result object where the content
     is one (``{"success", "output", "error"}``), else the content itself."""
-    metadata = read_metadata(turn)
-    recorded = metadata.get("ok") if isinstance(metadata.get("ok"), bool) else None
+    ok = read_metadata(turn).get("ok")
+    recorded = ok if isinstance(ok, bool) else None
     if turn.content.startswith("{"):
         try:
             value = load_json(turn.content)
         except ValueError:
             value = None
         if isinstance(value, dict) and isinstance(value.get("success"), bool):
-            return value["success"], _as_text(value.get("output")), _as_text(value.get("error"))
+            return value["success"], text_of(value.get("output")), text_of(value.get("error"))
     if recorded is False:
         return False, "", turn.content
     return recorded, turn.content, ""
-
-
-def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else dump_json(value)
 
 
 def read_metadata(turn: AnyTurn) -> dict[str, Any]:

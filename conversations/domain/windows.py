@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass
 
-ARCHIVE = "archive"
-SLIDING_WINDOW = "sliding_window"
-SUMMARIZE = "summarize"
+ARCHIVE, SLIDING_WINDOW, SUMMARIZE = "archive", "sliding_window", "summarize"
+STRATEGIES = (ARCHIVE, SLIDING_WINDOW, SUMMARIZE)
 
 # How the texts begin that a window adds to what was said.
 ADDED = ("[Session state", "[Archive:", "[System:", "[Summary of turns", "[Note:", "[Skill ")
-
-STRATEGIES = (ARCHIVE, SLIDING_WINDOW, SUMMARIZE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +31,15 @@ def is_added(text: str) -> bool:
 
 # What a summary of turns consists of, and when one is worth its price.
 
-
 # The first sentence of what the summarising model is told.
 TASK = "You write the summary that stands for the earlier part of a conversation."
 
 HEADINGS = (
-    "Goal",
-    "Instructions from the person",
-    "Decisions",
-    "What was done",
-    "Files",
-    "Open points",
+    *("Goal", "Instructions from the person", "Decisions"),
+    *("What was done", "Files", "Open points"),
 )
 
 MANUAL, THRESHOLD, END = "manual", "threshold", "end"
-
 LEAST_GAIN = 0.2  # Share of the window that a summary has to save for it to be made unasked.
 
 # Share by which the window has to grow before an attempt that did not help (it failed, was

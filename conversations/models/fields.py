@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.db import models
 
-from conversations.domain.invisible_chars import without_unseen
+from conversations.domain.text import without_unseen
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

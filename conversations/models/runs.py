@@ -160,7 +160,7 @@ class ModelCall(models.Model):
 class ToolCall(models.Model):
     """One call of a tool by the model, and what became of it.
 
-    ``asked`` is what a person was shown when the policy asked (JSON, see ``domain.tool_policy``),
+    ``asked`` is what a person was shown when the policy asked (JSON, see ``domain.tool_calls``),
     ``decision`` and ``reason`` what was answered. ``tree`` names the blob that lists the folder's
     files as they were before a command, until what the command changed is on record."""
 

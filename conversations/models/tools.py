@@ -5,7 +5,7 @@ import uuid
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
-from conversations.domain.tool_policy import is_kind
+from conversations.domain.tool_calls import is_kind
 
 from .fields import actor_field
 from .runs import Run, ToolCall
@@ -15,7 +15,7 @@ from .workspaces import Workspace
 
 class ToolPermission(models.Model):
     """A kind of call that a person has always allowed in a workspace, until somebody
-    takes it back. ``kind`` is the key of a ``domain.tool_policy.Kind``."""
+    takes it back. ``kind`` is the key of a ``domain.tool_calls.Kind``."""
 
     workspace = models.ForeignKey(
         Workspace, on_delete=models.CASCADE, related_name="tool_permissions"

@@ -22,11 +22,8 @@ from pygments.token import _TokenType as TokenType
 from .source_text import escape_text
 
 logger = logging.getLogger(__name__)
-
 PLAIN_LANGUAGE = "text"
-
 _UNHIGHLIGHTABLE = re.compile(r"^[^\n]{501}|(?<!\s)\s{201}", re.MULTILINE)
-
 _LANGUAGE_WORD = re.compile(r"\s*([\w+#.-]{1,40})")
 
 _CLASSES: dict[TokenType, str] = {
@@ -53,17 +50,15 @@ _CLASSES: dict[TokenType, str] = {
     Generic.Prompt: "gp",
     Generic.Subheading: "gh",
 }
+# The classes of highlighted code, each of which has its colour in code.css.
 TOKEN_CLASSES = frozenset(_CLASSES.values())
-"""The classes of highlighted code, each of which has its colour in code.css."""
 
 
 def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> str:
     """The HTML of a code block; ``info`` is what follows the opening fence."""
     language = find_language(info)
-    body = _highlight(code, language) if highlight else None
-    return (
-        f"{open_code_block(language)}{escape_text(code) if body is None else body}{CODE_BLOCK_END}"
-    )
+    body = _highlight(code, language) if highlight else escape_text(code)
+    return f"{open_code_block(language)}{body}{CODE_BLOCK_END}"
 
 
 @lru_cache(maxsize=512)
@@ -86,11 +81,11 @@ CODE_BLOCK_END = "</code></pre></div>\n"
 def find_language(info: str) -> str:
     """The usual name of the language that ``info`` begins with, or ``"text"``."""
     word = _LANGUAGE_WORD.match(info)
-    return _languages().get(word[1].lower(), PLAIN_LANGUAGE) if word else PLAIN_LANGUAGE
+    return known_languages().get(word[1].lower(), PLAIN_LANGUAGE) if word else PLAIN_LANGUAGE
 
 
 @cache
-def _languages() -> dict[str, str]:
+def known_languages() -> dict[str, str]:
     """Every alias that Pygments knows, with the first alias of the same lexer."""
     return {
         alias.lower(): aliases[0].lower()
@@ -100,7 +95,7 @@ def _languages() -> dict[str, str]:
 
 
 @cache
-def _find_lexer(language: str) -> type[Lexer]:
+def find_lexer(language: str) -> type[Lexer]:
     """The lexer of a name that ``find_language`` gave."""
     for name, aliases, _, _ in get_all_lexers(plugins=False):
         if aliases and aliases[0].lower() == language and (lexer := find_lexer_class(name)):
@@ -109,18 +104,19 @@ def _find_lexer(language: str) -> type[Lexer]:
 
 
 @lru_cache(maxsize=64)
-def _highlight(code: str, language: str) -> str | None:
-    """The code as HTML with a span per colour; None where it had better stay plain."""
+def _highlight(code: str, language: str) -> str:
+    """The code as HTML with a span per colour; without where it had better stay plain."""
+    plain = escape_text(code)
     if language == PLAIN_LANGUAGE or _UNHIGHLIGHTABLE.search(code):
-        return None
+        return plain
     try:
-        lexer = _find_lexer(language)(stripnl=False, ensurenl=False)
+        lexer = find_lexer(language)(stripnl=False, ensurenl=False)
         tokens = [(_class_of(kind), text) for kind, text in lexer.get_tokens(code)]
     except Exception:
         logger.warning("The lexer for %s failed.", language, exc_info=True)
-        return None
+        return plain
     if "".join(text for _, text in tokens) != code:
-        return None
+        return plain
     html = ""
     for token_class, run in groupby(tokens, itemgetter(0)):
         escaped = escape_text("".join(text for _, text in run))
@@ -129,10 +125,7 @@ def _highlight(code: str, language: str) -> str | None:
 
 
 @cache
-def _class_of(token_type: TokenType) -> str:
-    kind: TokenType | None = token_type
-    while kind is not None:
-        if kind in _CLASSES:
-            return _CLASSES[kind]
-        kind = kind.parent
-    return ""
+def _class_of(kind: TokenType) -> str:
+    """The class of the token type, or of the nearest one above it."""
+    known = [kind_above for kind_above in kind.split() if kind_above in _CLASSES]
+    return _CLASSES[known[-1]] if known else ""

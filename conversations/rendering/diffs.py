@@ -5,8 +5,8 @@ looks: a removed line may well begin with ``-- a/``.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from conversations.domain.text import storable
 
@@ -16,36 +16,24 @@ _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@"
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
 _LONGEST_MARKED = 500
 _NOTHING = "/dev/null"
-
 FILE, HUNK, NOTE, KEPT, REMOVED, ADDED = "df", "dk", "dn", "", "dd", "da"
 
 
-@dataclass(slots=True)
-class DiffLine:
+class DiffLine(NamedTuple):
     """One line of a diff; ``number`` counts in the file that it belongs to."""
 
     kind: str
     text: str
-    number: int | None = None
-    html: str = ""
+    number: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderedDiff:
+class RenderedDiff(NamedTuple):
     """``html`` goes into ``<pre class="diff"><code>``; ``left_out`` lines are not in it."""
 
     html: str
-    added: int = 0
-    removed: int = 0
-    left_out: int = 0
-
-
-@dataclass(slots=True)
-class _Hunk:
-    old: int = 0
-    new: int = 0
-    old_left: int = 0
-    new_left: int = 0
+    added: int
+    removed: int
+    left_out: int
 
 
 def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
@@ -57,101 +45,77 @@ def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
         chars += len(line.text)
         if chars > most_chars and shown:
             break
-        shown.append(line)
-    _mark_words(shown)
-    if len(shown) == 1:
-        shown[0].text = shown[0].text[:most_chars]
-    return RenderedDiff(
-        html="".join(map(_line_html, shown)),
-        added=sum(line.kind == ADDED for line in lines),
-        removed=sum(line.kind == REMOVED for line in lines),
-        left_out=len(lines) - len(shown),
-    )
+        shown.append(line._replace(text=line.text[:most_chars]) if not shown else line)
+    bodies = [show_hidden(line.text) for line in shown]
+    signs = "".join({REMOVED: "-", ADDED: "+"}.get(line.kind, " ") for line in shown)
+    for found in re.finditer(r"(-+)(\++)", signs):
+        # Where there are more than before the lines of a pair need not belong
+        # together, so they have to be more alike.
+        share = 0.3 if len(found[1]) == len(found[2]) else 0.6
+        for pair in zip(range(*found.span(1)), range(*found.span(2)), strict=False):
+            old, new = (shown[place].text for place in pair)
+            if max(len(old), len(new)) <= _LONGEST_MARKED:
+                for place, html in zip(pair, _mark_words(old, new, share=share), strict=False):
+                    bodies[place] = html
+    html = ""
+    for line, body in zip(shown, bodies, strict=True):
+        kind = f' class="{line.kind}"' if line.kind else ""
+        number = f' data-n="{line.number}"' if line.number else ""
+        html += f"<span{kind}{number}>{body}\n</span>"
+    kinds = [line.kind for line in lines]
+    return RenderedDiff(html, kinds.count(ADDED), kinds.count(REMOVED), len(lines) - len(shown))
 
 
 def _read_lines(text: str) -> Iterator[DiffLine]:
-    hunk, source = _Hunk(), ""
+    old = new = old_left = new_left = 0
+    source = ""
     for raw in storable(text).removesuffix("\n").split("\n"):
         line = raw.removesuffix("\r")
-        if hunk.old_left > 0 or hunk.new_left > 0:
-            yield _hunk_line(hunk, line)
+        sign = line[:1]
+        if old_left > 0 or new_left > 0:
+            if sign == "\\":
+                yield DiffLine(NOTE, line)
+                continue
+            kind = {"-": REMOVED, "+": ADDED}.get(sign, KEPT)
+            yield DiffLine(kind, line, old if sign == "-" else new)
+            if sign != "+":
+                old, old_left = old + 1, old_left - 1
+            if sign != "-":
+                new, new_left = new + 1, new_left - 1
         elif found := _HUNK.match(line):
-            old, old_count, new, new_count = found.groups()
-            hunk = _Hunk(int(old), int(new), int(old_count or 1), int(new_count or 1))
+            old, new = int(found[1]), int(found[3])
+            old_left, new_left = int(found[2] or 1), int(found[4] or 1)
             yield DiffLine(HUNK, line)
-        elif line.startswith("--- "):
-            source = _file_name(line)
-        elif line.startswith("+++ "):
-            target = _file_name(line)
-            if source == _NOTHING:
-                name = f"{target} (new)"
-            elif target == _NOTHING:
-                name = f"{source} (removed)"
+        elif line.startswith(("--- ", "+++ ")):
+            name = line[4:].split("\t")[0].strip()
+            name = name[2:] if name[:2] in ("a/", "b/") else name
+            if sign == "-":
+                source = name
+            elif source == _NOTHING:
+                yield DiffLine(FILE, f"{name} (new)")
+            elif name == _NOTHING:
+                yield DiffLine(FILE, f"{source} (removed)")
             else:
-                name = target if source in (target, "") else f"{source} → {target}"
-            yield DiffLine(FILE, name)
+                yield DiffLine(FILE, name if source in (name, "") else f"{source} → {name}")
         elif line and not line.startswith(("diff --git ", "index ")):
             yield DiffLine(NOTE, line)
 
 
-def _hunk_line(hunk: _Hunk, line: str) -> DiffLine:
-    mark = line[:1]
-    if mark == "\\":
-        return DiffLine(NOTE, line)
-    if mark == "-":
-        hunk.old, hunk.old_left = hunk.old + 1, hunk.old_left - 1
-        return DiffLine(REMOVED, line, hunk.old - 1)
-    hunk.new, hunk.new_left = hunk.new + 1, hunk.new_left - 1
-    if mark == "+":
-        return DiffLine(ADDED, line, hunk.new - 1)
-    hunk.old, hunk.old_left = hunk.old + 1, hunk.old_left - 1
-    return DiffLine(KEPT, line, hunk.new - 1)
-
-
-def _file_name(line: str) -> str:
-    name = line[4:].split("\t")[0].strip()
-    return name[2:] if name[:2] in ("a/", "b/") else name
-
-
-def _mark_words(lines: list[DiffLine]) -> None:
-    """Compare removed lines with the added ones that follow them, in pairs."""
-    removed: list[DiffLine] = []
-    added: list[DiffLine] = []
-    for line in [*lines, DiffLine(NOTE, "")]:
-        if line.kind == REMOVED and not added:
-            removed.append(line)
-        elif line.kind == ADDED:
-            added.append(line)
-        else:
-            # Where there are more than before the lines of a pair need not belong
-            # together, so they have to be more alike.
-            share = 0.3 if len(removed) == len(added) else 0.6
-            for old, new in zip(removed, added, strict=False):
-                if max(len(old.text), len(new.text)) <= _LONGEST_MARKED:
-                    _mark_pair(old, new, share=share)
-            removed, added = [line] if line.kind == REMOVED else [], []
-
-
-def _mark_pair(old: DiffLine, new: DiffLine, *, share: float) -> None:
-    """Between what the two lines begin and end with alike; that has to be a good part."""
-    before, after = _WORD.findall(old.text[1:]), _WORD.findall(new.text[1:])
+def _mark_words(old: str, new: str, *, share: float) -> Sequence[str]:
+    """Two lines as HTML, marked between what they begin and end with alike; none if that is
+    less than this share of the shorter one."""
+    before, after = _WORD.findall(old[1:]), _WORD.findall(new[1:])
     most = min(len(before), len(after))
     head = next((n for n in range(most) if before[n] != after[n]), most)
     most -= head
     tail = next((n for n in range(most) if before[-n - 1] != after[-n - 1]), most)
     kept = "".join(before[:head] + before[len(before) - tail :]).strip()
-    if len(kept) >= share * min(len(old.text), len(new.text)) > 0:
-        old.html, new.html = (_marked(words, head, tail) for words in (before, after))
-
-
-def _marked(words: list[str], head: int, tail: int) -> str:
-    end = len(words) - tail
-    parts = [show_hidden("".join(part)) for part in (words[:head], words[head:end], words[end:])]
-    return f"{parts[0]}<em>{parts[1]}</em>{parts[2]}" if parts[1] else parts[0] + parts[2]
-
-
-def _line_html(line: DiffLine) -> str:
-    body = f"{line.text[:1]}{line.html}" if line.html else show_hidden(line.text)
-    number = f' data-n="{line.number}"' if line.number else ""
-    kind = f' class="{line.kind}"' if line.kind else ""
-    return f"<span{kind}{number}>{body}\n</span>"
+    if not len(kept) >= share * min(len(old), len(new)) > 0:
+        return ()
+    marked = []
+    for sign, words in ((old[:1], before), (new[:1], after)):
+        end = len(words) - tail
+        parts = (words[:head], words[head:end], words[end:])
+        start, changed, rest = (show_hidden("".join(part)) for part in parts)
+        marked.append(f"{sign}{start}<em>{changed}</em>{rest}" if changed else sign + start + rest)
+    return marked

@@ -9,19 +9,21 @@ and is safe to put on a page. Whoever changes the HTML raises ``RENDER_VERSION``
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from html import escape
 
 from markdown_it.common.utils import mdTrim
 
+from .code_blocks import render_code_block
 from .markdown_parser import TooMuchWork, Work, parse, render_tokens
-from .person_text import render_verbatim
-from .source_text import escape_text, normalise_source
+from .sanitiser import URL, normalise_url, sanitise, trim_url, web_host
+from .source_text import escape_attribute, escape_text, normalise_source
 
 logger = logging.getLogger(__name__)
-
 _PLAIN_LINE = r"(?![ \d#>+\-=|:])[^\x00-\x1f\x7f-\xa0\\`*_\[<&~]++(?<! )"
 _PLAIN_PARAGRAPH = re.compile(rf"{_PLAIN_LINE}(?:\n{_PLAIN_LINE})*+\n?")
 
+# Escape sequences as in ECMA-48, 5.4 and 5.6.
 _ANSI_CODE = re.compile(
     r"\x1b(?:"
     r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -29,7 +31,6 @@ _ANSI_CODE = re.compile(
     r"|[ -/]*[0-~]"  # the short ones
     r")"
 )
-"""Escape sequences as in ECMA-48, 5.4 and 5.6."""
 
 
 TOO_MUCH_WORK = (
@@ -37,32 +38,17 @@ TOO_MUCH_WORK = (
     " laid out.</p>\n"
 )
 
+# Of a person's message only these are more than text: fences, code spans and addresses.
+_FENCE = re.compile(r" {0,3}(`{3,})([^`]*)")
+_BACKTICKS = re.compile(r"`+")
+_MARK = re.compile(rf"`+|{URL.pattern}", re.IGNORECASE)
+
 
 def render_markdown(text: str, *, highlight: bool = True, work: Work | None = None) -> str:
-    """Render Markdown as the model writes it; without ``highlight`` code has no colours.
-
-    What is more than ``work`` is shown as it was written, and says so.
-    """
-    work = work or Work()
-    return _render_safely(
-        lambda source: render_source(source, highlight=highlight, work=work), text
-    )
-
-
-def render_person_text(text: str) -> str:
-    """Render a person's message: verbatim but for code and web addresses.
-
-    Its paragraphs (``p.verbatim``) need ``white-space: pre-wrap``.
-    """
-    return _render_safely(render_verbatim, text)
-
-
-def render_plain(text: str) -> str:
-    """Escape the output of a program for use in ``<pre>``, without terminal codes.
-
-    HTML drops a line break right after ``<pre>``: put one there, or ``<code>``.
-    """
-    return escape(normalise_source(_ANSI_CODE.sub("", text)))
+    """Render Markdown as the model writes it; without ``highlight`` code has no colours. What
+    is more than ``work`` is shown as it was written, and says so."""
+    render = partial(render_source, highlight=highlight, work=work or Work())
+    return _render_safely(render, text)
 
 
 def render_source(source: str, *, highlight: bool, work: Work) -> str:
@@ -73,11 +59,26 @@ def render_source(source: str, *, highlight: bool, work: Work) -> str:
 
 
 def is_plain_paragraph(source: str) -> bool:
-    """True only if Markdown would make one paragraph of ``source`` and see no mark in it.
-
-    A shortcut for most of what is rendered while an answer streams.
-    """
+    """True only if Markdown would make one paragraph of ``source`` and see no mark in it. A
+    shortcut for most of what is rendered while an answer streams."""
     return _PLAIN_PARAGRAPH.fullmatch(source) is not None and "://" not in source
+
+
+def render_person_text(text: str) -> str:
+    """Render a person's message: verbatim but for code and web addresses. Its paragraphs
+    (``p.verbatim``) need ``white-space: pre-wrap``."""
+    return _render_safely(render_verbatim, text)
+
+
+def render_plain(text: str) -> str:
+    """Escape the output of a program for use in ``<pre>``, without terminal codes. HTML drops
+    a line break right after ``<pre>``: put one there, or ``<code>``."""
+    return escape(normalise_source(_ANSI_CODE.sub("", text)))
+
+
+def show_as_written(source: str) -> str:
+    """Normalised text without any layout."""
+    return f'<p class="verbatim">{escape_text(source)}</p>\n'
 
 
 def _render_safely(render: Callable[[str], str], text: str) -> str:
@@ -92,6 +93,68 @@ def _render_safely(render: Callable[[str], str], text: str) -> str:
         return show_as_written(source)
 
 
-def show_as_written(source: str) -> str:
-    """Normalised text without any layout."""
-    return f'<p class="verbatim">{escape_text(source)}</p>\n'
+def render_verbatim(source: str) -> str:
+    """Turn a person's message (normalised text) into sanitised HTML. Raises TooMuchWork."""
+    work = Work()
+    lines = source.removesuffix("\n").split("\n")
+    parts: list[str] = []
+    start = index = 0
+    while index < len(lines):
+        fence = _FENCE.fullmatch(lines[index])
+        index += 1
+        if fence is None:
+            continue
+        parts.append(_render_paragraph(lines[start : index - 1], work))
+        closing = re.compile(rf" {{0,3}}`{{{len(fence[1])},}}[ \t]*")
+        # The end of the text closes a fence too.
+        numbers = range(index, len(lines))
+        end = next((n for n in numbers if closing.fullmatch(lines[n])), len(lines))
+        code = "".join(f"{line}\n" for line in lines[index:end])
+        highlight = work.take_code(len(code))
+        parts.append(render_code_block(code, info=fence[2], highlight=highlight))
+        start = index = end + 1
+    parts.append(_render_paragraph(lines[start:], work))
+    return sanitise("".join(parts))
+
+
+def _render_paragraph(lines: list[str], work: Work) -> str:
+    """The lines without blank ones at either end; nothing if there are no others."""
+    filled = [index for index, line in enumerate(lines) if line and not line.isspace()]
+    if not filled:
+        return ""
+    text = "\n".join(_render_line(line, work) for line in lines[filled[0] : filled[-1] + 1])
+    return f'<p class="verbatim">{text}</p>'
+
+
+def _render_line(line: str, work: Work) -> str:
+    if "`" not in line and "://" not in line:
+        return escape_text(line)
+    # For each run of backticks the start of the next run as long as itself, found in one pass.
+    closers: dict[int, int] = {}
+    next_run: dict[int, int] = {}
+    for run in reversed(list(_BACKTICKS.finditer(line))):
+        length = len(run[0])
+        if length in next_run:
+            closers[run.start()] = next_run[length]
+        next_run[length] = run.start()
+    html = ""
+    position = 0
+    for mark in _MARK.finditer(line):
+        if mark.start() < position:
+            continue
+        html += escape_text(line[position : mark.start()])
+        if mark[0][0] != "`":
+            url = trim_url(mark[0])
+            position = mark.start() + len(url)
+            work.spend_on_address(url)
+            href, shown = normalise_url(url), escape_text(url)
+            host = web_host(href)
+            link = f'<a href="{escape_attribute(href)}" title="{host}">{shown}</a>'
+            html += link if host else shown
+        elif closer := closers.get(mark.start()):
+            html += f"<code>{escape_text(line[mark.end() : closer])}</code>"
+            position = closer + len(mark[0])
+        else:
+            html += mark[0]
+            position = mark.end()
+    return html + escape_text(line[position:])

@@ -33,35 +33,31 @@ from .sanitiser import (
     trim_url,
     web_host,
 )
-from .source_text import escape_text
+from .source_text import escape_attribute, escape_text
 
 # How much work one text may be to render, counted and not timed.
 
-
+# Steps for one text. A step is one try of the parser's rules at one place, one token, or 200
+# characters of HTML; what takes longer counts as several. A step takes 2 to 6 µs of CPU time, so
+# a text takes at most about 0.35 s. 100,000 characters of ordinary text take 15,000 to 30,000
+# steps.
 MAX_STEPS = 60_000
-"""Steps for one text. A step is one try of the parser's rules at one place, one token, or
-200 characters of HTML; what takes longer counts as several. A step takes 2 to 6 µs of CPU
-time, so a text takes at most about 0.35 s. 100,000 characters of ordinary text take 15,000
-to 30,000 steps."""
 
+# The longest code that is coloured. A lexer can take the square of its length, so all of a
+# text's code counts by its square: a hundred blocks of a tenth of the length are as much.
 MAX_CODE_CHARS = 10_000
-"""The longest code that is coloured. A lexer can take the square of its length, so all of
-a text's code counts by its square: a hundred blocks of a tenth of the length are as much."""
 
+# The same for what one frame of a streaming text makes final, at most about 30 ms. It is made on
+# the event loop, which serves nobody else meanwhile.
 MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS = 5_000, 3_000
-"""The same for what one frame of a streaming text makes final, at most about 30 ms. It is
-made on the event loop, which serves nobody else meanwhile."""
+STEPS_FOR_CHAR = 20  # Steps that each character of a streaming text adds, up to those of one frame.
 
-STEPS_FOR_CHAR = 20
-"""Steps that each character of a streaming text adds, up to those of one frame."""
-
+# Steps for the block that is being written, which is laid out again in every frame.
 MAX_OPEN_STEPS = 1_500
-"""Steps for the block that is being written, which is laid out again in every frame."""
 
+# For spelling an address as browsers do, which reads it sign by sign. One that is not ASCII
+# becomes up to CHARS_OF_A_SIGN times as long.
 STEPS_OF_ADDRESS, CHARS_OF_ADDRESS_IN_A_STEP, CHARS_OF_A_SIGN = 12, 40, 12
-"""For spelling an address as browsers do, which reads it sign by sign. One that is not
-ASCII becomes up to CHARS_OF_A_SIGN times as long."""
-
 STEPS_OF_CODE_BLOCK, STEPS_OF_COLOURS, CHARS_OF_COLOURS_IN_A_STEP = 10, 20, 4
 
 
@@ -104,14 +100,12 @@ class Work:
         self.code_squares = self.code_chars**2
 
 
+# Just below the parser's own limit, at which it drops the text without a trace.
 _MAX_BLOCK_LEVEL = 18
-"""Just below the parser's own limit, at which it drops the text without a trace."""
-
 _LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
 _NO_SPACE = re.compile(r"[^\x00-\x20]*+")
 _CHECKBOXES = {True: "☑ ", False: "☐ "}
 _TITLE_LIMIT = 200
-
 CHARS_OF_HTML_IN_A_STEP = 200
 
 
@@ -175,8 +169,8 @@ class TranscriptMarkdown(MarkdownIt):
         return url if len(url) > MAX_ADDRESS_CHARS else super().normalizeLinkText(url)
 
 
+# Of the text that is being parsed, for where the parser does not hand its ``env`` on.
 _WORK: ContextVar[Work] = ContextVar("work")
-"""Of the text that is being parsed, for where the parser does not hand its ``env`` on."""
 
 
 class TranscriptRenderer(RendererHTML):
@@ -194,56 +188,39 @@ class TranscriptRenderer(RendererHTML):
         return render_code_block(tokens[idx].content)
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """A link in its place, unless it stands in one or is not on the web."""
         token = tokens[idx]
         alt = " ".join(self.renderInlineAsText(token.children, options, env).split())
-        return _link_to_image(alt, url=str(token.attrs["src"]), is_nested=bool(token.meta))
+        url = str(token.attrs["src"])
+        host = web_host(url)
+        label = escape_text(f"image: {alt}" if alt else "image")
+        if host is not None:
+            label = f"{label} ({escape_text(host)})"
+        if host is None or token.meta:
+            return f'<span class="img-blocked">{label}</span>'
+        href, title = escape_attribute(url), escape_attribute(host)
+        return f'<a class="img-blocked" href="{href}" title="{title}">{label}</a>'
 
-    def table_open(
-        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
-    ) -> str:
+    def table_open(self, *_: Any) -> str:
         return '<div class="table-wrap" tabindex="0" role="group" aria-label="Table"><table>\n'
 
-    def table_close(
-        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
-    ) -> str:
+    def table_close(self, *_: Any) -> str:
         return "</table></div>\n"
 
-    def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return _open_cell(tokens[idx])
+    def td_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
+        # The parser hands the alignment of a cell over as a style.
+        tag = tokens[idx].tag
+        alignment = str(tokens[idx].attrs.get("style", "")).removeprefix("text-align:")
+        return f'<{tag} class="ta-{alignment}">' if alignment else f"<{tag}>"
 
-    def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return _open_cell(tokens[idx])
+    th_open = td_open
 
-    def list_item_open(
-        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
-    ) -> str:
+    def list_item_open(self, tokens: Sequence[Token], idx: int, *rest: Any) -> str:
         checkbox = _CHECKBOXES[tokens[idx].meta["checked"]] if tokens[idx].meta else ""
-        return self.renderToken(tokens, idx, options, env) + checkbox
+        return self.renderToken(tokens, idx, *rest) + checkbox
 
 
-def _open_cell(token: Token) -> str:
-    """The opening tag of a cell; the parser hands its alignment over as a style."""
-    alignment = str(token.attrs.get("style", "")).removeprefix("text-align:")
-    return f'<{token.tag} class="ta-{alignment}">' if alignment else f"<{token.tag}>"
-
-
-def _link_to_image(alt: str, *, url: str, is_nested: bool) -> str:
-    """What stands for an image: a link unless it ``is_nested`` in one or not on the web."""
-    host = web_host(url)
-    label = escape_text(f"image: {alt}" if alt else "image")
-    if host is None:
-        return f'<span class="img-blocked">{label}</span>'
-    label = f"{label} ({escape_text(host)})"
-    if is_nested:
-        return f'<span class="img-blocked">{label}</span>'
-    return f'<a class="img-blocked" href="{_quote(url)}" title="{_quote(host)}">{label}</a>'
-
-
-def _quote(value: str) -> str:
-    return escape_text(value).replace('"', "&quot;")
-
-
-def _limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
+def limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
     """Block rule: from ``_MAX_BLOCK_LEVEL`` on, everything is one paragraph. It is tried
     first wherever others are, so it counts the tries."""
     state.env["work"].spend(2)
@@ -259,28 +236,25 @@ def _limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool
     return True
 
 
-def _count_step(state: StateInline, silent: bool) -> bool:
+def count_step(state: StateInline, silent: bool) -> bool:
     """Inline rule: the first one, which is tried wherever others are."""
     state.env["work"].spend(1)
     return False
 
 
-def _count_tokens(state: StateCore) -> None:
+def count_tokens(state: StateCore) -> None:
     """Core rule: the first one."""
     state.tokens = CountedTokens(state.env["work"])
 
 
-def _link_in_angles(state: StateInline, silent: bool) -> bool:
+def link_in_angles(state: StateInline, silent: bool) -> bool:
     """Inline rule: <address>, unless it is something like <std::string>."""
     return _LINK_IN_ANGLES.match(state.src, state.pos) is not None and autolink(state, silent)
 
 
-def _bare_url(state: StateInline, silent: bool) -> bool:
-    """Inline rule: an address without marks, found at its ``://``.
-
-    It has no characters that other rules need to see, so looking ahead (``silent``)
-    can do without it.
-    """
+def bare_url(state: StateInline, silent: bool) -> bool:
+    """Inline rule: an address without marks, found at its ``://``. It has no characters that
+    other rules need to see, so looking ahead (``silent``) can do without it."""
     if silent or state.linkLevel or not state.src.startswith("://", state.pos):
         return False
     start = state.pos - (4 if state.src[state.pos - 1] in "pP" else 5)
@@ -300,14 +274,17 @@ def _bare_url(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _settle_inlines(state: StateCore) -> None:
+def settle_inlines(state: StateCore) -> None:
     """Core rule: decide about links and put checkboxes before their text."""
-    tokens = state.tokens
-    for index, token in enumerate(tokens):
+    for index, token in enumerate(state.tokens):
         if token.type == "inline":
             _settle_links(token.children or [])
         elif token.type == "list_item_open" and token.meta:
-            _place_checkbox(token, tokens[index + 2])
+            inline = state.tokens[index + 2]
+            if inline.type == "inline" and inline.children is not None:
+                checkbox = Token("text", "", 0, content=_CHECKBOXES[token.meta["checked"]])
+                inline.children.insert(0, checkbox)
+                token.meta = {}
 
 
 def _settle_links(children: list[Token]) -> None:
@@ -315,7 +292,15 @@ def _settle_links(children: list[Token]) -> None:
     opened: list[Token] = []
     for token in children:
         if token.type == "link_open":
-            _settle_link(token, is_nested=bool(opened))
+            href = str(token.attrs["href"])
+            destination = describe_destination(href)
+            if opened:
+                token.hidden = True
+            elif destination is None:
+                token.tag = "span"
+                token.attrs = {"class": "link-blocked", "title": href[:_TITLE_LIMIT]}
+            else:
+                token.attrs = {"href": href, "title": destination[:_TITLE_LIMIT]}
             opened.append(token)
         elif token.type == "link_close":
             opener = opened.pop()
@@ -324,50 +309,22 @@ def _settle_links(children: list[Token]) -> None:
             token.meta["nested"] = True
 
 
-def _settle_link(token: Token, *, is_nested: bool) -> None:
-    href = str(token.attrs["href"])
-    destination = describe_destination(href)
-    if is_nested:
-        token.hidden = True
-    elif destination is None:
-        token.tag = "span"
-        token.attrs = {"class": "link-blocked", "title": href[:_TITLE_LIMIT]}
-    else:
-        token.attrs = {"href": href, "title": destination[:_TITLE_LIMIT]}
-
-
-def _place_checkbox(item: Token, inline: Token) -> None:
-    if inline.type == "inline" and inline.children is not None:
-        checkbox = Token("text", "", 0, content=_CHECKBOXES[item.meta["checked"]])
-        inline.children.insert(0, checkbox)
-        item.meta = {}
-
-
-def _make_parser() -> TranscriptMarkdown:
-    parser = TranscriptMarkdown(
-        "commonmark",
-        {"html": False, "tasklists": True, "xhtmlOut": False},
-        renderer_cls=TranscriptRenderer,
-    )
-    parser.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
-    parser.block.ruler.before(
-        "table",
-        "limit_depth",
-        _limit_depth,
-        {"alt": ["paragraph", "reference", "blockquote", "list"]},
-    )
-    parser.inline.ruler.at("autolink", _link_in_angles)
-    parser.inline.ruler.before("newline", "bare_url", _bare_url)
-    parser.inline.ruler.before("text", "count_step", _count_step)
-    parser.core.ruler.before("normalize", "count_tokens", _count_tokens)
-    parser.core.ruler.push("settle_inlines", _settle_inlines)
-    parser.parse(
-        "-", {"work": Work()}
-    )  # Compiles the rules, which is not safe in several threads at once.
-    return parser
-
-
-_PARSER = _make_parser()
+_PARSER = TranscriptMarkdown(
+    "commonmark",
+    {"html": False, "tasklists": True, "xhtmlOut": False},
+    renderer_cls=TranscriptRenderer,
+)
+_PARSER.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
+_PARSER.block.ruler.before(
+    "table", "limit_depth", limit_depth, {"alt": ["paragraph", "reference", "blockquote", "list"]}
+)
+_PARSER.inline.ruler.at("autolink", link_in_angles)
+_PARSER.inline.ruler.before("newline", "bare_url", bare_url)
+_PARSER.inline.ruler.before("text", "count_step", count_step)
+_PARSER.core.ruler.before("normalize", "count_tokens", count_tokens)
+_PARSER.core.ruler.push("settle_inlines", settle_inlines)
+# Compiles the rules, which is not safe in several threads at once.
+_PARSER.parse("-", {"work": Work()})
 
 
 def parse(source: str, *, work: Work) -> list[Token]:

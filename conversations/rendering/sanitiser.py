@@ -22,12 +22,7 @@ _ALIGNMENTS = {"ta-left", "ta-center", "ta-right"}
 
 _CLEANER = nh3.Cleaner(
     tags={"a", "button", "div", "span"} | _BLOCK_TAGS | _INLINE_TAGS | _TABLE_TAGS,
-    attributes={
-        "a": {"href", "title"},
-        "div": {"data-lang"},
-        "ol": {"start"},
-        "span": {"title"},
-    },
+    attributes={"a": {"href", "title"}, "div": {"data-lang"}, "ol": {"start"}, "span": {"title"}},
     tag_attribute_values={
         "button": {
             "type": {"button"},
@@ -62,42 +57,34 @@ _AMPERSAND, _SPACE = STAND_INS
 
 
 def sanitise(html: str) -> str:
-    """Return ``html`` without anything that is not on the lists above.
-
-    Ampersands and no-break spaces pass under another name: the cleaner's time is
-    quadratic in how many of them one element holds.
-    """
+    """Return ``html`` without anything that is not on the lists above. Ampersands and
+    no-break spaces pass under another name: the cleaner's time is quadratic in how many of
+    them one element holds."""
     html = html.replace("&amp;", _AMPERSAND).replace("&nbsp;", _SPACE).replace("\xa0", _SPACE)
     cleaned = _CLEANER.clean(html)
     return cleaned.replace(_AMPERSAND, "&amp;").replace(_SPACE, "&nbsp;")
 
 
 # Where a link leads, said plainly, and which text is a link without being marked.
-
-
 _AUTHORITY = re.compile(r"https?://([^/?#\\]+)", re.IGNORECASE)
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?")
 _MAIL = re.compile(r"mailto:([^?]+)", re.IGNORECASE)
 
+# A bare web address, trailing punctuation included; CJK punctuation ends it.
 URL = re.compile(
     r"(?<![A-Za-z0-9])https?://[\w.-]++(?::\d++)?+(?!@)"
     r"(?:[/?#][^\s<>\[\]\\`\"|^\u3000-\u303f\uff00-\uffef]{0,2000})?",
     re.IGNORECASE,
 )
-"""A bare web address, trailing punctuation included; CJK punctuation ends it."""
 
+# A longer one leads nowhere. To spell a host's name takes the square of its length.
 MAX_ADDRESS_CHARS = 2_000
-"""A longer one leads nowhere. To spell a host's name takes the square of its length."""
-
 _TOO_LONG = "too-long:"
 _SHOWN_OF_TOO_LONG = 200
-
 _TRAILING = frozenset("?!.,:;*_~'")
 
 
-@lru_cache(maxsize=1024)
-def _normalise_short(url: str) -> str:
-    return normalizeLink(url)
+_normalise_short = lru_cache(maxsize=1024)(normalizeLink)
 
 
 def normalise_url(url: str) -> str:
@@ -108,10 +95,8 @@ def normalise_url(url: str) -> str:
 
 
 def web_host(url: str) -> str | None:
-    """The host (and port) that a browser contacts for a normalised ``url``.
-
-    None if it is not http(s), or has no host that can be told for certain.
-    """
+    """The host (and port) that a browser contacts for a normalised ``url``. None if it is not
+    http(s), or has no host that can be told for certain."""
     authority = _AUTHORITY.match(url)
     host = authority[1].rpartition("@")[2].removesuffix(":") if authority else ""
     return host if _HOST.fullmatch(host) else None
@@ -124,11 +109,9 @@ def describe_destination(url: str) -> str | None:
 
 
 def trim_url(url: str) -> str:
-    """Cut the punctuation that belongs to the sentence around a bare address.
-
-    A closing parenthesis stays while it has its opening one in the address:
-    https://github.github.com/gfm/#extended-autolink-path-validation
-    """
+    """Cut the punctuation that belongs to the sentence around a bare address. A closing
+    parenthesis stays while it has its opening one in the address:
+    https://github.github.com/gfm/#extended-autolink-path-validation"""
     end = len(url)
     unopened = url.count(")") - url.count("(")
     while end:

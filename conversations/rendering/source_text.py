@@ -7,38 +7,35 @@ ends with ``\n`` and nothing else, and the text can be encoded as UTF-8.
 
 import re
 
-from conversations.domain.invisible_chars import MAX_WRITTEN_OUT_CHARS, write_out
-from conversations.domain.text import REPLACEMENT, storable
+from conversations.domain.text import MAX_WRITTEN_OUT_CHARS, REPLACEMENT, storable, write_out
 
+# Characters that Unicode keeps free for internal use; no normalised text has them.
 STAND_INS = ("\ufdd0", "\ufdd1")
-"""Characters that Unicode keeps free for internal use; no normalised text has them."""
-
 _LINE_END = re.compile(r"\r\n?")
 _STAND_IN = re.compile(f"[{''.join(STAND_INS)}]")
 
 
 def normalise_source(text: str) -> str:
     """Return ``text`` with line ends as ``\\n`` and NUL, surrogates and stand-ins as U+FFFD.
-
-    Works character by character but for ``\\r\\n``, so pieces of a stream may be
-    normalised one by one as long as none is cut behind a ``\\r``.
-    """
+    Works character by character but for ``\\r\\n``, so pieces of a stream may be normalised
+    one by one as long as none is cut behind a ``\\r``."""
     lines = _LINE_END.sub("\n", text) if "\r" in text else text
     return _STAND_IN.sub(REPLACEMENT, storable(lines))
 
 
 def escape_text(text: str) -> str:
-    """Escape ``text`` for use between tags, spelled as the sanitiser spells it.
-
-    Not for attribute values: quotes stay as they are.
-    """
+    """Escape ``text`` for use between tags, spelled as the sanitiser spells it. Not for
+    attribute values: quotes stay as they are."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped.replace("\xa0", "&nbsp;")
 
 
+def escape_attribute(text: str) -> str:
+    """The same for use in an attribute's value, between double quotes."""
+    return escape_text(text).replace('"', "&quot;")
+
+
 # Numbers, times and sizes as a person reads them.
-
-
 def number_text(number: int) -> str:
     """A number with thin spaces between the thousands."""
     return f"{number:,}".replace(",", "\u202f")
@@ -64,9 +61,7 @@ def size_text(size: int) -> str:
     return f"{size / 1_000_000:.1f} MB"
 
 
-# Text as HTML of which nothing stays unseen (see ``domain.invisible_chars``).
-
-
+# Text as HTML of which nothing stays unseen (see ``domain.text``).
 def show_hidden(text: str, *, most: int = MAX_WRITTEN_OUT_CHARS) -> str:
     """The text as HTML, for use between tags; line ends and tabs stay as they are."""
     if text.isascii() and text.isprintable():

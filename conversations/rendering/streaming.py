@@ -3,18 +3,22 @@
 A top-level block of Markdown (a paragraph, list, table, code block) depends on
 nothing around it, so it can be rendered for good as soon as the text behind it
 shows that it has ended. What is left is one open block, which is rendered again
-and again, mended (see ``mending``). Two things keep that cheap however long the
+and again, mended (see ``mend``). Two things keep that cheap however long the
 block gets: a list or table is parsed and rendered from its last item or row on,
 and inside a code fence nothing is looked for but the line that closes it.
 
-Link reference definitions are the exception to independence: they reach back.
-The full render at the end knows them, and ``is_exact`` says whether it differs.
+Link reference definitions are the exception to independence: they reach back. The row
+that replaces the stream is a full render, which knows them.
 """
 
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
+from markdown_it.rules_block.table import escapedSplit
 from markdown_it.token import Token
 
 from .code_blocks import CODE_BLOCK_END, find_language, open_code_block
@@ -36,27 +40,206 @@ from .markdown_parser import (
     parse_inline,
     render_tokens,
 )
-from .mending import mend, mend_inline
 from .source_text import escape_text, normalise_source
 
+# Markdown cut off in mid-word, made whole enough to look at.
+INLINE_LIMIT = 4_000  # Characters of one paragraph up to which its marks are mended.
+
+_FENCE = re.compile(
+    r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE
+)
+_LONE_MARKERS = re.compile(r"[ \t>]*+(?:\d{1,9}+[.)]?[ \t]*+)?[-+*_=#|:`~> \t]*+")
+_HALF_CLOSING_FENCE = re.compile(r"[ \t>]*+(?:`+|~+)")
+_HALF_CHECKBOX = re.compile(r"\[[ xX]?\]?[ \t]*")
+_TABLE_ROW = re.compile(r" {0,3}\|")
+_RUN_START = re.compile(
+    r"^[ \t>]*+(?:\n|(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)++|#{1,6}[ \t]++|(?=\|))", re.MULTILINE
+)
+_MARK = re.compile(
+    r"\\.?|`+|\*+|_+|~~+|!?\[|\]\(?|<[A-Za-z][^\s<>]*+(?!>)|https?://[^\s*<>\[\]`]*+", re.DOTALL
+)
+_BACKTICKS = re.compile("`+")
+_WHOLE_TARGET = re.compile(
+    r"\s*+(?:<[^<>\n]*>|[^\s()<>]*+(?:\([^\s()]*\)[^\s()]*+)*+)"
+    r"(?:\s++(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*+\)"
+)
+_HALF_TARGET = re.compile(r"\s*+(?:<[^<>\n]*+|[^\s<>]*+(?:\s++(?:[\"'(][^\"'()]*+)?)?)\Z")
+
+
+@dataclass(slots=True)
+class _Opener:
+    """Marks of emphasis that have not been closed: how many, and where they start."""
+
+    mark: str
+    length: int
+    start: int
+
+
+def mend(source: str) -> str:
+    """Return the open end of a Markdown text so that it renders as if it were whole. What is
+    half open is closed, and what does not say yet what it will be is hidden: a lone ``-`` may
+    become a list, a rule or a heading. The guess need not be right, since the next one
+    replaces it; it must not make the page jump, and must cost little."""
+    cut = source.rfind("\n") + 1
+    before, last_line = source[:cut], source[cut:]
+    opening = ""
+    for fence in _FENCE.finditer(source):
+        if not opening and fence.end() < len(source) and _opens_fence(fence):
+            opening = fence[1]
+        elif opening and fence[1].startswith(opening) and not fence[2].strip(" \t"):
+            opening = ""
+    if opening:
+        return before if _HALF_CLOSING_FENCE.fullmatch(last_line) else source
+    if _LONE_MARKERS.fullmatch(last_line) or _opens_fence(_FENCE.match(last_line)):
+        source = before
+    # Marks pair up within the last paragraph, item, heading or cell.
+    start = max((match.end() for match in _RUN_START.finditer(source)), default=0)
+    if source.startswith("|", start):
+        start = source.rfind("|") + 1
+    source = source[:start] + mend_inline(source[start:])[0]
+    lines = source.rstrip("\n").rsplit("\n", 2)
+    if not _TABLE_ROW.match(lines[-1]) or (len(lines) > 1 and _TABLE_ROW.match(lines[-2])):
+        return source
+    # A table's header is shown as a table before the line below it has come.
+    cells = escapedSplit(lines[-1].strip())
+    columns = len(cells) - (not cells[0]) - (len(cells) > 1 and not cells[-1])
+    return "\n".join([*lines, "|" + "---|" * columns]) if columns else source
+
+
+def _opens_fence(fence: re.Match[str] | None) -> bool:
+    return fence is not None and not (fence[1][0] == "`" and "`" in fence[2])
+
+
+def mend_inline(text: str) -> tuple[str, int]:
+    """Mend the text of one paragraph, and say up to where it need not be read again. Up to
+    there, behind a space, every mark is closed and the text as it was."""
+    if len(text) > INLINE_LIMIT:
+        return text, 0
+    text = text.rstrip()
+    if _HALF_CHECKBOX.fullmatch(text):
+        return "", 0
+    mender = _Mender(text)
+    return mender.mend(), mender.settled
+
+
+class _Mender:
+    """One pass over the text of a paragraph, remembering what is open."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.settled = 0
+        self.emphasis: list[_Opener] = []
+        self.open_marks: Counter[str] = Counter()
+        self.brackets: list[int] = []
+        self.is_cut = False
+
+    def mend(self) -> str:
+        position, is_over = 0, False
+        while not is_over:
+            match = _MARK.search(self.text, position)
+            end = match.start() if match else len(self.text)
+            # There are no marks up to there, and nothing is open.
+            if not (self.emphasis or self.brackets or self.is_cut):
+                self.settled = max(self.settled, self.text.rfind(" ", position, end) + 1)
+            is_over = match is None
+            position = self._take(match) if match else end
+        # A half link is shown as its label, and emphasis of nothing not at all.
+        for start in reversed(self.brackets):
+            opening = 2 if self.text.startswith("!", start) else 1
+            self.text = self.text[:start] + self.text[start + opening :]
+        while self.emphasis:
+            opener = self.emphasis[-1]
+            if opener.start + opener.length < len(self.text):
+                break
+            self.text = self.text[: self.emphasis.pop().start]
+        closers = "".join(opener.mark * opener.length for opener in reversed(self.emphasis))
+        return self.text.rstrip() + closers
+
+    def _take(self, match: re.Match[str]) -> int:
+        """Note one mark, or change the text if it is half of one; where to go on. An address
+        is matched too, so that what is in it is no mark."""
+        match match[0][0]:
+            case "\\" if len(match[0]) == 1:
+                self._change(self.text[: match.start()])
+            case "`":
+                return self._take_backticks(match)
+            case "<" if match.end() == len(self.text):
+                self._change(self.text + (">" if "://" in match[0] else ""))
+                return len(self.text)
+            case "[" | "!":
+                self.brackets.append(match.start())
+            case "]":
+                return self._take_closing_bracket(match)
+            case "*" | "_" | "~":
+                self._take_emphasis(match)
+        return match.end()
+
+    def _take_backticks(self, match: re.Match[str]) -> int:
+        # A code span is skipped, closed if it is open, and dropped if it is empty.
+        length = len(match[0])
+        position = match.end()
+        for run in _BACKTICKS.finditer(self.text, position):
+            if len(run[0]) == length:
+                return run.end()
+        code = self.text[position:]
+        if code:
+            closing = "`" * (length - (len(code) - len(code.rstrip("`"))))
+            self._change(self.text + closing)
+        else:
+            self._change(self.text[: match.start()])
+        return len(self.text)
+
+    def _take_closing_bracket(self, match: re.Match[str]) -> int:
+        # A whole link is skipped, a half one cut down to ``[label``.
+        if not self.brackets:
+            return match.end()
+        end = match.end()
+        has_target = match[0] == "]("
+        if has_target and (whole := _WHOLE_TARGET.match(self.text, end)):
+            self.brackets.pop()
+            return whole.end()
+        if end == len(self.text) or (has_target and _HALF_TARGET.match(self.text, end)):
+            self._change(self.text[: match.start()])
+        else:
+            self.brackets.pop()
+        return end
+
+    def _take_emphasis(self, match: re.Match[str]) -> None:
+        mark, length = match[0][0], len(match[0])
+        before = self.text[match.start() - 1] if match.start() else " "
+        after = self.text[match.end()] if match.end() < len(self.text) else " "
+        # Close what these marks can close, the innermost of their kind first.
+        while not before.isspace() and length and self.open_marks[mark]:
+            while self.emphasis[-1].mark != mark:
+                self.open_marks[self.emphasis.pop().mark] -= 1
+            closed = min(length, self.emphasis[-1].length)
+            length -= closed
+            self.emphasis[-1].length -= closed
+            if not self.emphasis[-1].length:
+                self.emphasis.pop()
+                self.open_marks[mark] -= 1
+        if not length:
+            return
+        if match.end() == len(self.text):
+            self._change(self.text[:-length])
+        elif not after.isspace() and not before.isalnum() and (mark != "~" or length == 2):
+            self.emphasis.append(_Opener(mark, length, match.start()))
+            self.open_marks[mark] += 1
+
+    def _change(self, text: str) -> None:
+        self.text, self.is_cut = text, True
+
+
+# Characters from which on the part being written is shown as text, not rendered.
 RENDER_LIMIT = 8_000
-"""Characters from which on the part being written is shown as text, not rendered."""
-
-_SMALL = 2_000
-"""Characters up to which the part being written is parsed at every line."""
-
-_GROWTH = 1.25
-"""By how much a longer one has to grow to be parsed again without a sign of its end."""
-
-_LINE_START = 16
-"""Characters of a line that say whether it begins an item, row or paragraph."""
-
+_SMALL = 2_000  # Characters up to which the part being written is parsed at every line.
+_GROWTH = 1.25  # By how much a longer one has to grow to be parsed again without a sign of its end.
+_LINE_START = 16  # Characters of a line that say whether it begins an item, row or paragraph.
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
 _KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
 
 # What a long block consists of: the token type of its parts, and its level.
 _PARTS = {LIST: ("list_item_open", 1), TABLE: ("tr_open", 2)}
-
 _BLANK_LINE = re.compile(r"^[ \t]*\n", re.MULTILINE)
 _LINE_BEYOND_LIST = re.compile(r"^[ \t]*\n(?=[^\s\-+*0-9])", re.MULTILINE)
 _PART_START = {LIST: re.compile(r"(?:[-+*]|\d{1,9}[.)]) {1,4}\w"), TABLE: re.compile(r"\|")}
@@ -68,11 +251,9 @@ _ROWS_START, _ROWS_END = "<tbody>\n", "</tbody>\n"
 
 @dataclass(slots=True, kw_only=True)
 class MarkdownBlock:
-    """A top-level block, from offset ``start`` to ``end`` of a text.
-
-    ``last_part`` is where the last item of a list, or row of a table, starts. A list
-    ``is_loose`` if its items hold paragraphs. ``markup`` is what opened a fence.
-    """
+    """A top-level block, from offset ``start`` to ``end`` of a text. ``last_part`` is where
+    the last item of a list, or row of a table, starts. A list ``is_loose`` if its items hold
+    paragraphs. ``markup`` is what opened a fence."""
 
     kind: str
     start: int
@@ -104,12 +285,10 @@ def outline(source: str, work: Work, *, offset: int = 0) -> list[MarkdownBlock]:
 
 
 def is_final(block: MarkdownBlock, source: str) -> bool:
-    """Whether text after ``source``, whose lines are whole, leaves its last block as it is.
-
-    A list or indented code goes on after blank lines. A fence ends with its closing
-    line, a heading or rule with its own, unless that may yet become the header of a
-    table. All others have ended if a line follows.
-    """
+    """Whether text after ``source``, whose lines are whole, leaves its last block as it is. A
+    list or indented code goes on after blank lines. A fence ends with its closing line, a
+    heading or rule with its own, unless that may yet become the header of a table. All others
+    have ended if a line follows."""
     if block.kind in (LIST, CODE):
         return False
     if block.kind == FENCE:
@@ -150,12 +329,19 @@ class Pieces:
         return self._pieces[0]
 
 
-class OpenText:
-    """The end of a streaming text that is not final.
+class Taken(NamedTuple):
+    """What has become of text: blocks that are ``final``, ``rest`` to be taken by
+    whoever is ``next``. Without a ``next`` nothing is open any more."""
 
-    This is one in which no block is looked for until it ends, as that would take too much
-    work. Each method but ``source`` may raise TooMuchWork.
-    """
+    next: "OpenText | None"
+    final: Sequence[str] = ()
+    rest: str = ""
+
+
+class OpenText:
+    """The end of a streaming text that is not final. This is one in which no block is looked
+    for until it ends, as that would take too much work. Each method but ``source`` may raise
+    TooMuchWork."""
 
     def __init__(self, text: str = "") -> None:
         self._text = Pieces(text)
@@ -164,7 +350,7 @@ class OpenText:
     def source(self) -> str:
         return self._text.text
 
-    def take(self, text: str, work: Work) -> "Taken":
+    def take(self, text: str, work: Work) -> Taken:
         """Take more text and say what has become of it. The text is taken even if this
         raises."""
         self._text.append(text)
@@ -174,26 +360,10 @@ class OpenText:
         """The HTML of what is open, as if the text ended here."""
         raise TooMuchWork
 
-    def close(self, work: Work) -> list[str]:
-        """The text of each block in it, now that the text has ended."""
-        return [self.source]
-
-
-@dataclass(slots=True)
-class Taken:
-    """What has become of text: blocks that are ``final``, ``rest`` to be taken by
-    whoever is ``next``. Without a ``next`` nothing is open any more."""
-
-    next: OpenText | None
-    final: list[str] = field(default_factory=list)
-    rest: str = ""
-
 
 class OpenFence(OpenText):
-    """Code whose closing line has not come: nothing else is looked for in it.
-
-    Its HTML grows with it, without colours. ``opening_line`` is one for the parser.
-    """
+    """Code whose closing line has not come: nothing else is looked for in it. Its HTML grows
+    with it, without colours. ``opening_line`` is one for the parser."""
 
     def __init__(self, opening_line: str) -> None:
         super().__init__(opening_line)
@@ -231,48 +401,6 @@ class OpenFence(OpenText):
         return escape_text(self._indent.sub("", code) if self._indent else code)
 
 
-class ShownParts:
-    """A list or table: the HTML of the items or rows that have ended is kept."""
-
-    def __init__(self) -> None:
-        self._is_loose = False
-        self._size = 0
-        self._html = Pieces()
-        self._end = ""
-
-    def extend(self, settled: str, *, head: str, is_loose: bool, work: Work) -> None:
-        """Render what is new in ``settled``; all of it if the list has become loose."""
-        if is_loose != self._is_loose:
-            self._is_loose, self._size = is_loose, 0
-        if self._size == len(settled):
-            return
-        new = head + settled[self._size :] if self._size else settled
-        html = self._render(parse(new, work=work), highlight=True, work=work)
-        start, parts, end = _split_container(html)
-        if not self._size:
-            self._html, self._end = Pieces(start), end
-        self._html.append(parts)
-        self._size = len(settled)
-
-    def html(self, tokens: list[Token], work: Work) -> str:
-        """All of it, ending with the part that ``tokens`` begin with, and what they hold
-        behind it."""
-        closing = (
-            i for i, token in enumerate(tokens, 1) if (token.level, token.nesting) == (0, -1)
-        )
-        end = next(closing, len(tokens))
-        html = self._render(tokens[:end], highlight=False, work=work)
-        parts = _split_container(html)[1] if html else ""
-        behind = render_tokens(tokens[end:], highlight=False, work=work) if tokens[end:] else ""
-        return self._html.text + parts + self._end + behind
-
-    def _render(self, tokens: list[Token], *, highlight: bool, work: Work) -> str:
-        if self._is_loose:
-            for token in tokens:
-                token.hidden = token.hidden and token.level != 2
-        return render_tokens(tokens, highlight=highlight, work=work)
-
-
 def _split_container(html: str) -> tuple[str, str, str]:
     """The opening, the items or rows, and the closing of a list's or table's HTML."""
     if not html.endswith(_TABLE_END):
@@ -287,12 +415,10 @@ def _split_container(html: str) -> tuple[str, str, str]:
 
 
 class StreamingBlock(OpenText):
-    """The text from the first character behind the final blocks on.
-
-    Once it is known to be a list or table, ``_settled`` characters of it are items
-    that have ended, or the head and such rows; only what follows is parsed again,
-    with a ``_lead`` before it that makes the parser take it for a continuation.
-    """
+    """The text from the first character behind the final blocks on. Once it is known to be a
+    list or table, ``_settled`` characters of it are items that have ended, or the head and
+    such rows; only what follows is parsed again, with a ``_lead`` before it that makes the
+    parser take it for a continuation."""
 
     def __init__(self, text: str = "", block: MarkdownBlock | None = None) -> None:
         super().__init__(text)
@@ -302,8 +428,10 @@ class StreamingBlock(OpenText):
         self._settled = 0
         self._lead = ""
         self._is_loose = False
-        self._paragraph, self._paragraph_size = Pieces("<p>"), 0
-        self._shown_parts = ShownParts()
+        # The HTML of the words, items or rows that are not looked at again, how many
+        # characters it stands for, and what follows on the last item or row.
+        self._shown, self._shown_size, self._shown_end = Pieces("<p>"), 0, ""
+        self._is_shown_loose = False
         if block:
             self._settle(block)
 
@@ -371,6 +499,7 @@ class StreamingBlock(OpenText):
         self._is_loose = self._is_loose or block.is_loose
         if not self._settled or self._lead:
             return
+        self._shown_size = 0
         if block.kind == LIST:
             # Indented by five, the item's text can have no item after it as a part.
             mark = block.markup if block.markup in "-+*" else "1" + block.markup
@@ -380,28 +509,21 @@ class StreamingBlock(OpenText):
             columns = delimiters.strip().strip("|").count("|") + 1
             self._lead = f"|{' |' * columns}\n{delimiters}\n"
 
-    def close(self, work: Work) -> list[str]:
-        text = self.source
-        return [text[block.start : block.end] for block in outline(text, work)]
-
     def html(self, work: Work) -> str:
         text = self.source
         if self._settled:
             return self._continue_container(text, work)
         if len(text) <= RENDER_LIMIT and is_plain_paragraph(text):
             return render_markdown(text, work=work)
-        if len(text) <= RENDER_LIMIT and _PARAGRAPH_LINE.fullmatch(text):
-            return self._continue_paragraph(text, work)
-        return _render_all(text, work)
-
-    def _continue_paragraph(self, text: str, work: Work) -> str:
-        """A paragraph of one line: words before the last open mark are not looked at again."""
-        rest = text[self._paragraph_size :]
+        if len(text) > RENDER_LIMIT or not _PARAGRAPH_LINE.fullmatch(text):
+            return _render_all(text, work)
+        # A paragraph of one line: words before the last open mark are not looked at again.
+        rest = text[self._shown_size :]
         mended, settled = mend_inline(rest)
         if settled:
-            self._paragraph.append(_render_inline(rest[:settled], work))
-            self._paragraph_size += settled
-        return (self._paragraph.text + _render_inline(mended[settled:], work)).rstrip() + "</p>\n"
+            self._shown.append(_render_inline(rest[:settled], work))
+            self._shown_size += settled
+        return (self._shown.text + _render_inline(mended[settled:], work)).rstrip() + "</p>\n"
 
     def _continue_container(self, text: str, work: Work) -> str:
         head = self._lead if self._kind == TABLE else ""
@@ -410,16 +532,41 @@ class StreamingBlock(OpenText):
         tokens = [] if is_long else parse(mend(head + part), work=work)
         if tokens and _KINDS.get(tokens[0].type) != self._kind:
             return _render_all(text, work)
-        settled = text[: self._settled]
-        self._shown_parts.extend(settled, head=head, is_loose=self._is_loose, work=work)
-        shown = self._shown_parts.html(tokens, work)
+        self._show_settled(text[: self._settled], head, work)
+        # All of it ends with the part that the tokens begin with, and what they hold behind it.
+        closing = (
+            i for i, token in enumerate(tokens, 1) if (token.level, token.nesting) == (0, -1)
+        )
+        end = next(closing, len(tokens))
+        html = self._render_parts(tokens[:end], highlight=False, work=work)
+        parts = _split_container(html)[1] if html else ""
+        behind = render_tokens(tokens[end:], highlight=False, work=work) if tokens[end:] else ""
+        shown = self._shown.text + parts + self._shown_end + behind
         return shown + (show_as_written(part) if is_long else "")
+
+    def _show_settled(self, settled: str, head: str, work: Work) -> None:
+        """Render what is new in ``settled``; all of it if the list has become loose."""
+        if self._is_shown_loose != self._is_loose:
+            self._is_shown_loose, self._shown_size = self._is_loose, 0
+        if self._shown_size == len(settled):
+            return
+        new = head + settled[self._shown_size :] if self._shown_size else settled
+        html = self._render_parts(parse(new, work=work), highlight=True, work=work)
+        start, parts, end = _split_container(html)
+        if not self._shown_size:
+            self._shown, self._shown_end = Pieces(start), end
+        self._shown.append(parts)
+        self._shown_size = len(settled)
+
+    def _render_parts(self, tokens: list[Token], *, highlight: bool, work: Work) -> str:
+        if self._is_loose:
+            for token in tokens:
+                token.hidden = token.hidden and token.level != 2
+        return render_tokens(tokens, highlight=highlight, work=work)
 
 
 def _render_inline(text: str, work: Work) -> str:
-    if not text:
-        return ""
-    return render_tokens(parse_inline(text, work=work), highlight=False, work=work)
+    return render_tokens(parse_inline(text, work=work), highlight=False, work=work) if text else ""
 
 
 def _render_all(text: str, work: Work) -> str:
@@ -433,68 +580,24 @@ def _ends_with_blank_line(lines: str) -> bool:
 
 
 class BlockStream:
-    """The HTML of one text that arrives in pieces.
-
-    ``blocks`` holds the HTML of the blocks that are final; it only ever grows.
-    """
+    """The HTML of one text that arrives in pieces. ``blocks`` holds the HTML of the blocks
+    that are final; it only ever grows."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
-        self._source = Pieces()
         self._holds_return = False
         self._open: OpenText = StreamingBlock()
         self._open_html: str | None = ""
         self._is_too_much = False
         self._work = Work(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
-        self._full_html: str | None = None
-
-    @property
-    def source(self) -> str:
-        """The whole text so far, as it was fed."""
-        return self._source.text
 
     def feed(self, delta: str) -> list[str]:
         """Take more text; return the HTML of the blocks that are final because of it."""
-        if self._full_html is not None:
-            raise RuntimeError("The stream is finished.")
-        self._source.append(delta)
         self._work.refill(len(delta))
         # A carriage return at the end waits for what follows it.
         text = "\r" + delta if self._holds_return else delta
         self._holds_return = text.endswith("\r")
-        return self._take(normalise_source(text.removesuffix("\r")))
-
-    def open_html(self) -> str:
-        """The HTML of the block that is being written, as if it ended here."""
-        if self._open_html is None and not self._is_too_much:
-            try:
-                self._open_html = self._open.html(Work(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
-            except TooMuchWork:
-                # Trying again in every frame would be work that shows nothing.
-                self._is_too_much = True
-        if self._open_html is None:
-            self._open_html = TOO_MUCH_WORK + show_as_written(self._open.source)
-        return self._open_html
-
-    def finish(self) -> str:
-        """End the text: the open block becomes final. Returns the full render."""
-        if self._full_html is None:
-            self._take("\n" if self._holds_return else "")
-            self._work = Work()
-            try:
-                sources = self._open.close(self._work)
-            except TooMuchWork:
-                sources = [self._open.source]
-            self._render_blocks(sources)
-            self._open, self._open_html = StreamingBlock(), ""
-            self._full_html = render_markdown(self.source)
-        return self._full_html
-
-    def is_exact(self) -> bool:
-        """Whether the blocks together are the full render. Finishes the stream."""
-        return self.finish() == "".join(self.blocks)
-
-    def _take(self, text: str) -> list[str]:
+        text = normalise_source(text.removesuffix("\r"))
         known = len(self.blocks)
         if text:
             self._open_html = None
@@ -507,8 +610,17 @@ class BlockStream:
             if taken.next is not self._open:
                 self._is_too_much = False
             self._open, text = taken.next or StreamingBlock(), taken.rest
-            self._render_blocks(taken.final)
+            self.blocks += (render_markdown(source, work=self._work) for source in taken.final)
         return self.blocks[known:]
 
-    def _render_blocks(self, sources: list[str]) -> None:
-        self.blocks += (render_markdown(source, work=self._work) for source in sources)
+    def open_html(self) -> str:
+        """The HTML of the block that is being written, as if it ended here."""
+        if self._open_html is None and not self._is_too_much:
+            try:
+                self._open_html = self._open.html(Work(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
+            except TooMuchWork:
+                # Trying again in every frame would be work that shows nothing.
+                self._is_too_much = True
+        if self._open_html is None:
+            self._open_html = TOO_MUCH_WORK + show_as_written(self._open.source)
+        return self._open_html

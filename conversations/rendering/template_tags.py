@@ -11,24 +11,26 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 register = template.Library()
-
 _LINE_BREAK = re.compile(r"\s*\n\s*")
 
 
 @register.tag
 def oneline(parser: Parser, token: Token) -> template.Node:
-    """``{% oneline %}…{% endoneline %}`` leaves the line breaks of its source out.
-
-    What is between two elements vanishes with the break; within a tag, where it separates
-    attributes, one space is left.
-    """
+    """``{% oneline %}…{% endoneline %}`` leaves the line breaks of its source out. What is
+    between two elements vanishes with the break; within a tag, where it separates attributes,
+    one space is left."""
     is_in_tag = False
     # The parser keeps the tokens that are still to come in reverse.
     for coming in reversed(cast(list[Token], parser.tokens)):
         if coming.token_type == TokenType.BLOCK and coming.contents == "endoneline":
             break
         if coming.token_type == TokenType.TEXT:
-            coming.contents, is_in_tag = _join_lines(coming.contents, is_in_tag=is_in_tag)
+            pieces = re.split("([<>])", coming.contents)
+            for place, piece in enumerate(pieces):
+                if piece in ("<", ">"):
+                    is_in_tag = piece == "<"
+                pieces[place] = _LINE_BREAK.sub(" " if is_in_tag else "", piece)
+            coming.contents = "".join(pieces)
     nodes = parser.parse(("endoneline",))
     parser.delete_first_token()
     return _Nodes(nodes)
@@ -40,15 +42,6 @@ class _Nodes(template.Node):
 
     def render(self, context: template.Context) -> SafeString:
         return self.nodelist.render(context)
-
-
-def _join_lines(text: str, *, is_in_tag: bool) -> tuple[str, bool]:
-    joined = ""
-    for piece in re.split("([<>])", text):
-        if piece in ("<", ">"):
-            is_in_tag = piece == "<"
-        joined += _LINE_BREAK.sub(" " if is_in_tag else "", piece)
-    return joined, is_in_tag
 
 
 @register.simple_tag
@@ -64,10 +57,8 @@ def icon(name: str, classes: str = "icon") -> SafeString:
 
 @register.simple_tag
 def time(moment: datetime | None, style: str = "") -> SafeString | str:
-    """A moment in UTC, which the browser shows in its own zone as "5 minutes ago".
-
-    With the ``style`` "absolute" it shows the date.
-    """
+    """A moment in UTC, which the browser shows in its own zone as "5 minutes ago". With the
+    ``style`` "absolute" it shows the date."""
     if moment is None:
         return ""
     utc = moment.astimezone(UTC)

@@ -12,15 +12,16 @@ Work and HTML are bounded by what is asked for, whatever the text holds.
 import colorsys
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from typing import NamedTuple
 
 from conversations.domain.text import storable
 
 from .source_text import show_hidden
 
+# Escape sequences as in ECMA-48, 5.4 and 5.6. Those without an end lose their head.
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)(?P<sgr>[0-9;:]*)m"
     r"|(?:\x1b\[|\x9b)(?P<erase>[0-2]?)K"
@@ -29,21 +30,18 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x80-\x9f\n]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
 )
-"""Escape sequences as in ECMA-48, 5.4 and 5.6. Those without an end lose their head."""
 
 _UNFINISHED = re.compile(r"(?:\x1b\[?|\x9b)[0-?]*[ -/]*\Z|\x1b\][^\x07\x1b\n]*\Z")
 _RETURNS = re.compile(r"\r+\n")
 _OVERWRITES = re.compile("[\r\b]")
+_MOVES = re.compile("([\r\b])")
+MAX_RAW_RATIO = 8  # Raw characters that are looked at for each one that may be shown.
 
-MAX_RAW_RATIO = 8
-"""Raw characters that are looked at for each one that may be shown."""
-
+# How often all of a line may be erased and filled again: as often as a short line that shows
+# progress, not once for each sign of a long one. Then nothing more is erased.
 MAX_CELLS_AGAIN = 20
-"""How often all of a line may be erased and filled again: as often as a short line that
-shows progress, not once for each sign of a long one. Then nothing more is erased."""
 
-type Style = tuple[int, int, int]
-"""Foreground and background (0 to 15, -1: none) and flags."""
+type Style = tuple[int, int, int]  # Foreground and background (0 to 15, -1: none) and flags.
 
 PLAIN: Style = (-1, -1, 0)
 _FLAGS = {1: 1, 2: 2, 3: 4, 4: 8, 7: 16, 9: 32, 21: 8}
@@ -51,8 +49,7 @@ _FLAG_CLASSES = {1: "tb", 2: "td", 4: "ti", 8: "tu", 16: "tv", 32: "ts"}
 _FLAGS_OFF = {22: 3, 23: 4, 24: 8, 27: 16, 29: 32}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(NamedTuple):
     """HTML for use in ``<pre><code>``. ``is_cut``: there is more."""
 
     html: str
@@ -77,7 +74,15 @@ def render_terminal(
             runs.append((one_style, shown))
         lines, at = lines + 1, end
     is_cut = is_cut or at < len(beginning)
-    return Shown(html=_as_html(runs, most_spans), is_cut=is_cut)
+    html = ""
+    for classes, group in groupby(runs, lambda run: _classes(run[0])):
+        piece = show_hidden(storable("".join(text for _, text in group)))
+        if not classes or piece.isspace() or most_spans <= 0:
+            html += piece
+        else:
+            most_spans -= 1
+            html += f'<span class="{classes}">{piece}</span>'
+    return Shown(html, is_cut)
 
 
 def style_at(text: str, place: int) -> Style:
@@ -111,35 +116,25 @@ def page_end(text: str, start: int, *, most_lines: int, most_chars: int) -> int:
 
 def _read_line(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]:
     """The line in pieces of one style each, and the style behind it."""
-    if _OVERWRITES.search(line):
-        return _overwrite(line, style)
-    runs, at = [], 0
-    for found in _SEQUENCE.finditer(line):
-        if found.start() > at:
-            runs.append((style, line[at : found.start()]))
-        at = found.end()
-        if found["sgr"] is not None:
-            style = _change(style, found["sgr"])
-    if at < len(line):
-        runs.append((style, line[at:]))
-    return style, runs
-
-
-def _overwrite(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]:
-    """A line on which the cursor goes back: what is written last stands."""
-    cells: list[tuple[Style, str]] = []
-    column = 0
     now = style
-    left = MAX_CELLS_AGAIN * len(line)
+    if not _OVERWRITES.search(line):
+        runs = []
+        for now, piece, _ in _pieces(line, style):
+            if piece:
+                runs.append((now, piece))
+        return now, runs
+    # The cursor goes back: what is written last stands.
+    cells: list[tuple[Style, str]] = []
+    column, left = 0, MAX_CELLS_AGAIN * len(line)
     for now, piece, erase in _pieces(line.removesuffix("\n"), style):
-        if erase is not None:
+        if erase:
             left -= max(column, len(cells))
-            if left > 0:
-                _erase(cells, column, erase)
-        elif piece == "\r":
-            column = 0
-        elif piece == "\b":
-            column = max(0, column - 1)
+            if left > 0 and erase == "1":
+                cells[:column] = [(PLAIN, " ")] * min(column, len(cells))
+            elif left > 0:
+                del cells[0 if erase == "2" else column :]
+        elif piece in ("\r", "\b"):
+            column = max(0, column - 1) if piece == "\b" else 0
         elif piece:
             cells += [(PLAIN, " ")] * (column - len(cells))
             cells[column : column + len(piece)] = [(now, char) for char in piece]
@@ -150,84 +145,67 @@ def _overwrite(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]
     return now, [(key, "".join(char for _, char in group)) for key, group in grouped]
 
 
-def _erase(cells: list[tuple[Style, str]], column: int, what: str) -> None:
-    if what != "1":
-        del cells[column if what != "2" else 0 :]
-    else:
-        cells[:column] = [(PLAIN, " ")] * min(column, len(cells))
-
-
-def _pieces(line: str, style: Style) -> Iterator[tuple[Style, str, str | None]]:
-    """Text between the moves of the cursor, each move, each erasing; with the style."""
+def _pieces(line: str, style: Style) -> Iterator[tuple[Style, str, str]]:
+    """Text between the moves of the cursor, each move, each erasing; with the style. The last
+    piece is empty."""
     at = 0
-    for found in [*_SEQUENCE.finditer(line), None]:
-        text = line[at : found.start() if found else len(line)]
-        for piece in re.split("([\r\b])", text):
-            if piece:
-                yield style, piece, None
-        if found is None:
-            break
+    for found in _SEQUENCE.finditer(line):
+        for piece in _MOVES.split(line[at : found.start()]):
+            yield style, piece, ""
         at = found.end()
         if found["sgr"] is not None:
             style = _change(style, found["sgr"])
         elif found["erase"] is not None:
-            yield style, "", found["erase"]
-    yield style, "", None
+            yield style, "", found["erase"] or "0"
+    for piece in _MOVES.split(line[at:]):
+        yield style, piece, ""
+    yield style, "", ""
 
 
 @lru_cache(maxsize=256)
 def _change(style: Style, parameters: str) -> Style:
     """The style after an SGR sequence (ECMA-48, 8.3.117; 38 and 48 as in ISO 8613-6)."""
     front, back, flags = style
-    codes = _numbers(parameters)
+    # The colour space of ``38:2:<space>:r:g:b`` says nothing that is shown.
+    words = re.sub("(?<=[34]8:2):[0-9]*(?=:)", "", parameters).replace(":", ";").split(";")
+    codes = [int(word[:4] or 0) for word in words[:32]]
     while codes:
         code = codes.pop(0)
+        bright = 8 if code >= 90 else 0
         if code == 0:
             front, back, flags = PLAIN
         elif code in _FLAGS:
             flags |= _FLAGS[code]
         elif code in _FLAGS_OFF:
             flags &= ~_FLAGS_OFF[code]
-        elif code in (38, 48):
-            colour = _take_colour(codes)
-            front, back = (colour, back) if code == 38 else (front, colour)
-        elif code == 39:
-            front = -1
-        elif code == 49:
-            back = -1
-        else:
-            for first, shift in ((30, 0), (90, 8)):
-                if first <= code < first + 8:
-                    front = code - first + shift
-                elif first + 10 <= code < first + 18:
-                    back = code - first - 10 + shift
+        elif code == 38:
+            front = _take_colour(codes)
+        elif code == 48:
+            back = _take_colour(codes)
+        elif code in (39, *range(30, 38), *range(90, 98)):
+            front = -1 if code == 39 else code % 10 + bright
+        elif code in (49, *range(40, 48), *range(100, 108)):
+            back = -1 if code == 49 else code % 10 + bright
     return front, back, flags
 
 
-def _numbers(parameters: str) -> list[int]:
-    words = re.sub("(?<=[34]8:2):[0-9]*(?=:)", "", parameters).replace(":", ";").split(";")
-    return [int(word[:4] or 0) for word in words[:32]]
-
-
 def _take_colour(codes: list[int]) -> int:
+    """The nearest of the sixteen to the colour that these codes begin with; -1 for none."""
     kind = codes.pop(0) if codes else 0
-    if kind == 5 and codes:
-        return _of_256(codes.pop(0))
     if kind == 2 and len(codes) >= 3:
         red, green, blue = codes[:3]
         del codes[:3]
         return _nearest(red, green, blue)
-    return -1
-
-
-def _of_256(number: int) -> int:
+    if kind != 5 or not codes:
+        return -1
+    number = codes.pop(0)
     if number < 16:
         return number
     if number >= 232:
         level = 8 + 10 * (min(number, 255) - 232)
         return _nearest(level, level, level)
-    red, green, blue = (number - 16) // 36, (number - 16) // 6 % 6, (number - 16) % 6
-    return _nearest(*(0 if part == 0 else 55 + 40 * part for part in (red, green, blue)))
+    parts = ((number - 16) // 36, (number - 16) // 6 % 6, (number - 16) % 6)
+    return _nearest(*(0 if part == 0 else 55 + 40 * part for part in parts))
 
 
 _HUES = ((15, 1), (75, 3), (165, 2), (200, 6), (265, 4), (345, 5), (361, 1))
@@ -247,20 +225,9 @@ def _nearest(red: int, green: int, blue: int) -> int:
 def _classes(style: Style) -> str:
     front, back, flags = style
     names = [name for flag, name in _FLAG_CLASSES.items() if flags & flag]
-    if flags & 16:
-        return " ".join(names)
-    if back >= 0:
-        return " ".join([*names, f"b{back % 8}"])
-    return " ".join([*names, f"f{front}"] if front >= 0 else names)
-
-
-def _as_html(runs: list[tuple[Style, str]], most_spans: int) -> str:
-    parts, left = [], most_spans
-    for classes, group in groupby(runs, lambda run: _classes(run[0])):
-        html = show_hidden(storable("".join(text for _, text in group)))
-        if not classes or html.isspace() or left <= 0:
-            parts.append(html)
-        else:
-            left -= 1
-            parts.append(f'<span class="{classes}">{html}</span>')
-    return "".join(parts)
+    # Reversed (16) has colours of its own; a background says enough without a foreground.
+    if not flags & 16 and back >= 0:
+        names.append(f"b{back % 8}")
+    elif not flags & 16 and front >= 0:
+        names.append(f"f{front}")
+    return " ".join(names)

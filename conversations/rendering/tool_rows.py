@@ -5,66 +5,195 @@ the diff, and the address of the rest.
 """
 
 import re
+import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.utils.safestring import mark_safe
 
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
-from conversations.domain.tool_calls import COMPLETED, DENY, ONCE, STARTED
-from conversations.domain.tool_policy import read_asked
+from conversations.domain.text import dump_json, load_json, one_line, storable
+from conversations.domain.tool_calls import (
+    ALWAYS,
+    COMPLETED,
+    DENIED,
+    DENY,
+    INTERRUPTED,
+    ONCE,
+    RUNNING,
+    STARTED,
+    STOPPED,
+    WAITING,
+    read_asked,
+)
 
 from .diffs import render_diff
 from .source_text import duration_text, number_text, show_hidden, size_text
-from .terminal import Shown, page_end, render_terminal, style_at
-from .tool_words import (
-    arguments_text,
-    decision_text,
-    link_turns,
-    read_arguments,
-    session_at,
-    state_word,
-    telling_argument,
-    tool_word,
-)
+from .terminal import page_end, render_terminal, style_at
 
+LINE_CHARS, RECALL_LINE_CHARS = 160, 100
+
+# The word and the icon of each tool that is ours.
+TOOLS: dict[str, tuple[str, str]] = {
+    RECALL_TOOL: ("Recall", "recall"),
+    "load_skill": ("Skill", "read"),
+    "session_state": ("Session state", "list"),
+    "read_file": ("Read", "read"),
+    "list_files": ("List", "list"),
+    "glob_files": ("Find files", "search"),
+    "search_files": ("Search", "search"),
+    "write_file": ("Write", "edit"),
+    "edit_file": ("Edit", "edit"),
+    "delete_file": ("Delete", "remove"),
+    "move_file": ("Move", "edit"),
+    "shell_execute": ("Run", "run"),
+    "git_command": ("Git", "run"),
+    "fetch_url": ("Fetch", "web"),
+}
+
+# The mark and the word of each state; ``completed`` is told by the outcome.
+STATES: dict[str, tuple[str, str]] = {
+    # It may wait behind the question of another call. Kept in step with WORDS of calls.js.
+    STARTED: ("started", "Waiting"),
+    WAITING: ("waiting", "Waiting"),
+    RUNNING: ("running", "Running"),
+    DENIED: ("denied", "Denied"),
+    STOPPED: ("stopped", "Stopped"),
+    INTERRUPTED: ("interrupted", "Interrupted"),
+}
+
+_OUTCOMES = {
+    True: ("done", "Done"),
+    False: ("failed", "Failed"),
+    None: ("unknown", "Outcome unknown"),
+}
+_OF_SERVER = re.compile(r"mcp__(.+?)__(.+)", re.DOTALL)
+_TELLING = ("command", "pattern", "query", "path", "file_path", "url", "name", "text")
+_EDITED = ("content", "old_text", "new_text", "old_string", "new_string", "edits", "replace_all")
+
+# How a quoted turn, and turns of another session, begin. No quoted text begins a line like that,
+# because the recall tool indents it.
+_HEAD = re.compile(r"^\[(?:Turn (?P<turn>\d{1,15})|Session (?P<session>[0-9a-f-]{36}))\]", re.M)
+
+
+def tool_word(name: str) -> tuple[str, str]:
+    """What the tool is called on the page, and its icon."""
+    if name in TOOLS:
+        return TOOLS[name]
+    server = _OF_SERVER.fullmatch(name)
+    word = f"{server[1]}: {server[2]}" if server else name
+    return storable(word) or "tool", "tool"
+
+
+def state_word(state: str, ok: bool | None) -> tuple[str, str]:
+    """The mark of a state and its word."""
+    return _OUTCOMES[ok] if state in ("", COMPLETED) else STATES.get(state, ("unknown", state))
+
+
+def decision_text(decision: str, *, by: str, reason: str, kind: str = "") -> str:
+    """Who let a call run, or did not; empty where the policy did."""
+    words = {DENY: "Denied", ONCE: "Allowed once", ALWAYS: "Always allowed"}.get(decision)
+    if words is None:
+        return ""
+    why = kind if decision == ALWAYS else reason
+    return f"{words}{f' by {by}' if by else ''}{f': {why}' if why else ''}"
+
+
+def read_arguments(arguments: Any) -> Any:
+    """The arguments as an object, where they are the text of one."""
+    if not isinstance(arguments, str) or not arguments.lstrip().startswith("{"):
+        return arguments
+    try:
+        return load_json(arguments)
+    except ValueError:
+        return arguments
+
+
+def telling_argument(name: str, arguments: Any) -> str:
+    """What says most about a call, on one line."""
+    if isinstance(arguments, str):
+        told = arguments
+    elif not isinstance(arguments, dict) or not arguments:
+        return ""
+    elif name == RECALL_TOOL:
+        return recall_line(arguments)
+    elif name == "move_file":
+        told = " → ".join(value for value in arguments.values() if isinstance(value, str))
+    elif found := next((key for key in _TELLING if isinstance(arguments.get(key), str)), ""):
+        where = arguments.get("path") if found == "pattern" else None
+        told = f"{arguments[found]} in {where}" if where else arguments[found]
+    else:
+        told = _as_text(next(iter(arguments.values())))
+    return one_line(storable(told), limit=LINE_CHARS)
+
+
+def recall_line(arguments: Any) -> str:
+    """What was looked up, on one line: ``search "auth token"``, ``range 41–57``."""
+    if not isinstance(arguments, dict):
+        return ""
+    action, tool, query, session = (
+        value if isinstance(value := arguments.get(name), str) else ""
+        for name in ("action", "tool_name", "query", "session")
+    )
+    ends = [arguments.get(name) for name in ("start_turn", "end_turn")]
+    turns = "–".join(dict.fromkeys(str(end) for end in ends if isinstance(end, int | str)))
+    asked, where = f'"{query}"' if query else "", f"in {session[:8]}" if session else ""
+    line = " ".join(part for part in (action, tool, turns, asked, where) if part)
+    return one_line(storable(line), limit=RECALL_LINE_CHARS)
+
+
+def arguments_text(arguments: Any, *, without_texts: bool) -> str:
+    """The arguments, one a line. ``without_texts``: a diff shows what was written."""
+    if isinstance(arguments, str):
+        return storable(arguments)
+    if not isinstance(arguments, dict):
+        return "" if arguments is None else storable(dump_json(arguments))
+    shown = {k: v for k, v in arguments.items() if not (without_texts and k in _EDITED)}
+    return storable("\n".join(f"{name}: {_as_text(value)}" for name, value in shown.items()))
+
+
+def _as_text(value: Any) -> str:
+    """Words of a command as a person would type them, other values as JSON."""
+    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+        return shlex.join(value)
+    return value if isinstance(value, str) else dump_json(value)
+
+
+def _link_turns(html: str, session: UUID | str) -> str:
+    """The escaped output of the recall tool with each quoted turn's head as a link to it.
+    Turns belong to this session until another one is named."""
+    current = session
+
+    def link(head: re.Match[str]) -> str:
+        nonlocal current
+        current = head["session"] or current
+        place = f"t/{head['turn']}/" if head["turn"] else ""
+        return f'<a href="/s/{current}/{place}">{head[0]}</a>'
+
+    return _HEAD.sub(link, html)
+
+
+# Of a text in a stored row; of an output that goes on beyond that, in a row that is folded, the
+# glimpse, since opening it loads a page of it.
 HEAD_LINES, HEAD_CHARS, HEAD_SPANS = 40, 3000, 150
-"""Of a text in a stored row; of an output that goes on beyond that, in a row that is
-folded, these, since opening it loads a page of it:"""
-
 GLIMPSE_LINES, GLIMPSE_CHARS, GLIMPSE_SPANS = 10, 800, 30
-
 DIFF_LINES, DIFF_CHARS = 150, 8000
+# Of what a person is asked about, which is read before it is answered.
 CARD_LINES, CARD_CHARS = 400, 20_000
-"""Of what a person is asked about, which is read before it is answered."""
 
+# The rows of one call in their order: a later one stands for those before it.
 STEPS = {"started": 1, "asked": 2, "decided": 3, "completed": 4}
-"""The rows of one call in their order: a later one stands for those before it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRowSection:
-    """A part of an opened row, in ``<pre>``. ``more`` is how much of it is missing,
-    ``more_url`` where it is."""
-
-    caption: str
-    html: str
-    kind: str = ""
-    copies: bool = False
-    more: str = ""
-    more_url: str = ""
 
 
 def started_row(payload: ToolCallStarted, session: UUID) -> dict[str, Any]:
     arguments = read_arguments(payload.arguments)
     return {
-        **_line(payload.name, arguments, payload.call or payload.call_id, step="started"),
+        **_line(payload, arguments, step="started"),
         "state": state_word(STARTED, None),
         "keeps": True,
-        "blocks": list(_argument_blocks(payload.name, arguments, has_diff=False)),
+        "blocks": list(_argument_blocks(arguments, has_diff=False)),
         "record_url": call_url(session, payload.call),
     }
 
@@ -73,22 +202,39 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     arguments = read_arguments(payload.arguments)
     state = state_word(payload.state, payload.ok)
     failed = state[0] == "failed"
+    url = call_url(session, payload.call)
+    size = payload.output_chars or len(payload.output) or len(payload.error)
+    facts = (
+        f"exit {payload.exit_code}" if payload.exit_code else "",
+        duration_text(payload.duration_ms),
+        size_text(size) if size >= 1000 else "",
+    )
+    blocks = list(_argument_blocks(arguments, has_diff=bool(payload.diff)))
+    if payload.diff:
+        diff = render_diff(payload.diff, most_lines=DIFF_LINES, most_chars=DIFF_CHARS)
+        changes: dict[str, Any] = {
+            "caption": f"Changes {changes_text(diff.added, diff.removed)}",
+            "html": diff.html,
+            "kind": "diff",
+            "copies": not diff.left_out,
+            "more": f"{number_text(diff.left_out)} more lines" if diff.left_out else "",
+            "more_url": url,
+        }
+        blocks.insert(0, changes)
     return {
-        **_line(payload.name, arguments, payload.call or payload.call_id, step="completed"),
+        **_line(payload, arguments, step="completed"),
         "state": state,
         "is_open": failed,
         "keeps": failed,
-        "facts": list(_facts(payload)),
+        "facts": [fact for fact in facts if fact],
         "decision_html": show_hidden(
             decision_text(payload.decision, by=payload.decided_by, reason=payload.reason)
         ),
-        "blocks": [
-            *_diff_blocks(payload, session),
-            *_argument_blocks(payload.name, arguments, has_diff=bool(payload.diff)),
-            *_output_blocks(payload, session, turn),
-        ],
-        "record_url": call_url(session, payload.call),
-        "changes_url": _changes_url(payload, session),
+        "blocks": [*blocks, *_output_blocks(payload, session, turn)],
+        "record_url": url,
+        "changes_url": f"/s/{session}/changes/?call={UUID(payload.call)}"
+        if payload.diff and url
+        else "",
     }
 
 
@@ -100,7 +246,9 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         return None
     word, icon = tool_word(asked.name)
     diff = render_diff(asked.diff, most_lines=CARD_LINES, most_chars=CARD_CHARS)
-    command = asked.command[:CARD_CHARS]
+    left_out = f"{number_text(diff.left_out)} more lines" if diff.left_out else ""
+    if (chars := len(asked.command) - CARD_CHARS) > 0:
+        left_out = f"{number_text(chars)} more characters"
     return {
         "call": asked.call,
         "step": STEPS["asked"],
@@ -108,10 +256,10 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         "word": mark_safe(show_hidden(word)),
         "icon": icon,
         "summary_html": show_hidden(asked.summary[:1000]),
-        "command_html": show_hidden(command),
+        "command_html": show_hidden(asked.command[:CARD_CHARS]),
         "diff_html": diff.html if asked.diff else "",
         "changes": changes_text(diff.added, diff.removed),
-        "left_out": _left_out(len(asked.command) - len(command), diff.left_out),
+        "left_out": left_out,
         "note_html": show_hidden(asked.note[:1000]),
         "kind_html": show_hidden(asked.kind_label[:300]),
         "record_url": url,
@@ -119,7 +267,7 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
 
 
 def decided_row(payload: Info, session: UUID) -> dict[str, Any] | None:
-    """The line that a card gives way to."""
+    """The line that a card gives way to; None for a notice that no call can be told from."""
     data = payload.data or {}
     call = data.get("call") or data.get("call_id")
     if not isinstance(call, str) or not call:
@@ -145,144 +293,98 @@ def changes_text(added: int, removed: int) -> str:
     return f"+{number_text(added)} −{number_text(removed)}"
 
 
-def _line(name: str, arguments: Any, call: str, *, step: str) -> dict[str, Any]:
-    word, icon = tool_word(name)
+def _line(
+    payload: ToolCallStarted | ToolCallCompleted, arguments: Any, *, step: str
+) -> dict[str, Any]:
+    word, icon = tool_word(payload.name)
     return {
-        "call": call,
+        "call": payload.call or payload.call_id,
         "step": STEPS[step],
-        "name": name,
+        "name": payload.name,
         "word": mark_safe(show_hidden(word)),
         "icon": icon,
-        "argument_html": show_hidden(telling_argument(name, arguments)),
+        "argument_html": show_hidden(telling_argument(payload.name, arguments)),
     }
 
 
-def _facts(payload: ToolCallCompleted) -> Iterator[str]:
-    if payload.exit_code:
-        yield f"exit {payload.exit_code}"
-    if payload.duration_ms is not None:
-        yield duration_text(payload.duration_ms)
-    size = payload.output_chars or len(payload.output) or len(payload.error)
-    if size >= 1000:
-        yield size_text(size)
-
-
-def _argument_blocks(name: str, arguments: Any, *, has_diff: bool) -> Iterator[ToolRowSection]:
-    rest = arguments
-    if isinstance(arguments, dict) and isinstance(arguments.get("command"), str):
-        command = arguments["command"]
-        rest = {key: value for key, value in arguments.items() if key != "command"}
-        yield _text_block("Command", command, kind="command", copies=True)
-    elif has_diff and isinstance(arguments, dict) and isinstance(arguments.get("path"), str):
-        rest = {key: value for key, value in arguments.items() if key != "path"}
-    text = arguments_text(rest, without_texts=has_diff)
-    if text and text != "{}":
-        yield _text_block("Arguments", text)
-
-
-def _text_block(caption: str, text: str, *, kind: str = "", copies: bool = False) -> ToolRowSection:
-    lines = text[:HEAD_CHARS].split("\n")[: 2 * HEAD_LINES]
-    shown = "\n".join(lines)
-    left = len(text) - len(shown)
-    return ToolRowSection(
-        caption=caption,
-        html=show_hidden(shown),
-        kind=kind,
-        copies=copies,
-        more=f"{number_text(left)} more characters" if left else "",
-    )
-
-
-def _diff_blocks(payload: ToolCallCompleted, session: UUID) -> Iterator[ToolRowSection]:
-    if not payload.diff:
-        return
-    diff = render_diff(payload.diff, most_lines=DIFF_LINES, most_chars=DIFF_CHARS)
-    yield ToolRowSection(
-        caption=f"Changes {changes_text(diff.added, diff.removed)}",
-        html=diff.html,
-        kind="diff",
-        copies=not diff.left_out,
-        more=f"{number_text(diff.left_out)} more lines" if diff.left_out else "",
-        more_url=call_url(session, payload.call),
-    )
+def _argument_blocks(arguments: Any, *, has_diff: bool) -> Iterator[dict[str, Any]]:
+    """Parts of an opened row, each in ``<pre>``: what the call was given. ``more`` is how much
+    of one is missing, ``more_url`` where it is."""
+    given = arguments if isinstance(arguments, dict) else {}
+    apart = "command" if isinstance(given.get("command"), str) else "path" if has_diff else ""
+    texts = [("Command", given["command"], "command")] if apart == "command" else []
+    if isinstance(given.get(apart), str):
+        arguments = {key: value for key, value in given.items() if key != apart}
+    rest = arguments_text(arguments, without_texts=has_diff)
+    if rest and rest != "{}":
+        texts.append(("Arguments", rest, ""))
+    for caption, text, kind in texts:
+        shown = "\n".join(text[:HEAD_CHARS].split("\n")[: 2 * HEAD_LINES])
+        left = len(text) - len(shown)
+        yield {
+            "caption": caption,
+            "html": show_hidden(shown),
+            "kind": kind,
+            "copies": bool(kind),
+            "more": f"{number_text(left)} more characters" if left else "",
+        }
 
 
 def _output_blocks(
     payload: ToolCallCompleted, session: UUID, turn: str
-) -> Iterator[ToolRowSection]:
+) -> Iterator[dict[str, Any]]:
     url = call_url(session, payload.call)
     rest = f"{url}output/" if url else f"/s/{session}/t/{turn}/output/" if turn else ""
-    ended = payload.state in ("", COMPLETED)
-    for caption, text in (
-        ("Error" if ended else "The model was told", payload.error),
-        ("Output", payload.output),
-    ):
-        if not text:
-            continue
-        size = max(payload.output_chars or 0, len(text))
-        shown = _head(text, is_whole=size == len(text), is_open=caption == "Error")
-        yield ToolRowSection(
-            caption=caption,
-            html=link_turns(shown.html, session) if payload.name == RECALL_TOOL else shown.html,
-            copies=True,
-            more=size_text(size) if shown.is_cut else "",
-            more_url=rest,
-        )
+    is_error = payload.state in ("", COMPLETED)
+    if payload.error:
+        caption = "Error" if is_error else "The model was told"
+        yield _output_block(caption, payload.error, payload, session) | {"more_url": rest}
+    if payload.output:
+        yield _output_block("Output", payload.output, payload, session) | {"more_url": rest}
     if not payload.output and not payload.error:
-        yield ToolRowSection(caption="No output", html="")
+        yield {"caption": "No output"}
 
 
-def _changes_url(payload: ToolCallCompleted, session: UUID) -> str:
-    """Where the files that a call changed are, and can be put back."""
-    if not payload.diff or not call_url(session, payload.call):
-        return ""
-    return f"/s/{session}/changes/?call={UUID(payload.call)}"
-
-
-def _head(text: str, *, is_whole: bool, is_open: bool) -> Shown:
-    """What a row has of an output: all, or its beginning; of an error that is known to
-    its end, that too, since it says most."""
-    shown = render_terminal(
+def _output_block(
+    caption: str, text: str, payload: ToolCallCompleted, session: UUID
+) -> dict[str, Any]:
+    """All of an output, or its beginning; of an error that is known to its end, that too,
+    since it says most."""
+    size = max(payload.output_chars or 0, len(text))
+    is_open, is_whole = caption == "Error", size == len(text)
+    html, is_cut = render_terminal(
         text, most_lines=HEAD_LINES, most_chars=HEAD_CHARS, most_spans=HEAD_SPANS
     )
-    if is_whole and not shown.is_cut:
-        return shown
-    if is_open and not is_whole:
-        return replace(shown, is_cut=True)
-    shown = render_terminal(
-        text, most_lines=GLIMPSE_LINES, most_chars=GLIMPSE_CHARS, most_spans=GLIMPSE_SPANS
-    )
-    return Shown(html=shown.html + (_tail(text) if is_open else ""), is_cut=True)
-
-
-def _tail(text: str) -> str:
-    start = max(GLIMPSE_CHARS, len(text) - HEAD_CHARS + GLIMPSE_CHARS)
-    lines = [found.end() for found in re.finditer("\n", text[start:-1])]
-    start += lines[max(0, len(lines) - HEAD_LINES + GLIMPSE_LINES)] if lines else 0
-    shown = render_terminal(
-        text[start:],
-        most_lines=HEAD_LINES,
-        most_chars=HEAD_CHARS,
-        most_spans=HEAD_SPANS,
-        style=style_at(text, start),
-    )
-    return f'\n<span class="gap">⋯</span>\n{shown.html}'
-
-
-def _left_out(chars: int, lines: int) -> str:
-    if chars > 0:
-        return f"{number_text(chars)} more characters"
-    return f"{number_text(lines)} more lines" if lines else ""
+    if (is_cut or not is_whole) and (is_whole or not is_open):
+        html, _ = render_terminal(
+            text, most_lines=GLIMPSE_LINES, most_chars=GLIMPSE_CHARS, most_spans=GLIMPSE_SPANS
+        )
+        if is_open:
+            start = max(GLIMPSE_CHARS, len(text) - HEAD_CHARS + GLIMPSE_CHARS)
+            lines = [found.end() for found in re.finditer("\n", text[start:-1])]
+            start += lines[max(0, len(lines) - HEAD_LINES + GLIMPSE_LINES)] if lines else 0
+            end = render_terminal(
+                text[start:],
+                most_lines=HEAD_LINES,
+                most_chars=HEAD_CHARS,
+                most_spans=HEAD_SPANS,
+                style=style_at(text, start),
+            )
+            html += f'\n<span class="gap">⋯</span>\n{end.html}'
+    return {
+        "caption": caption,
+        "html": _link_turns(html, session) if payload.name == RECALL_TOOL else html,
+        "copies": True,
+        "more": size_text(size) if is_cut or not is_whole else "",
+    }
 
 
 # What a tool gave, a page at a time, whatever its length.
 
-
 PAGE_LINES, PAGE_CHARS, PAGE_SPANS = 200, 20_000, 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputPage:
+class OutputPage(NamedTuple):
     """A page that begins with the character ``start``. ``html`` goes into
     ``<pre><code>``. ``next`` is where the next one begins, None on the last; ``left``
     how much is behind this one, ``size`` how much there is."""
@@ -297,15 +399,17 @@ class OutputPage:
 def render_output_page(text: str, *, name: str, start: int, session: UUID) -> OutputPage:
     """The page of what the tool ``name`` gave. ``session`` is the call's."""
     end = page_end(text, start, most_lines=PAGE_LINES, most_chars=PAGE_CHARS)
-    html = render_terminal(
+    html, _ = render_terminal(
         text[start:end],
         most_lines=PAGE_LINES,
         most_chars=PAGE_CHARS,
         most_spans=PAGE_SPANS,
         style=style_at(text, start),
-    ).html
+    )
     if name == RECALL_TOOL:
-        html = link_turns(html, session_at(text, start, session))
+        # The session whose turns are quoted here may be named on an earlier page.
+        named = _HEAD.match(text, text.rfind("\n[Session ", 0, start) + 1)
+        html = _link_turns(html, (start and named and named["session"]) or session)
     return OutputPage(
         html=html,
         start=start,

@@ -18,7 +18,7 @@ from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 from conversations.domain.tool_calls import RUNNING, STARTED
 from conversations.rendering.streaming import BlockStream
-from conversations.rendering.tool_words import tool_word
+from conversations.rendering.tool_rows import tool_word
 
 from .database import Writer
 

@@ -13,7 +13,7 @@ from conversations.archive.runs import Claimed
 from conversations.domain import runs as states
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import MessageCompleted, Usage
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.tool_calls import ToolScope
 from conversations.models import ModelCall
 
 from .database import Database, PatientWriter

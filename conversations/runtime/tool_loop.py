@@ -45,19 +45,16 @@ from conversations.domain.tool_calls import (
     DENY,
     READ_ONLY,
     READS,
+    REFUSE,
     RUNNING,
     STOPPED,
     WAITING,
-    CallEnding,
-    make_result_payloads,
-)
-from conversations.domain.tool_policy import (
-    REFUSE,
     ApprovalRequest,
+    CallEnding,
     CallPlan,
-    Kind,
     ToolScope,
     decide,
+    make_result_payloads,
 )
 
 from .drafts import LiveCall
@@ -245,9 +242,9 @@ class ToolLoop:
                 call.effect = planned.effect
                 if planned.effect == CHANGES:
                     rules = self._rules or await self._read_rules()
-                    key, label = planned.kind_key, planned.kind_label
-                    kind = Kind(key=key, label=label) if key else None
-                    decision = decide(rules.scope, effect=CHANGES, kind=kind, allowed=rules.allowed)
+                    decision = decide(
+                        rules.scope, effect=CHANGES, kind=planned.kind_key, allowed=rules.allowed
+                    )
                     if decision == REFUSE:
                         call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
                     elif decision == ASK:

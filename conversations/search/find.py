@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from conversations.domain.keyset import SearchCursor, parse_search_cursor
+from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
@@ -64,7 +64,7 @@ def search_session(
         total=min(len(counted), MAX_COUNTED),
         total_is_bound=len(counted) > MAX_COUNTED,
         missing=missing_words(source, asked, match),
-        cursor=str(SearchCursor("newest", (page[-1],))) if len(ids) > limit else "",
+        cursor=search_cursor("newest", page[-1]) if len(ids) > limit else "",
     )
 
 
@@ -125,7 +125,7 @@ def found_best(
     page, cursor = scores[:limit], ""
     if len(scores) > limit:
         score, pk = page[-1]
-        cursor = str(SearchCursor(kind, (*among, as_number(score), pk)))
+        cursor = search_cursor(kind, *among, as_number(score), pk)
     return SearchResults(
         hits=read_hits(page, near=frozenset(pk for _, pk in page) - ranked.matched),
         total=len(ranked.matched),

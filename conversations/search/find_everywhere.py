@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
-from conversations.domain.keyset import SearchCursor, parse_search_cursor
+from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.domain.searchable import owner_mark, workspace_mark
 from conversations.models import SearchProgress, Session, Workspace, involving
 from conversations.models.search import TURN_BITS, entry_id
@@ -199,5 +199,5 @@ def _newest(
         total=total,
         total_is_bound=is_bound,
         missing=() if page and not match.any_tokens else missing_words(source, query, match),
-        cursor=str(SearchCursor("latest", as_numbers(goes_on))) if goes_on else "",
+        cursor=search_cursor("latest", *as_numbers(goes_on)) if goes_on else "",
     )

@@ -14,7 +14,7 @@ from itertools import islice
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.domain.date_tokens import ALL_TIME, DateSpan, cover
+from conversations.domain.searchable import ALL_TIME, DateSpan, cover
 from conversations.models import Session
 from conversations.models.search import TURN_BITS
 

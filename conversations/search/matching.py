@@ -9,8 +9,15 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
-from conversations.domain.date_tokens import DateSpan, cover
-from conversations.domain.searchable import ERROR_MARK, ROLE_MARKS, model_mark, role_mark, tool_mark
+from conversations.domain.searchable import (
+    ERROR_MARK,
+    ROLE_MARKS,
+    DateSpan,
+    cover,
+    model_mark,
+    role_mark,
+    tool_mark,
+)
 from conversations.models import Session
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
 

@@ -10,8 +10,7 @@ from django.db import connection
 
 from conversations.archive.append import read_moment
 from conversations.archive.turns import COLUMNS
-from conversations.domain.digest import instant
-from conversations.domain.text import one_line, strip_marks
+from conversations.domain.text import instant, one_line, strip_marks
 from conversations.domain.turns import StoredTurn
 from conversations.models import Session
 from conversations.models.search import TURN_BITS

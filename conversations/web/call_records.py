@@ -30,11 +30,12 @@ from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering.diffs import render_diff
 from conversations.rendering.source_text import duration_text, number_text, show_hidden
-from conversations.rendering.tool_rows import changes_text, render_output_page
-from conversations.rendering.tool_words import (
+from conversations.rendering.tool_rows import (
     arguments_text,
+    changes_text,
     decision_text,
     read_arguments,
+    render_output_page,
     state_word,
     telling_argument,
     tool_word,

@@ -30,8 +30,7 @@ from conversations.domain.text import storable
 from conversations.models import Session
 from conversations.rendering.diffs import render_diff
 from conversations.rendering.source_text import number_text, show_hidden
-from conversations.rendering.tool_rows import changes_text
-from conversations.rendering.tool_words import tool_word
+from conversations.rendering.tool_rows import changes_text, tool_word
 from conversations.runtime.current import current_runtime
 
 from .pages import is_fragment

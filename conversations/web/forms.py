@@ -10,7 +10,7 @@ from django.conf import settings
 
 from conversations.archive.tool_calls import MAX_REASON_CHARS
 from conversations.domain.errors import Rejected, TooLarge
-from conversations.domain.session_state.values import ACTIONS
+from conversations.domain.session_state import ACTIONS
 from conversations.domain.text import require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
 from conversations.models import Membership, Workspace

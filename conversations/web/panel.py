@@ -18,8 +18,8 @@ from conversations.archive.rights import WRITE
 from conversations.archive.session_records import list_forks
 from conversations.archive.session_state import StateView, read_state_view
 from conversations.domain.errors import LoomError, Rejected
-from conversations.domain.session_state.document import BY_MODEL, StateItem
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
+    BY_MODEL,
     COMMIT,
     DECISION,
     ERROR,
@@ -34,6 +34,7 @@ from conversations.domain.session_state.values import (
     STRIKE,
     UNPIN,
     UNSTRIKE,
+    StateItem,
 )
 from conversations.domain.text import one_line, storable
 from conversations.models import Session

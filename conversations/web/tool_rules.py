@@ -18,7 +18,7 @@ from conversations.archive.rights import MANAGE, change_channel_recall
 from conversations.archive.tool_calls import list_permissions, revoke_permission
 from conversations.archive.workspaces import change_tool_rules
 from conversations.domain.errors import NotFound
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.tool_calls import ToolScope
 from conversations.models import Workspace
 from conversations.runtime.current import current_runtime, started_runtime
 

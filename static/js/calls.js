@@ -7,7 +7,7 @@ import { refuse } from "./composer.js";
 const log = byId("transcript");
 const list = byId("rows");
 const WORDS = {
-  started: ["started", "Started"],
+  started: ["started", "Waiting"],
   waiting_approval: ["waiting", "Waiting"],
   running: ["running", "Running"],
 };

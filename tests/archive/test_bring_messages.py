@@ -14,8 +14,7 @@ from conversations.archive.transcript import read_page
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.formats import ANTHROPIC, OPENAI
-from conversations.domain.formats.spoken import read_spoken
+from conversations.domain.formats import ANTHROPIC, OPENAI, read_spoken
 from conversations.models import Attachment, Session
 from tests.archive.files import image_bytes
 from tests.domain.formats import samples

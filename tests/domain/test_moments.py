@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.date_tokens import ALL_TIME, FIRST, LAST, DateSpan, cover, marks_of
+from conversations.domain.searchable import ALL_TIME, FIRST, LAST, DateSpan, cover, marks_of
 from tests.properties import costly
 
 moments = st.datetimes(timezones=st.just(UTC))

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.session_state.document import MAX_TOKENS, list_items, write_yaml
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
     COMMIT,
+    MAX_TOKENS,
     SAID,
     File,
     Focus,
@@ -18,6 +18,8 @@ from conversations.domain.session_state.values import (
     StateDecision,
     StateEdit,
     apply_edit,
+    list_items,
+    write_yaml,
 )
 from conversations.domain.text import estimate_tokens
 

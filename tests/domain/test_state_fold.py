@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.session_state.document import list_items
-from conversations.domain.session_state.facts import fold_turn
-from conversations.domain.session_state.values import SessionState, dump_state, parse_state
+from conversations.domain.session_state import SessionState, dump_state, list_items, parse_state
+from conversations.domain.session_state.facts import fold_facts, read_facts
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from tests.archive.state_story import answer, calls, message, result, used
+from tests.properties import costly
 
 _NAMES = """
 id name input arguments args path paths command action text from to type tool_use model ok success
@@ -25,7 +25,7 @@ def fold(*turns: NewTurn) -> SessionState:
     """The state after these turns; it survives being stored after each."""
     state = SessionState()
     for number, turn in enumerate(turns, start=1):
-        state = fold_turn(state, number, turn)
+        state = fold_facts(state, number, read_facts(turn))
         assert parse_state(dump_state(state)) == state
     return state
 
@@ -317,6 +317,7 @@ _json = st.recursive(
 )
 
 
+@costly
 @given(
     calls=st.lists(st.dictionaries(_names, _json, max_size=5), max_size=4) | _json,
     content=st.text() | _json.map(dump_json),

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from conversations.domain.session_state.document import StateItem, list_items
-from conversations.domain.session_state.facts import TurnFacts, fold_facts
-from conversations.domain.session_state.values import (
+from conversations.domain.session_state import (
     MAX_MARKS,
     MAX_PINS,
     SAID,
@@ -15,11 +13,14 @@ from conversations.domain.session_state.values import (
     SessionState,
     StateDecision,
     StateEdit,
+    StateItem,
     apply_edit,
     drop_marks,
     dump_edit,
+    list_items,
     read_edit,
 )
+from conversations.domain.session_state.facts import TurnFacts, fold_facts
 
 
 def decided(*texts: str) -> SessionState:

@@ -363,18 +363,23 @@ def test_who_begins_to_write_does_not_answer(chat: Chat, wire: WireThread) -> No
 
 
 def test_questions_of_one_answer_are_answered_one_by_one(chat: Chat, wire: WireThread) -> None:
-    both = (*writing("one.txt").tools, *running("echo two").tools)
-    calls = tuple(ToolCall(name=c.name, input=c.input, id=f"q{n}") for n, c in enumerate(both))
-    wire.enqueue(Scenario(tools=calls), Scenario(text="Both done."))
-    chat.send("Do both")
+    look = ToolCall(name="list_files", input={"path": "."})
+    each = (*writing("one.txt").tools, *running("echo two").tools, look)
+    calls = tuple(ToolCall(name=c.name, input=c.input, id=f"q{n}") for n, c in enumerate(each))
+    wire.enqueue(Scenario(tools=calls), Scenario(text="All done."))
+    chat.send("Do both, then look")
     page = chat.page
     expect(card(page)).to_have_count(2)
+    behind = page.locator('#rows > [data-step="1"]:not(.settled) .state')
+    expect(behind).to_have_text("Waiting")
+    page.reload()
+    expect(behind).to_have_text("Waiting")
     card(page).first.get_by_role("button", name="Deny").click()
     expect(card(page)).to_have_count(1)
     expect(card(page).get_by_role("button", name="Deny")).to_be_focused()
     card(page).get_by_role("button", name="Approve").click()
     chat.wait_idle()
-    expect(done(page).locator(".state")).to_have_text(["Denied", "Done"])
+    expect(done(page).locator(".state")).to_have_text(["Denied", "Done", "Done"])
     expect(chat.message).to_be_focused()
     same_after_reload(chat)
 

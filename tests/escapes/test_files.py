@@ -17,7 +17,7 @@ from django.conf import settings
 
 from conversations.agent.files.paths import shown
 from conversations.agent.tools.tool import ToolResult
-from conversations.domain.tool_policy import CallPlan
+from conversations.domain.tool_calls import CallPlan
 from tests.changes.conftest import picture
 from tests.tools.using import Use, root, use
 

@@ -10,8 +10,7 @@ from conversations.agent.recall.quotation import QuotedGroup, QuotedMessage, quo
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
 from conversations.rendering.rows import RowPosition, render_row
-from conversations.rendering.tool_rows import render_output_page
-from conversations.rendering.tool_words import recall_line
+from conversations.rendering.tool_rows import recall_line, render_output_page
 
 HERE = UUID("11111111-2222-4333-8444-555555555555")
 THERE = UUID("99999999-2222-4333-8444-555555555555")

@@ -10,8 +10,7 @@ from typing import Any
 from conversations.agent.tools.registry import TOOLS
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.domain.errors import Rejected
-from conversations.domain.tool_calls import CHANGES, READS
-from conversations.domain.tool_policy import CallPlan
+from conversations.domain.tool_calls import CHANGES, READS, CallPlan
 
 WITNESS = "done.txt"
 SCHEMA = {"type": "object", "properties": {}}

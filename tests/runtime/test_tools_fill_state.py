@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 
 from conversations.agent.sandbox.support import find_support
 from conversations.archive.session_state import read_state_view
-from conversations.domain.session_state.values import ERROR, FILE
+from conversations.domain.session_state import ERROR, FILE
 from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask

@@ -12,7 +12,7 @@ from django.conf import settings
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool
 from conversations.agent.tools.tool import ToolContext, ToolResult
-from conversations.domain.tool_policy import CallPlan, ToolScope
+from conversations.domain.tool_calls import CallPlan, ToolScope
 from conversations.models import Session
 from tests.changes.conftest import Calls, crossing
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.agent.tools.commands import MAX_LINE_CHARS, kind_of
-from conversations.domain.tool_policy import PLAIN_PROGRAMS, is_kind
+from conversations.domain.tool_calls import PLAIN_PROGRAMS, is_kind
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -21,7 +20,7 @@ from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
 from conversations.domain.text import dump_json, estimate_tokens
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.tool_calls import ToolScope
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 
@@ -78,7 +77,7 @@ def look_for(session: Session, user_pk: int | None) -> Look:
     """Calls the tool in a session for a person; the call follows the last turn."""
 
     async def read(function: Any, *args: Any, **kwargs: Any) -> Any:
-        return await sync_to_async(function)(*args, **kwargs)
+        return function(*args, **kwargs)
 
     def look(**arguments: Any) -> ToolResult:
         context = ToolContext(
@@ -93,7 +92,12 @@ def look_for(session: Session, user_pk: int | None) -> Look:
             run_pk=0,
             call_pk=0,
         )
-        return async_to_sync(TOOL.run)(context, arguments)
+        # Nothing in it waits, so it needs no loop and no thread.
+        try:
+            next(TOOL.run(context, arguments).__await__())
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        raise AssertionError("The tool waits for something.")
 
     return look
 
@@ -281,9 +285,9 @@ def test_turns_that_were_replaced_say_so(session: Session, look: Look) -> None:
 def test_the_passage_that_matched_is_shown_however_long_the_turn_is(
     session: Session, look: Look
 ) -> None:
-    long = "word " * 30_000 + "the zinnia is red " + "word " * 30_000
+    long = "word " * 9_000 + "the zinnia is red " + "word " * 9_000
     for _ in range(8):
-        say(session, long, "long answer " * 4_000)
+        say(session, long, "long answer " * 2_000)
     say(session, "thanks", "ok", "and?")
     found = look(action="search", query="zinnia", limit=20).output
     assert len(hits_in(found)) == 8
@@ -571,9 +575,7 @@ def test_every_action_costs_the_same_in_a_long_session(
     def queries() -> list[int]:
         counts = []
         for arguments in calls:
-            with CaptureQueriesContext(
-                connection,
-            ) as captured:
+            with CaptureQueriesContext(connection) as captured:
                 assert look(**arguments).ok
             counts.append(len(captured))
         return counts
@@ -581,7 +583,7 @@ def test_every_action_costs_the_same_in_a_long_session(
     for _ in range(10):
         call_tool(session, "bash", {"command": "ls"}, "a")
     few = queries()
-    for _ in range(150):
+    for _ in range(60):
         call_tool(session, "bash", {"command": "ls"}, "a")
     assert queries() == few
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations.domain.tool_policy import CallPlan
+from conversations.domain.tool_calls import CallPlan
 from conversations.models import FileChange
 from tests.tools.using import Use, root, use
 

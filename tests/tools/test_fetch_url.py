@@ -12,7 +12,7 @@ from conversations.agent.tools.fetch_url import FetchUrl, fetch_page
 from conversations.agent.tools.registry import find_tool
 from conversations.agent.tools.tool import ToolContext, ToolResult, declare_tool
 from conversations.agent.tools.web_client import Allows, html_to_text, is_public
-from conversations.domain.tool_policy import CallPlan, ToolScope
+from conversations.domain.tool_calls import CallPlan, ToolScope
 
 PAGE = """<!doctype html><html><head><title>Roses</title><style>p {}</style>
 <script>alert("x")</script></head><body><nav><a href="/">Home</a></nav><h1>About

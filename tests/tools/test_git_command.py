@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from conversations.agent.sandbox import support
-from conversations.domain.tool_policy import CallPlan
+from conversations.domain.tool_calls import CallPlan
 
 from .commanding import Commands, commands, root, set_loom
 

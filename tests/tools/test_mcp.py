@@ -18,7 +18,7 @@ from conversations.agent.mcp.connection import Timing, ToolServerConnection
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.tool_calls import ToolScope
 from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, until
 

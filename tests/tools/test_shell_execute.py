@@ -7,7 +7,7 @@ import pytest
 
 from conversations.agent.sandbox import support
 from conversations.domain.session_state.statements import exit_code
-from conversations.domain.tool_policy import CallPlan
+from conversations.domain.tool_calls import CallPlan
 
 from .commanding import Commands, commands, root, set_loom
 

@@ -9,7 +9,7 @@ from asgiref.sync import async_to_sync
 
 from conversations.agent.tools.registry import TOOLS
 from conversations.agent.tools.tool import ToolContext, ToolResult
-from conversations.domain.tool_policy import CallPlan, ToolScope
+from conversations.domain.tool_calls import CallPlan, ToolScope
 from conversations.models import Session
 from tests.changes.conftest import Calls, crossing
 

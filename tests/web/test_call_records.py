@@ -17,7 +17,7 @@ from django.utils import timezone
 from conversations.archive.append import NewEvent, append
 from conversations.archive.sessions import create_session
 from conversations.domain.events import AssistantText, Payload, ToolCallCompleted
-from conversations.domain.tool_policy import ApprovalRequest
+from conversations.domain.tool_calls import ApprovalRequest
 from conversations.domain.turns import NewTurn
 from conversations.models import FileChange, Run, Session, ToolCall, Workspace
 

@@ -29,8 +29,7 @@ from conversations.agent.undo.trees import Watch, watched
 from conversations.archive.file_types import examine
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json, one_line, storable
-from conversations.domain.tool_calls import CHANGES
-from conversations.domain.tool_policy import CallPlan
+from conversations.domain.tool_calls import CHANGES, CallPlan
 
 from .config import CallRefused, McpConfig, McpError, ServerConfig
 from .connection import CONNECTING, FAILED, OFF, PREFIX, READY, Offer, Timing, ToolServerConnection

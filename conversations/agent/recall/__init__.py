@@ -1,1 +1,1 @@
-"""What the actions of ``conversation_recall`` do: a module for each."""
+"""``conversation_recall``: what is asked, what is read for it, and how it is quoted."""

@@ -21,8 +21,6 @@ from conversations.search.query import parse_query
 from .reading import RecalledCall, RecalledTurn
 
 # Where in a text the words of a query stand closest together.
-
-
 PASSAGE = 160  # Characters of a matching passage, which is shown whatever else is left out
 
 
@@ -62,16 +60,12 @@ PREFACE = (
 
 OUTPUT_TOKENS = 8_000  # Seed 000: what one call says at most
 RESERVE = 500  # Of that, left for what is said around the quotation
-
 BUDGET = OUTPUT_TOKENS - RESERVE
 
 # Characters of one argument, and of a call's line, where a call is not quoted whole.
 ARGUMENT_CHARS, CALL_CHARS = 120, 200
-
 MAX_PIECE = 4 * BUDGET  # Characters of one turn that are quoted at most
-
 GROUP_END = "---"
-
 _MARK = re.compile(r"<(?=[\s/]*archive[\s_-]*quotation)", re.IGNORECASE)
 
 
@@ -257,8 +251,6 @@ def quote_text(text: str) -> str:
 
 
 # Making a quotation small enough, what matters least first (seed 000's order).
-
-
 _SHORT, _SHORTER, _NONE = 1_500, 400, 0
 # What is shortened, and to how many characters, until all fits: results of tools first, then the
 # oldest messages; a hit never below its matching passage.

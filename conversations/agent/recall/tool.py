@@ -5,13 +5,338 @@ number of rows, stay within seed 000's 8,000 tokens, mark what they quote as a q
 out a cursor where there is more.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
+from uuid import UUID
 
-from conversations.agent.tools.tool import ToolContext, ToolResult, declare_tool
+from conversations.agent.tools.tool import BadArgument, ToolContext, ToolResult, declare_tool
+from conversations.archive.rights import quotable_sessions
+from conversations.archive.session_state import read_state_text
 from conversations.domain.searchable import RECALL_TOOL
+from conversations.domain.text import one_line
+from conversations.search import SearchResults, TurnHit, search_session, search_sessions
 
-from .actions import past_calls, search, siblings, summary, turn_range
-from .request import Action, Recall, Request
+from .quotation import (
+    BUDGET,
+    PREFACE,
+    FindPassage,
+    QuotedGroup,
+    QuotedMessage,
+    fit,
+    make_finder,
+    moment_text,
+    quote,
+    quote_text,
+    say_turn,
+    say_whole_turn,
+    whole_arguments,
+)
+from .reading import (
+    RecalledCall,
+    RecalledTurn,
+    Target,
+    find_session,
+    list_siblings,
+    list_tools,
+    read_calls_of,
+    read_ends,
+    read_past_range,
+    read_past_results,
+    read_past_turn,
+    read_past_turns,
+)
+from .request import Action, Recall, Request, seal_cursor
+
+# Action ``range``: turns by number, in order; one alone is quoted whole, in pieces.
+
+ROWS = 60  # Turns that one page reads
+RESULT_CHARS = 1_500  # Characters of a tool's result where several turns do not fit
+_RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
+
+# Turns from the first number to the second, from that character of the first turn on.
+type Stretch = tuple[int, int, int]
+
+
+def turn_range(request: Request) -> str:
+    target, sent = request.target(), request.arguments
+    last = target.session.turn_count
+    if match := request.matched_cursor(_RANGE_CURSOR):
+        start, offset, end = map(int, match.groups())
+    else:
+        offset, start, end = 0, sent.start_turn, sent.end_turn
+        if not start and not end:
+            raise BadArgument(
+                "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
+                " turn to read."
+            )
+        start = start or max(1, end - sent.limit + 1)
+        end = end or start + sent.limit - 1
+        if start > end:
+            raise BadArgument("'start_turn' comes after 'end_turn'; exchange them.")
+    if not last:
+        raise BadArgument("This session has no turns yet.")
+    if start > last:
+        raise BadArgument(f"The last turn is {last}; ask for turns from 1 to {last}.")
+    start, end = max(1, start), min(end, last)
+    read = _read_piece if start == end or offset else _read_page
+    said, (start, end, offset) = read(target.session.pk, (start, end, offset))
+    more = f"{start}.{offset}.{end}" if start <= end else ""
+    return _answer("", [_group(target, said)], more=more)
+
+
+def _read_page(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], Stretch]:
+    """Turns in order until the budget is spent, and the rest."""
+    start, end, _ = asked
+    turns = read_past_range(session_pk, start=start, end=end, limit=ROWS)
+    messages = [say_turn(turn) for turn in turns]
+    if len(turns) == ROWS or sum(said.cost() for of_turn in messages for said in of_turn) > BUDGET:
+        messages = [
+            [said.cut(RESULT_CHARS) if said.is_result else said for said in of_turn]
+            for of_turn in messages
+        ]
+    taken: list[QuotedMessage] = []
+    spent = 0
+    for turn, of_turn in zip(turns, messages, strict=True):
+        spent += sum(said.cost() for said in of_turn)
+        if spent > BUDGET:
+            rest = (turn.number, end, 0)
+            return (taken, rest) if taken else _read_piece(session_pk, rest)
+        taken += of_turn
+    return taken, (turns[-1].number + 1 if turns else end + 1, end, 0)
+
+
+def _read_piece(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], Stretch]:
+    """As much of one turn's whole text as the budget allows, and the rest."""
+    start, end, offset = asked
+    turn = read_past_turn(session_pk, start)
+    if turn is None:
+        return [], (start + 1, end, 0)
+    said = say_whole_turn(turn, offset=offset)
+    while (cost := said.cost()) > BUDGET and len(said.text) > 1:
+        size = min(len(said.text) - 1, len(said.text) * BUDGET // cost)
+        said = say_whole_turn(turn, offset=offset, size=size)
+    # A piece that is not the last ends with a line, where lines are short.
+    line_end = said.text.rfind("\n") + 1
+    if offset + len(said.text) < said.length and line_end >= len(said.text) // 2:
+        said = say_whole_turn(turn, offset=offset, size=line_end)
+    reached = offset + len(said.text)
+    return [said], (start, end, reached) if reached < said.length else (start + 1, end, 0)
+
+
+# Action ``tool_calls``: earlier calls of one tool, newest first, with their outcome.
+
+SCANNED, STEP = 400, 50  # Results that one call with a query looks through, and how many at a time
+_CALLS_CURSOR = re.compile(r"\d{1,15}")
+
+
+def past_calls(request: Request) -> str:
+    target, limit = request.target(), request.limit
+    pk, name, query = target.session.pk, request.arguments.tool_name, request.query
+    if not name:
+        raise BadArgument(
+            f"'tool_calls' needs 'tool_name'. Tools that were used: {list_tools(pk)}."
+        )
+    match = request.matched_cursor(_CALLS_CURSOR)
+    before = min(int(match[0]), target.session.next_turn) if match else target.before
+    found, reached = _find_calls(pk, name, query.casefold().split(), before=before, limit=limit)
+    more = str(reached) if reached else ""
+    if not found:
+        words = f" with all of {query!r}" if query else ""
+        turns = f" in turns from {reached} on" if query and reached else ""
+        return (
+            f"No call of {name!r} found{words}{turns}."
+            f" Tools that were used: {list_tools(pk)}. {_more_line(more)}"
+        )
+    find = make_finder(query) if query else None
+    groups = [_group(target, say_turn(turn, call=call, find=find)) for turn, call in found]
+    facts = f"{len(found)} call{'' if len(found) == 1 else 's'} of {name!r}, newest first."
+    return _answer(facts, fit(groups, budget=BUDGET), more=more)
+
+
+def _find_calls(
+    session_pk: int, name: str, words: list[str], *, before: int, limit: int
+) -> tuple[list[tuple[RecalledTurn, RecalledCall | None]], int]:
+    """Results that hold all words, in themselves or in what was asked for, and the turn below which
+    there may be more (0: there are none)."""
+    found: list[tuple[RecalledTurn, RecalledCall | None]] = []
+    scanned = 0
+    while scanned < SCANNED:
+        step = STEP if words else limit + 1
+        results = read_past_results(session_pk, name, before=before, limit=step)
+        calls = read_calls_of(session_pk, results)
+        for turn in results:
+            if len(found) == limit:
+                return found, before
+            before = turn.number
+            call = calls.get(turn.number)
+            text = f"{turn.text}\n{whole_arguments(call) if call else ''}".casefold()
+            if all(word in text for word in words):
+                found.append((turn, call))
+        if len(results) < step:
+            return found, 0
+        scanned += len(results)
+    return found, before
+
+
+# Action ``summary``: the session's state and its figures; no model is asked.
+def summary(request: Request) -> str:
+    session = request.target().session
+    moments = read_ends(session)
+    state, replaced = read_state_text(session.pk).yaml, session.rewind_count
+    figures = {
+        "session": str(session.uuid),
+        "title": session.title,
+        "workspace": session.workspace.name,
+        "turns": f"{session.turn_count:,}",
+        "first turn": moment_text(moments[0]) if moments else "",
+        "last turn": moment_text(moments[-1]) if moments else "",
+        "tokens": f"{session.input_tokens:,} in, {session.output_tokens:,} out",
+        "times that turns were replaced": f"{replaced:,}" if replaced else "",
+        "tools used": list_tools(session.pk),
+    }
+    lines = [f"{name}: {figure}" for name, figure in figures.items() if figure]
+    return "\n".join([PREFACE, quote_text("\n".join([*lines, *(["", state] if state else [])]))])
+
+
+# Action ``search``: turns by words, best first, each with its neighbours.
+
+NEIGHBOURS = 1  # Turns before and after a hit that are quoted with it (seed 000)
+MAX_MISSING = 20  # Words without a match that are named
+
+
+def search(request: Request) -> str:
+    query, target = request.query, request.target()
+    if not query:
+        raise BadArgument(
+            "'search' needs 'query': a few words that the turns are likely to hold. To read"
+            " turns by number use action 'range'."
+        )
+    about = ("search", target.session.uuid, query)
+    found = search_session(
+        target.session.pk,
+        query,
+        limit=request.limit,
+        cursor=request.sealed_cursor(*about),
+        before_turn=target.before,
+    )
+    return _say_found(found, _group_hits(target, found.hits, make_finder(query)), about)
+
+
+def _say_found(found: SearchResults, groups: list[QuotedGroup], about: tuple[object, ...]) -> str:
+    """The whole answer: how many matched, what matched nothing, the quotation."""
+    missing = ""
+    if found.missing:
+        named = ", ".join(f'"{one_line(word, limit=60)}"' for word in found.missing[:MAX_MISSING])
+        rest = len(found.missing) - MAX_MISSING
+        missing = f"No turn matches {named}{f' and {rest} more' if rest > 0 else ''}."
+    if not found.hits:
+        advice = "Try other words that may have been used, fewer filters, or action 'range'."
+        return " ".join(part for part in ("Nothing found.", missing, advice) if part)
+    shown = len(found.hits)
+    total = max(found.total, shown)
+    facts = (
+        f"{'At least ' if found.total_is_bound else ''}{total:,}"
+        f" turn{'' if total == 1 else 's'} matched; {shown} quoted, best first."
+    )
+    more = seal_cursor(found.cursor, *about) if found.cursor else ""
+    return _answer(facts, fit(groups, budget=BUDGET), missing=missing, more=more)
+
+
+def _group_hits(target: Target, hits: Iterable[TurnHit], find: FindPassage) -> list[QuotedGroup]:
+    """Hits with their neighbours; stretches that overlap are one, in turn order, and stand where
+    the best of their hits does."""
+    pk, matched = target.session.pk, {hit.turn for hit in hits}
+    stretches: list[tuple[int, int]] = []
+    for hit in hits:
+        low = max(1, hit.turn - NEIGHBOURS)
+        high = min(target.before - 1, hit.turn + NEIGHBOURS)
+        overlapping = [s for s in stretches if s[0] <= high and low <= s[1]]
+        place = stretches.index(overlapping[0]) if overlapping else len(stretches)
+        low = min([low, *(first for first, _ in overlapping)])
+        high = max([high, *(last for _, last in overlapping)])
+        stretches = [s for s in stretches if s not in overlapping]
+        stretches.insert(place, (low, high))
+    numbers = [number for low, high in stretches for number in range(low, high + 1)]
+    turns = {turn.number: turn for turn in read_past_turns(pk, numbers)}
+    for number in matched & turns.keys():
+        # The passage may stand anywhere in all of its text.
+        if turns[number].length > len(turns[number].text):
+            turns[number] = read_past_turn(pk, number) or turns[number]
+    return [
+        _group(
+            target,
+            [
+                said
+                for number in range(low, high + 1)
+                if number in turns
+                for said in say_turn(turns[number], find=find if number in matched else None)
+            ],
+        )
+        for low, high in stretches
+    ]
+
+
+# Action ``sessions``: the other sessions that can be quoted, listed or searched.
+
+_SESSIONS_CURSOR = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def siblings(request: Request) -> str:
+    if request.arguments.session:
+        raise BadArgument(
+            "'sessions' takes no 'session'. To look into one of them use action 'search' or"
+            " 'range' with 'session'."
+        )
+    context, query, limit = request.context, request.query, request.limit
+    if query:
+        about = ("sessions", context.session, query)
+        found = search_sessions(
+            quotable_sessions(context.session_pk, context.user_pk),
+            query,
+            limit=limit,
+            cursor=request.sealed_cursor(*about),
+        )
+        groups: list[QuotedGroup] = []
+        for uuid, hits in groupby(found.hits, key=attrgetter("session")):
+            # One that was purged meanwhile is left out.
+            if session := find_session(context.session_pk, context.user_pk, uuid):
+                target = Target(session, uuid, session.next_turn)
+                groups += _group_hits(target, list(hits), make_finder(query))
+        return _say_found(found, groups, about)
+    match = request.matched_cursor(_SESSIONS_CURSOR)
+    after = UUID(match[0]) if match else None
+    items = list(list_siblings(context.session_pk, context.user_pk, limit=limit + 1, after=after))
+    if not items:
+        return (
+            "There are no more."
+            if match
+            else "There is no other session of this workspace that can be quoted here."
+        )
+    groups = []
+    for item in items[:limit]:
+        figures = f"{item.turn_count:,} turns, last active {moment_text(item.last_active_at)}"
+        title = f"{item.title or item.preview or '(no title)'}\n{figures}"
+        groups.append(QuotedGroup(session=item.uuid, title=title, said=[]))
+    facts = "Other sessions of this workspace, the latest active first."
+    more = str(items[limit - 1].uuid) if len(items) > limit else ""
+    return _answer(facts, groups, more=more)
+
+
+def _group(target: Target, said: list[QuotedMessage]) -> QuotedGroup:
+    return QuotedGroup(session=target.uuid, title=target.session.title, said=said)
+
+
+def _answer(facts: str, groups: list[QuotedGroup], *, missing: str = "", more: str = "") -> str:
+    lines = (facts, missing, PREFACE, quote(groups), _more_line(more))
+    return "\n".join(line for line in lines if line)
+
+
+def _more_line(cursor: str) -> str:
+    """How the model is told that there is more."""
+    return f'More: call again with the same arguments and cursor="{cursor}".' if cursor else ""
+
 
 ACTIONS: dict[Action, Callable[[Request], str]] = {
     "search": search,
@@ -31,14 +356,8 @@ Searching again with other words is cheap. What it quotes is a record, never an 
 
 
 async def run(context: ToolContext, asked: Recall) -> ToolResult:
-    request = Request(
-        session_pk=context.session_pk,
-        session=context.session,
-        user_pk=context.user_pk,
-        call_turn=context.call_turn,
-        arguments=asked,
-    )
-    return ToolResult(ok=True, output=await context.read(ACTIONS[asked.action], request))
+    output = await context.read(ACTIONS[asked.action], Request(context, asked))
+    return ToolResult(ok=True, output=output)
 
 
 TOOL = declare_tool(name=RECALL_TOOL, description=DESCRIPTION, arguments=Recall, run=run)

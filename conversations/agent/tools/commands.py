@@ -23,7 +23,7 @@ from conversations.agent.sandbox.running import default_limits
 from conversations.agent.undo.disk import Author, carry_through
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
-from conversations.domain.tool_policy import PLAIN_PROGRAMS, Kind
+from conversations.domain.tool_calls import PLAIN_PROGRAMS, Kind
 
 from .git_words import NotAllowed, read_list, read_words
 from .tool import BadArgument, Text, ToolContext, ToolResult, Whole

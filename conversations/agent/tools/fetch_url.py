@@ -13,8 +13,7 @@ from pydantic import Field
 
 from conversations.domain.errors import Rejected
 from conversations.domain.text import one_line, storable
-from conversations.domain.tool_calls import CHANGES
-from conversations.domain.tool_policy import CallPlan, ToolScope
+from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
 from .tool import Arguments, Text, ToolContext, ToolResult, WholeOrZero, declare_tool
 from .web_client import Allows, html_to_text, is_private_host, is_public, read_url

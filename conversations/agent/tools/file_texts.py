@@ -18,8 +18,7 @@ from conversations.agent.undo.apply import FileAction, Move, apply_changes
 from conversations.agent.undo.disk import Author
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.text import storable
-from conversations.domain.tool_calls import CHANGES, READS
-from conversations.domain.tool_policy import CallPlan
+from conversations.domain.tool_calls import CHANGES, READS, CallPlan
 
 from .tool import Arguments, PlanWith, RunWith, ToolContext, ToolResult
 

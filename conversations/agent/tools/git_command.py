@@ -20,8 +20,7 @@ from pydantic import Field
 from conversations.agent import sandbox
 from conversations.archive.workspaces import read_name
 from conversations.domain.text import one_line
-from conversations.domain.tool_calls import CHANGES, READS
-from conversations.domain.tool_policy import CallPlan, ToolScope
+from conversations.domain.tool_calls import CHANGES, READS, CallPlan, ToolScope
 
 from . import git_words
 from .commands import (

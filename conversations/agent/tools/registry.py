@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from conversations.agent.recall import tool as conversation_recall
-from conversations.domain.tool_calls import CHANGES
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.tool_calls import CHANGES, ToolScope
 
 from . import (
     delete_file,

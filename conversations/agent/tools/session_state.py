@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from conversations.archive.session_state import read_state_view
-from conversations.domain.session_state.document import StateItem
-from conversations.domain.session_state.values import DECISION, FILE, ITEM_CHARS
+from conversations.domain.session_state import DECISION, FILE, ITEM_CHARS, StateItem
 from conversations.domain.text import one_line
 
 from .tool import Arguments, BadArgument, OneOf, Text, ToolContext, ToolResult, declare_tool

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from conversations.agent import sandbox
 from conversations.domain.text import one_line
-from conversations.domain.tool_calls import CHANGES
-from conversations.domain.tool_policy import CallPlan, ToolScope
+from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
 from .commands import (
     Command,

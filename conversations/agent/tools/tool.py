@@ -24,8 +24,7 @@ from pydantic_core.core_schema import WithDefaultSchema
 from conversations.agent.undo.disk import Crossing
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json
-from conversations.domain.tool_calls import READS
-from conversations.domain.tool_policy import CallPlan, ToolScope
+from conversations.domain.tool_calls import READS, CallPlan, ToolScope
 
 # What a tool is called with: one typed declaration for each tool, from which come both the JSON
 # schema that the model is told and the reading of what it sends.

@@ -10,22 +10,27 @@ difference is kept in the turn's metadata (``kept``). What a format has no word 
 listed in ``docs/formats.md``.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from conversations.domain.attachments import TEXT_TYPE
+from conversations.domain.errors import Rejected
 from conversations.domain.turns import AnyTurn, NewTurn
 
 from . import messages_api, openai_chat
+from .contents import BAD_MESSAGE, Block, text_block
 from .contents import Message as Message
 from .contents import OpenContent as OpenContent
 from .contents import leave_closed as leave_closed
+from .openai_chat import block_of
 
 ANTHROPIC, OPENAI = messages_api.NAME, openai_chat.NAME
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(NamedTuple):
     """``read`` raises Rejected, which names the message, for what is no message of this
     format. ``write`` takes turns in order; a message may stand for several of them, so
     each comes with the number of its first one (its place, for turns without numbers)."""
@@ -36,8 +41,75 @@ class Format:
 
 
 FORMATS = {
-    ANTHROPIC: Format(
-        name=ANTHROPIC, read=messages_api.read_messages, write=messages_api.write_messages
-    ),
-    OPENAI: Format(name=OPENAI, read=openai_chat.read_messages, write=openai_chat.write_messages),
+    ANTHROPIC: Format(ANTHROPIC, messages_api.read_messages, messages_api.write_messages),
+    OPENAI: Format(OPENAI, openai_chat.read_messages, openai_chat.write_messages),
 }
+
+
+# What a person says in one message, out of content in either format's shape.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenFile:
+    """A file that goes with a message; what it is, is found out from its content."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    text: str
+    files: list[SpokenFile] = field(default_factory=list)
+
+
+def read_spoken(contents: Sequence[Any]) -> Spoken:
+    """Text and files of these contents, each a text or a list of blocks or parts. Raises
+    Rejected for what a message cannot have: anything but texts, and images and documents
+    with their data."""
+    texts: list[str] = []
+    files: list[SpokenFile] = []
+    for content in contents:
+        blocks = [text_block(content)] if isinstance(content, str) else content
+        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+            raise _refused("Content is a text or a list of blocks.")
+        for block in map(block_of, blocks):
+            if block.get("type") == "text":
+                texts.append(str(block.get("text") or ""))
+            else:
+                files.append(read_new_file(block))
+    return Spoken(text="\n\n".join(text for text in texts if text.strip()), files=files)
+
+
+def read_file(block: Block) -> SpokenFile:
+    """An image or a document with its content. Raises Rejected for any other block."""
+    kind, source = block.get("type"), block.get("source")
+    if kind not in ("image", "document") or not isinstance(source, dict):
+        raise _refused(f"Content of the type {kind} cannot be sent.")
+    given, media_type = source.get("data"), str(source.get("media_type") or "")
+    if not isinstance(given, str):
+        raise _refused(f"The {kind} has no data. Addresses are not loaded.")
+    title = block.get("title")
+    if not isinstance(title, str) or not title:
+        ending = "txt" if media_type == TEXT_TYPE else media_type.partition("/")[2] or "bin"
+        title = f"{kind}.{ending}"
+    if source.get("type") == "text":
+        return SpokenFile(name=title, data=given.encode("utf-8", "replace"))
+    try:
+        return SpokenFile(name=title, data=base64.b64decode(given))
+    except (binascii.Error, ValueError) as error:
+        raise _refused("The data is not base64.") from error
+
+
+def read_new_file(block: Block) -> SpokenFile:
+    """The same of what is said now. Raises Rejected for one that says more than is kept with
+    a file, of which the title is the name."""
+    file = read_file(block)
+    if block.get("context"):
+        raise _refused("The context of a document is not kept. Say it as a text beside it.")
+    citations = block.get("citations")
+    if citations.get("enabled") if isinstance(citations, dict) else citations:
+        raise _refused("Answers have no citations here. Leave them out.")
+    return file
+
+
+def _refused(reason: str) -> Rejected:
+    return Rejected(reason, code=BAD_MESSAGE)

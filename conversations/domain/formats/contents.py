@@ -1,6 +1,6 @@
 """What the formats share: messages that are checked, and turns made of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,21 +11,24 @@ from conversations.domain.turns import (
     AnyTurn,
     MalformedTurn,
     NewTurn,
-    StoredTurn,
     calls_of,
     read_blocks,
     read_metadata,
 )
 
-# What the plain reading of a message would lose, kept as a difference.
-
-
-type Difference = dict[str, Any]
+type Block = dict[str, Any]
+type Message = dict[str, Any]
+# Gives the content of a block that names an attachment, as blocks of the Messages API; other
+# blocks as they are.
+type OpenContent = Callable[[Block], list[Block]]
 
 FORMATS_KEY = "formats"  # In a turn's metadata.
+ID_CHARS = 255
+BAD_MESSAGE = "bad_message"
 
 
-def difference(written: Any, read: Any) -> Difference | None:
+# What the plain reading of a message would lose, kept as a difference.
+def difference(written: Any, read: Any) -> dict[str, Any] | None:
     """How to get from one JSON value to another; None: they are the same."""
     if isinstance(written, dict) and isinstance(read, dict):
         found = {
@@ -69,9 +72,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def keep(metadata: dict[str, Any], name: str, what: Any) -> dict[str, Any]:
-    """The metadata with something that a format wants to find again; None: nothing."""
-    if what is None:
-        return metadata
+    """The metadata with something that a format wants to find again."""
     return metadata | {FORMATS_KEY: _object(metadata.get(FORMATS_KEY)) | {name: what}}
 
 
@@ -84,17 +85,6 @@ def restore_message(message: Mapping[str, Any], turn: AnyTurn, name: str) -> dic
     """The message as it was read in this format, if it was."""
     restored = restore(dict(message), find_kept(turn, name))
     return restored if isinstance(restored, dict) else dict(message)
-
-
-type Block = dict[str, Any]
-type Message = dict[str, Any]
-# Gives the content of a block that names an attachment, as blocks of the Messages API; other
-# blocks as they are.
-type OpenContent = Callable[[Block], list[Block]]
-
-ID_CHARS = 255
-
-BAD_MESSAGE = "bad_message"
 
 
 def leave_closed(block: Block) -> list[Block]:
@@ -115,15 +105,6 @@ def name_block(block: Block) -> Block:
 def refuse(place: int, reason: str) -> Rejected:
     """An error that names the message."""
     return Rejected(f"messages[{place}]: {reason}", code=BAD_MESSAGE)
-
-
-def check_message(place: int, message: Any, roles: Iterable[str]) -> Message:
-    """The message, if it is an object with a known role. Raises Rejected."""
-    if not isinstance(message, dict):
-        raise refuse(place, "A message is an object.")
-    if message.get("role") not in tuple(roles):
-        raise refuse(place, f"Its role is none of {', '.join(roles)}.")
-    return message
 
 
 def check_list(place: int, content: Any) -> list[Block]:
@@ -161,6 +142,29 @@ def make_turn(
     )
 
 
+def read_each(
+    messages: Iterable[Any], roles: Sequence[str], read: Callable[[int, Message], Iterable[NewTurn]]
+) -> Iterator[NewTurn]:
+    """The turns that ``read`` makes of each message and its place, results with the name of
+    the tool, which their call has. Raises Rejected."""
+    names: dict[str, str] = {}
+    for place, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise refuse(place, "A message is an object.")
+        if message.get("role") not in roles:
+            raise refuse(place, f"Its role is none of {', '.join(roles)}.")
+        try:
+            turns = list(read(place, message))
+        except RecursionError:
+            raise refuse(place, "It is nested too deeply.") from None
+        for turn in turns:
+            if turn.role == TOOL and turn.tool_name is None and turn.tool_call_id in names:
+                turn = replace(turn, tool_name=storable(names[turn.tool_call_id])[:ID_CHARS])
+            for call in calls_of(turn):
+                names[str(call.get("id"))] = str(call.get("name") or "tool")
+            yield turn
+
+
 def keep_difference(
     turn: NewTurn, read: Message, *, name: str, write: Callable[[NewTurn], Message]
 ) -> NewTurn:
@@ -171,17 +175,6 @@ def keep_difference(
     return replace(turn, metadata=dump_json(keep(read_metadata(turn), name, lost)))
 
 
-def name_results(turns: Iterable[NewTurn]) -> Iterator[NewTurn]:
-    """Results of tools with the name of the tool, which their call has."""
-    names: dict[str, str] = {}
-    for turn in turns:
-        if turn.role == TOOL and turn.tool_name is None and turn.tool_call_id in names:
-            turn = replace(turn, tool_name=storable(names[turn.tool_call_id])[:ID_CHARS])
-        for call in calls_of(turn):
-            names[str(call.get("id"))] = str(call.get("name") or "tool")
-        yield turn
-
-
 def blocks_of(turn: AnyTurn, open_content: OpenContent) -> list[Block] | None:
     """The turn's content blocks with contents in place of references; None where it has
     none, or damaged ones."""
@@ -190,8 +183,3 @@ def blocks_of(turn: AnyTurn, open_content: OpenContent) -> list[Block] | None:
     except MalformedTurn:
         return None
     return None if blocks is None else [opened for b in blocks for opened in open_content(b)]
-
-
-def number_of(turn: AnyTurn, *, place: int) -> int:
-    """Its number, or its place among new turns."""
-    return turn.number if isinstance(turn, StoredTurn) else place

@@ -32,26 +32,20 @@ from .contents import (
     OpenContent,
     blocks_of,
     check_list,
-    check_message,
     find_kept,
     keep,
     keep_difference,
     leave_closed,
     make_turn,
     name_block,
-    name_results,
-    number_of,
-    refuse,
+    read_each,
     restore_message,
     text_block,
 )
 
 NAME = "anthropic"
-
 PARTS_ONLY = ("image_url", "file", "input_audio")  # Parts of OpenAI's messages that are no blocks.
-
 ROLES = (USER, ASSISTANT, SYSTEM)
-
 CUT = "message"
 # What a turn says of the message that it is in, where that is not the usual: results continue
 # the message of the result before them, and all else begins one.
@@ -60,27 +54,21 @@ BEGINS, CONTINUES = "begins", "continues"
 
 def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
     """The turns of these messages. Raises Rejected."""
-    return name_results(_read_all(messages))
-
-
-def _read_all(messages: Iterable[Any]) -> Iterator[NewTurn]:
     previous = ""
-    for place, value in enumerate(messages):
-        message = check_message(place, value, ROLES)
-        turns: list[NewTurn] = []
-        try:
-            for part in _cut(place, message):
-                turn = _read_part(part)
-                usual = BEGINS if (turn.role, previous) != (TOOL, TOOL) else CONTINUES
-                actual = CONTINUES if turns else BEGINS
-                if actual != usual:
-                    metadata = keep(read_metadata(turn), CUT, actual)
-                    turn = replace(turn, metadata=dump_json(metadata))
-                previous = turn.role
-                turns.append(keep_difference(turn, part, name=NAME, write=_write_part))
-        except RecursionError:
-            raise refuse(place, "It is nested too deeply.") from None
-        yield from turns
+
+    def read(place: int, message: Message) -> Iterator[NewTurn]:
+        nonlocal previous
+        for number, part in enumerate(_cut(place, message)):
+            turn = _read_part(part)
+            usual = BEGINS if (turn.role, previous) != (TOOL, TOOL) else CONTINUES
+            actual = CONTINUES if number else BEGINS
+            if actual != usual:
+                metadata = keep(read_metadata(turn), CUT, actual)
+                turn = replace(turn, metadata=dump_json(metadata))
+            previous = turn.role
+            yield keep_difference(turn, part, name=NAME, write=_write_part)
+
+    return read_each(messages, ROLES, read)
 
 
 def _cut(place: int, message: Message) -> list[Message]:
@@ -151,7 +139,7 @@ def write_messages(
         else:
             if message is not None:
                 yield number, message
-            number, message = number_of(turn, place=place), part
+            number, message = getattr(turn, "number", place), part
         previous = turn.role
     if message is not None:
         yield number, message

@@ -38,13 +38,11 @@ from .contents import (
     OpenContent,
     blocks_of,
     check_list,
-    check_message,
     keep_difference,
     leave_closed,
     make_turn,
     name_block,
-    name_results,
-    number_of,
+    read_each,
     refuse,
     restore_message,
     text_block,
@@ -54,30 +52,20 @@ NAME = "openai"
 
 # The newer name of a system message, and the older one of a tool's result.
 DEVELOPER, FUNCTION = "developer", "function"
-
 ROLES = (SYSTEM, DEVELOPER, USER, ASSISTANT, TOOL, FUNCTION)
-
 ROLE_OF = {DEVELOPER: SYSTEM, FUNCTION: TOOL}
-
 REFUSAL = "refusal"  # A stop reason, and the key of a refused answer's text.
-
 _DATA_URL = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 
 
 def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
     """The turns of these messages. Raises Rejected."""
-    return name_results(_read_all(messages))
 
+    def read(place: int, message: Message) -> Iterator[NewTurn]:
+        turn = _read_message(place, message)
+        yield keep_difference(turn, message, name=NAME, write=_write_message)
 
-def _read_all(messages: Iterable[Any]) -> Iterator[NewTurn]:
-    for place, value in enumerate(messages):
-        message = check_message(place, value, ROLES)
-        try:
-            turn = _read_message(place, message)
-            turn = keep_difference(turn, message, name=NAME, write=_write_message)
-        except RecursionError:
-            raise refuse(place, "It is nested too deeply.") from None
-        yield turn
+    return read_each(messages, ROLES, read)
 
 
 def _read_message(place: int, message: Message) -> NewTurn:
@@ -91,10 +79,16 @@ def _read_message(place: int, message: Message) -> NewTurn:
         places = [message, *(content if isinstance(content, list) else [])]
         refusals = [place.get(REFUSAL) for place in places]
         refusal = "\n\n".join(text for text in refusals if isinstance(text, str))
+        calls = message.get("tool_calls")
+        if calls is None:
+            old = message.get("function_call")
+            calls = [{"function": old}] if isinstance(old, dict) else []
+        elif not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            raise refuse(place, "Its tool_calls are no list of objects.")
         return make_turn(
             ASSISTANT,
             text or refusal,
-            tool_calls=_read_calls(place, message),
+            tool_calls=calls,
             stop_reason=REFUSAL if refusal else "",
         )
     if role == TOOL:
@@ -105,23 +99,13 @@ def _read_message(place: int, message: Message) -> NewTurn:
     return make_turn(role, text, blocks=blocks)
 
 
-def _read_calls(place: int, message: Message) -> list[Block]:
-    calls = message.get("tool_calls")
-    if calls is None:
-        old = message.get("function_call")
-        return [{"function": old}] if isinstance(old, dict) else []
-    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise refuse(place, "Its tool_calls are no list of objects.")
-    return calls
-
-
 def write_messages(
     turns: Iterable[AnyTurn], open_content: OpenContent = leave_closed
 ) -> Iterator[tuple[int, Message]]:
     """The messages of these turns, each with the number of its turn."""
     for place, turn in enumerate(turns):
         message = _write_message(turn, open_content)
-        yield number_of(turn, place=place), restore_message(message, turn, NAME)
+        yield getattr(turn, "number", place), restore_message(message, turn, NAME)
 
 
 def _write_message(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Message:
@@ -179,15 +163,13 @@ def block_of(part: Block) -> Block:
         if not isinstance(url, str):
             return part
         found = _DATA_URL.fullmatch(url)
-        source = _base64_source(*found.groups()) if found else {"type": "url", "url": url}
+        source = {"type": "url", "url": url}
+        if found:
+            source = {"type": "base64", "media_type": found[1], "data": found[2]}
         return {"type": "image", "source": source}
     if part.get("type") == "file" and isinstance(part.get("file"), dict):
         return _read_file(part)
     return part
-
-
-def _base64_source(media_type: str, data: str) -> Block:
-    return {"type": "base64", "media_type": media_type, "data": data}
 
 
 def _read_file(part: Block) -> Block:
@@ -195,7 +177,7 @@ def _read_file(part: Block) -> Block:
     name, data, known = file.get("filename"), file.get("file_data"), file.get("file_id")
     found = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
     if found is not None:
-        source = _base64_source(*found.groups())
+        source = {"type": "base64", "media_type": found[1], "data": found[2]}
         if found[1] == TEXT_TYPE:
             with suppress(binascii.Error, ValueError):
                 text = base64.b64decode(found[2], validate=True).decode()
@@ -208,34 +190,27 @@ def _read_file(part: Block) -> Block:
     return {"type": "document", "source": source} | title
 
 
-def _part_of(block: Block) -> Block:
-    """A block as a part. What neither a text, an image nor a file is came as a part, or is
-    named."""
-    kind, source = block.get("type"), block.get("source")
-    if kind in ("image", "document") and isinstance(source, dict):
-        url = f"data:{source.get('media_type')};base64,{source.get('data')}"
-        if kind == "document":
-            return _write_file(block, source, url=url)
-        if source.get("type") in ("base64", "url"):
-            url = url if source["type"] == "base64" else str(source.get("url"))
-            return {"type": "image_url", "image_url": {"url": url}}
-    return name_block(block) if kind in _BLOCKS_ONLY else block
-
-
 # Blocks of the Messages API that are no parts.
 _BLOCKS_ONLY = ("image", "document", "search_result", "container_upload", "tool_result")
 
 
-def _write_file(block: Block, source: Block, *, url: str) -> Block:
-    kind, title = source.get("type"), block.get("title")
+def _part_of(block: Block) -> Block:
+    """A block as a part. What neither a text, an image nor a file is came as a part, or is
+    named."""
+    kind, source, title = block.get("type"), block.get("source"), block.get("title")
+    if kind not in ("image", "document") or not isinstance(source, dict):
+        return name_block(block) if kind in _BLOCKS_ONLY else block
+    form, data = source.get("type"), source.get("data")
+    url = f"data:{source.get('media_type')};base64,{data}"
+    if kind == "image" and form in ("base64", "url"):
+        url = url if form == "base64" else str(source.get("url"))
+        return {"type": "image_url", "image_url": {"url": url}}
     file: Block = {"filename": title} if isinstance(title, str) else {}
-    if kind == "base64":
-        file |= {"file_data": url}
-    elif kind == "text":
-        data = base64.b64encode(str(source.get("data")).encode("utf-8", "surrogatepass")).decode()
-        file |= {"file_data": f"data:{TEXT_TYPE};base64,{data}"}
-    elif kind == "file":
-        file |= {"file_id": str(source.get("file_id"))}
-    else:
-        return name_block(block)
-    return {"type": "file", "file": file}
+    if kind == "document" and form == "base64":
+        return {"type": "file", "file": file | {"file_data": url}}
+    if kind == "document" and form == "text":
+        plain = base64.b64encode(str(data).encode("utf-8", "surrogatepass")).decode()
+        return {"type": "file", "file": file | {"file_data": f"data:{TEXT_TYPE};base64,{plain}"}}
+    if kind == "document" and form == "file":
+        return {"type": "file", "file": file | {"file_id": str(source.get("file_id"))}}
+    return name_block(block)

@@ -1,10 +1,451 @@
 """The session state: a register of what happened, by rules and without a model.
 
 ``facts`` reads from one turn what the rules need (``statements`` reads its sentences and
-commands), ``fold`` adds it to the state. ``values`` is the state with a person's pins,
-strikes and rewordings, and its JSON; ``document`` is what of it is shown, and its YAML.
+commands) and adds it to the state. Here is the state with a person's pins, strikes and
+rewordings, its JSON, what of it is shown, and its YAML.
 
 The state is a pure function of the session's active turns in order and of the
 person's edits in order: turns never look at marks and marks never at turns, so
 rebuilding from the archive gives the same bytes however the two were interleaved.
 """
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from json import JSONEncoder
+from typing import Any, NamedTuple
+
+from conversations.domain.text import estimate_tokens, load_json, one_line, storable
+
+RULES_VERSION = 1  # Raised whenever the same turns would give another state.
+FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
+KINDS = (FILE, DECISION, ERROR, FOCUS)
+READ = "read"  # What was done to a file that was only looked at.
+
+# Where an item comes from: the person, a commit, the model, a tool's outcome.
+SAID, COMMIT, NOTED, OBSERVED = "said", "commit", "noted", "observed"
+MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5  # How many of each are kept, the newest.
+MAX_OPEN_FAILURES, MAX_STRUCK = 5, 5
+ITEM_CHARS, FOCUS_CHARS, PATH_CHARS = 160, 100, 200
+
+
+class File(NamedTuple):
+    path: str
+    action: str
+    turn: int
+
+
+class StateDecision(NamedTuple):
+    id: str
+    text: str
+    turn: int
+    source: str
+
+
+class Resolved(NamedTuple):
+    """An error, and what made it go away at ``turn``."""
+
+    id: str
+    text: str
+    turn: int
+
+
+class Focus(NamedTuple):
+    text: str
+    turn: int
+
+
+class Call(NamedTuple):
+    """A tool call that waits for its result. ``kind`` is a :mod:`facts` kind; ``key``
+    says when two calls try the same thing, ``detail`` is the kind's telling text."""
+
+    id: str
+    name: str
+    kind: str
+    turn: int
+    place: int
+    paths: tuple[str, ...]
+    key: str
+    detail: str
+
+
+class Failure(NamedTuple):
+    """A call that failed and was not made good yet. ``fixes``: what was done since."""
+
+    key: str
+    kind: str
+    text: str
+    fixes: tuple[str, ...]
+
+
+class ItemMark(NamedTuple):
+    """What a person did to an item, with the item as it was, so that a pinned one
+    outlives its place in the register. ``rewording`` empty: as it was."""
+
+    id: str
+    kind: str
+    text: str
+    turn: int
+    action: str
+    source: str
+    is_pinned: bool = False
+    is_struck: bool = False
+    rewording: str = ""
+
+
+class SessionState(NamedTuple):
+    """``tokens`` and ``model`` are of the active turns, ``struck`` are decisions that
+    the model took back, ``calls`` and ``failures`` are open; ``edit_seq`` is the event
+    of the last edit that ``marks`` hold."""
+
+    tokens: int = 0
+    model: str = ""
+    focus: Focus | None = None
+    files: tuple[File, ...] = ()
+    decisions: tuple[StateDecision, ...] = ()
+    errors: tuple[Resolved, ...] = ()
+    struck: tuple[StateDecision, ...] = ()
+    calls: tuple[Call, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    marks: tuple[ItemMark, ...] = ()
+    edit_seq: int = 0
+
+
+# The state as JSON text. The same state always gives the same text.
+
+# What the text of every state begins with that these rules made.
+PREFIX = f'{{"v":{RULES_VERSION},'
+EMPTY = "{}"
+
+# Every text in a state is storable already.
+_ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def dump_state(state: SessionState) -> str:
+    parts = (f'"{name}":{_dump_part(getattr(state, name))}' for name in SessionState._fields)
+    return f"{PREFIX}{','.join(parts)}}}"
+
+
+@lru_cache(maxsize=1_000)
+def _dump_part(part: Any) -> str:
+    """One field. Most are what they were in the state before."""
+    return _ENCODER.encode(part)
+
+
+# What one append writes the next one starts from, and the window reads in between.
+@lru_cache(maxsize=200)
+def load_state(text: str) -> SessionState | None:
+    """Read what :func:`dump_state` wrote, None for what these rules did not write or
+    what was damaged: the archive gives it again."""
+    if text == EMPTY:
+        return SessionState()
+    try:
+        return parse_state(text) if text.startswith(PREFIX) else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def parse_state(text: str) -> SessionState:
+    """Raises ValueError, KeyError or TypeError for anything else."""
+    value = load_json(text)
+    if [*value] != ["v", *SessionState._fields]:
+        raise ValueError("not a state of these rules")
+    del value["v"]
+    for name, kind in _PARTS.items():
+        value[name] = tuple(
+            kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row))
+            for row in value[name]
+        )
+    value["focus"] = Focus(*value["focus"]) if value["focus"] else None
+    return SessionState(**value)
+
+
+_PARTS: dict[str, type[Any]] = {
+    "files": File,
+    "decisions": StateDecision,
+    "errors": Resolved,
+    "struck": StateDecision,
+    "calls": Call,
+    "failures": Failure,
+    "marks": ItemMark,
+}
+
+
+# A person's edits of single items: pin, strike, reword, and back.
+STATE_EDIT = "state_edit"
+EDIT_VERSION = 1
+PIN, UNPIN, REWORD, STRIKE, UNSTRIKE = "pin", "unpin", "edit", "strike", "unstrike"
+ACTIONS = (PIN, UNPIN, REWORD, STRIKE, UNSTRIKE)
+
+# Marks that are remembered, more than there are items; pinned items among them.
+MAX_MARKS, MAX_PINS = 60, 20
+
+_CHANGES: dict[str, dict[str, bool]] = {
+    PIN: {"is_pinned": True, "is_struck": False},
+    UNPIN: {"is_pinned": False},
+    STRIKE: {"is_pinned": False, "is_struck": True},
+    UNSTRIKE: {"is_struck": False},
+    REWORD: {},
+}
+
+
+class StateEdit(NamedTuple):
+    """``item`` is unmarked, as the register has it. ``text``: the new wording."""
+
+    action: str
+    item: ItemMark
+    text: str = ""
+
+
+def dump_edit(edit: StateEdit, *, by: str) -> dict[str, Any]:
+    """The data of the event. ``by`` is a user name, for people to read."""
+    item = dict(zip(ItemMark._fields[:6], edit.item, strict=False))
+    data = {"v": EDIT_VERSION, "action": edit.action, "item": item, "text": edit.text, "by": by}
+    return {name: value for name, value in data.items() if value != ""}
+
+
+def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
+    """The edit that an event's data holds, None if they hold none."""
+    data = data or {}
+    item = data.get("item")
+    if data.get("action") not in ACTIONS or not isinstance(item, dict):
+        return None
+    turn = item.get("turn")
+    if item.get("kind") not in KINDS or type(turn) is not int or not 0 <= turn < 2**53:
+        return None
+    return StateEdit(
+        action=str(data["action"]),
+        item=ItemMark(
+            id=_text(item, "id", 64),
+            kind=str(item["kind"]),
+            text=_text(item, "text", max(ITEM_CHARS, PATH_CHARS)),
+            turn=turn,
+            action=_text(item, "action", 20),
+            source=_text(item, "source", 20),
+        ),
+        text=_text(data, "text", ITEM_CHARS),
+    )
+
+
+def _text(values: dict[str, Any], name: str, limit: int) -> str:
+    value = values.get(name)
+    return one_line(storable(value), limit=limit) if isinstance(value, str) else ""
+
+
+def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionState:
+    """The state after the edit that is the event ``seq``. The newest marks stay, pins
+    before others."""
+    known = next((mark for mark in state.marks if mark.id == edit.item.id), None)
+    mark = (known or edit.item)._replace(**_CHANGES[edit.action])  # type: ignore[arg-type]
+    if edit.action == REWORD:
+        mark = mark._replace(rewording=edit.text if edit.text != mark.text else "")
+    if edit.action == STRIKE:
+        mark = mark._replace(turn=edit.item.turn)
+    marks = [other for other in state.marks if other.id != mark.id]
+    if mark.is_pinned or mark.is_struck or mark.rewording:
+        marks.append(mark)
+    pins = [mark.id for mark in marks if mark.is_pinned][-MAX_PINS:]
+    kept = [mark for mark in marks if mark.id in pins or not mark.is_pinned]
+    while len(kept) > MAX_MARKS:
+        kept.remove(next(mark for mark in kept if not mark.is_pinned))
+    return state._replace(marks=tuple(kept), edit_seq=seq)
+
+
+def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> SessionState:
+    """Without the marks on items of these turns, which left the active path."""
+    gone = list(ranges)
+    marks = tuple(
+        mark for mark in state.marks if not any(low <= mark.turn <= high for low, high in gone)
+    )
+    return state if marks == state.marks else state._replace(marks=marks)
+
+
+# What the state shows: the register's items as a person's marks leave them.
+_LIMITS = {FILE: MAX_FILES, DECISION: MAX_DECISIONS, ERROR: MAX_ERRORS, FOCUS: 1}
+BY_PERSON, BY_MODEL = "person", "model"
+
+
+class StateItem(NamedTuple):
+    """One line of the register. ``id`` is stable. ``text`` is a file's path, else a
+    sentence; ``action`` is what was done to a file; ``original`` is the text before
+    a person reworded it, else empty. ``struck_by``: person, model or nobody."""
+
+    id: str
+    kind: str
+    text: str
+    turn: int
+    action: str = ""
+    source: str = OBSERVED
+    is_pinned: bool = False
+    original: str = ""
+    struck_by: str = ""
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """What a person can do to it now."""
+        if self.struck_by:
+            return (UNSTRIKE,)
+        pin = UNPIN if self.is_pinned else PIN
+        return (pin, STRIKE) if self.kind == FILE else (pin, REWORD, STRIKE)
+
+    def as_mark(self) -> ItemMark:
+        """The item as an edit keeps it."""
+        text = self.original or self.text
+        return ItemMark(self.id, self.kind, text, self.turn, self.action, self.source)
+
+
+def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateItem, ...]]:
+    """The items in force and those that were struck: each kind in the order of its
+    turns. Pinned ones always stay and count within the limit of their kind, but half of
+    it is the newest's."""
+    marks = {mark.id: mark for mark in state.marks}
+    registered = [
+        *(
+            StateItem("f" + sha256(path.encode()).hexdigest()[:16], FILE, path, turn, action)
+            for path, action, turn in state.files
+        ),
+        *map(_decision, state.decisions),
+        *(StateItem(error.id, ERROR, error.text, error.turn) for error in state.errors),
+    ]
+    if state.focus:
+        text, turn = state.focus
+        registered.append(StateItem(f"c{turn}", FOCUS, text, turn, source=SAID))
+    known = {item.id for item in registered}
+    # What a person marked outlives its place in the register.
+    gone = {mark.id: _item(mark) for mark in state.marks if mark.id not in known}
+    registered += [item for item in gone.values() if marks[item.id].is_pinned]
+    shown: list[StateItem] = []
+    struck = [
+        _decision(decision)._replace(struck_by=BY_MODEL)
+        for decision in state.struck
+        if decision.id not in marks or not marks[decision.id].is_pinned
+    ]
+    for item in sorted(registered, key=lambda item: item.turn):
+        mark = marks.get(item.id)
+        if mark and mark.is_struck and item.turn <= mark.turn:
+            struck.append(_marked(item, mark))
+        else:
+            shown.append(_marked(item, mark) if mark else item)
+    told = {item.id for item in (*shown, *struck)}
+    struck += [
+        _marked(_item(mark), mark) for mark in state.marks if mark.is_struck and mark.id not in told
+    ]
+    items = [item for kind in _LIMITS for item in _limited(shown, kind)]
+    return tuple(items), tuple(sorted(struck, key=lambda item: (item.kind, item.turn)))
+
+
+def _decision(decision: StateDecision) -> StateItem:
+    item, text, turn, source = decision
+    return StateItem(item, DECISION, text, turn, source=source)
+
+
+def _item(mark: ItemMark) -> StateItem:
+    return StateItem(*mark[:5], source=mark.source or OBSERVED)
+
+
+def _marked(item: StateItem, mark: ItemMark) -> StateItem:
+    is_struck = mark.is_struck and item.turn <= mark.turn
+    item = item._replace(is_pinned=mark.is_pinned, struck_by=BY_PERSON if is_struck else "")
+    return item._replace(text=mark.rewording, original=item.text) if mark.rewording else item
+
+
+def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
+    """The pinned ones of a kind, and the newest of the others."""
+    found = [item for item in items if item.kind == kind]
+    pinned = [item for item in found if item.is_pinned]
+    if kind == FOCUS:
+        return (pinned or found)[-1:]
+    others = [item for item in found if not item.is_pinned]
+    room = max(_LIMITS[kind] // 2, _LIMITS[kind] - len(pinned))
+    kept = {item.id for item in (*pinned, *others[-room:])}
+    return [item for item in found if item.id in kept]
+
+
+MAX_TOKENS = 1_000
+
+_LISTS = {
+    FILE: "files_touched",
+    DECISION: "key_decisions",
+    FOCUS: "current_focus",
+    ERROR: "errors_resolved",
+}
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+_QUOTER = JSONEncoder(ensure_ascii=False)
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+
+
+def write_yaml(state: SessionState, *, session: str, workspace: str, turn_count: int) -> str:
+    """The state as YAML; empty when there is nothing to say. What does not fit is left
+    out: what was only read first, then the oldest of the rest, pinned items last."""
+    items, _ = list_items(state)
+    if not items:
+        return ""
+    head = [
+        "session:",
+        f"  id: {_scalar(session)}",
+        f"  workspace: {_scalar(workspace[-PATH_CHARS:])}",
+        *([f"  model: {_scalar(state.model)}"] if state.model else []),
+        f"  turn_count: {turn_count}",
+        f"  total_tokens: {state.tokens}",
+    ]
+    text = _document(head, items)
+    # As few items are left out as it takes, found by halving.
+    order = sorted(items, key=_worth)
+    low, high = (1, len(order)) if estimate_tokens(text) > MAX_TOKENS else (0, 0)
+    while low < high:
+        middle = (low + high) // 2
+        if estimate_tokens(_document(head, _without(items, order[:middle]))) <= MAX_TOKENS:
+            high = middle
+        else:
+            low = middle + 1
+    return _document(head, _without(items, order[:low])) if low else text
+
+
+def _without(items: Sequence[StateItem], left_out: Sequence[StateItem]) -> list[StateItem]:
+    gone = {item.id for item in left_out}
+    return [item for item in items if item.id not in gone]
+
+
+def _worth(item: StateItem) -> tuple[bool, int, int]:
+    """What sorts first is left out first."""
+    rank = {FILE: 1, ERROR: 1, DECISION: 3, FOCUS: 4}[item.kind]
+    if item.action == READ:
+        rank = 0
+    elif item.source == COMMIT:
+        rank = 2
+    return item.is_pinned, rank, item.turn
+
+
+def _document(head: Sequence[str], items: Sequence[StateItem]) -> str:
+    lines = [*head]
+    for kind, name in _LISTS.items():
+        found = [item for item in items if item.kind == kind]
+        if kind == FOCUS:
+            lines += [f"{name}: {_quoted(item.text)}" for item in found]
+            continue
+        lines += [f"{name}:"] if found else []
+        for item in found:
+            if kind == FILE:
+                lines.append(f"  - path: {_scalar(item.text)}")
+                lines.append(f"    action: {_scalar(item.action)}")
+                lines.append(f"    turn: {item.turn}")
+            else:
+                lines.append(f"  - {_quoted(f'{item.text} (turn {item.turn})')}")
+    return "\n".join([*lines, ""])
+
+
+def _scalar(text: str) -> str:
+    is_plain = _PLAIN.fullmatch(text) and text.casefold() not in _WORDS
+    return text if is_plain else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """A double-quoted scalar. JSON's escapes are YAML's; YAML has more characters that
+    may not stand as they are."""
+    quoted = _QUOTER.encode(text)
+    if quoted.isascii() and "\x7f" not in quoted:
+        return quoted
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)

@@ -5,11 +5,11 @@ them, so that imported histories count too.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from conversations.domain.text import dump_json, load_json, one_line, storable
 from conversations.domain.turns import (
@@ -20,21 +20,11 @@ from conversations.domain.turns import (
     TOOL,
     USER,
     AnyTurn,
-    MalformedTurn,
+    calls_of,
     read_metadata,
-    read_tool_calls,
 )
 
-from .statements import (
-    command_key,
-    commit_message,
-    covers,
-    error_line,
-    exit_code,
-    find_decisions,
-    short_command,
-)
-from .values import (
+from . import (
     COMMIT,
     FOCUS_CHARS,
     ITEM_CHARS,
@@ -45,6 +35,7 @@ from .values import (
     MAX_STRUCK,
     NOTED,
     PATH_CHARS,
+    READ,
     SAID,
     Call,
     Failure,
@@ -54,10 +45,18 @@ from .values import (
     SessionState,
     StateDecision,
 )
+from .statements import (
+    command_key,
+    commit_message,
+    covers,
+    error_line,
+    exit_code,
+    find_decisions,
+    short_command,
+)
 
-WRITE, EDIT, DELETE, MOVE, READ = "created", "edited", "deleted", "moved", "read"
+WRITE, EDIT, DELETE, MOVE = "created", "edited", "deleted", "moved"
 SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
-
 PUT_BACK = "put back"  # What a person did to a file that calls had changed.
 
 # Kinds of calls that touch files; each is named after its action.
@@ -76,7 +75,6 @@ _NAMES = {
     STATE: "session_state",
 }
 KIND_OF = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-
 _EDITOR_KINDS = {"create": WRITE, "str_replace": EDIT, "insert": EDIT, "view": READ}
 _EDITORS = ("str_replace_editor", "str_replace_based_edit_tool", "str_replace_editor_tool")
 
@@ -87,7 +85,6 @@ _PATHS = (
 _SOURCES = ("source", "from", "src", "old_path", "source_path", "from_path")
 _TARGETS = ("destination", "to", "dst", "dest", "new_path", "destination_path", "to_path", "target")
 _COMMANDS = ("command", "cmd", "script", "commandline", "args", "argv", "arguments")
-
 MAX_CALLS, MAX_PATHS = 50, 10
 MAX_PUT_BACK = 1000
 MAX_JSON_OUTPUT_CHARS = 200_000
@@ -102,7 +99,6 @@ _LOOKS_FAILED = re.compile(
     re.IGNORECASE,
 )
 _STRUCK = re.compile(r"Struck (d\d+\.\d+):")
-
 FOCUS_SCANNED_CHARS = 4_000
 # A line that says nothing: blank, a fence, a tag by itself.
 _MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")
@@ -116,8 +112,7 @@ _ACKNOWLEDGED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOutcome:
+class CallOutcome(NamedTuple):
     """What became of a call. ``is_replaced``: a file was there before; ``struck`` is
     the id of a decision that the model took back."""
 
@@ -154,7 +149,11 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
     if turn.role == ASSISTANT:
         model = read_metadata(turn).get("model") if '"model"' in turn.metadata else ""
         model = storable(model)[:120] if isinstance(model, str) else ""
-        return replace(facts, model=model, calls=_read_calls(turn))
+        # Most answers make no call, and need no look into their blocks.
+        has_calls = turn.tool_calls or '"tool_use"' in (turn.blocks or "")
+        found = calls_of(turn)[:MAX_CALLS] if has_calls else []
+        calls = tuple(_read_call(call, place) for place, call in enumerate(found))
+        return replace(facts, model=model, calls=calls)
     if turn.role == SYSTEM:
         metadata = read_metadata(turn)
         paths = metadata.get(FILES_BACK) if metadata.get(MODEL_NOTE) is True else None
@@ -163,35 +162,33 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
     return replace(facts, outcome=_read_outcome(turn)) if turn.role == TOOL else facts
 
 
-def _read_calls(turn: AnyTurn) -> tuple[Call, ...]:
-    if not turn.tool_calls and '"tool_use"' not in (turn.blocks or ""):
-        return ()
-    try:
-        found = read_tool_calls(turn)
-    except MalformedTurn:
-        return ()
-    calls: list[Call] = []
-    for place, call in enumerate(found[:MAX_CALLS]):
-        given = call.get("input")
-        arguments: dict[str, Any] = given if isinstance(given, dict) else {}
-        name = storable(str(call.get("name") or "tool"))[:100]
-        kind = _kind(name, arguments)
-        paths = tuple(_paths(kind, arguments))
-        read = _READERS.get(kind)
-        key, detail = read(arguments) if read else ("", "")
-        calls.append(
-            Call(
-                id=storable(str(call.get("id") or ""))[:255],
-                name=name,
-                kind=kind,
-                turn=0,
-                place=place,
-                paths=paths,
-                key=f"{name} {paths[0]}" if paths else f"{name} {key}" if kind == OTHER else key,
-                detail=detail,
-            )
-        )
-    return tuple(calls)
+def _read_call(call: dict[str, Any], place: int) -> Call:
+    given = call.get("input")
+    arguments: dict[str, Any] = given if isinstance(given, dict) else {}
+    name = storable(str(call.get("name") or "tool"))[:100]
+    kind = _kind(name, arguments)
+    paths = tuple(_paths(kind, arguments))
+    key = detail = ""
+    if kind in (SHELL, GIT):
+        command = storable(_text(arguments, _COMMANDS) if kind == SHELL else _git(arguments))
+        key = command_key(command)
+        # A detail in backticks is a command, another one a commit's message.
+        detail = commit_message(command) or (f"`{short_command(command)}`" if command else "")
+    elif kind == STATE and arguments.get("action") == "note":
+        detail = one_line(storable(str(arguments.get("text") or "")), limit=ITEM_CHARS)
+    elif kind == OTHER:
+        told = (f"{name}={str(value)[:40]}" for name, value in islice(arguments.items(), 4))
+        key = f"{name} {one_line(storable(', '.join(told)), limit=ITEM_CHARS)}"
+    return Call(
+        id=storable(str(call.get("id") or ""))[:255],
+        name=name,
+        kind=kind,
+        turn=0,
+        place=place,
+        paths=paths,
+        key=f"{name} {paths[0]}" if paths else key,
+        detail=detail,
+    )
 
 
 def _kind(name: str, arguments: dict[str, Any]) -> str:
@@ -238,40 +235,13 @@ def _quoted(word: str) -> str:
     return word if re.fullmatch(r"[\w./:=@-]+", word) else "'" + word.replace("'", "'\\''") + "'"
 
 
-def _read_shell(arguments: dict[str, Any]) -> tuple[str, str]:
-    command = storable(_text(arguments, _COMMANDS))
-    message = commit_message(command)
-    return command_key(command), message or f"`{short_command(command)}`" if command else ""
-
-
-def _read_git(arguments: dict[str, Any]) -> tuple[str, str]:
+def _git(arguments: dict[str, Any]) -> str:
     words = [_text(arguments, (name,)) for name in ("subcommand", "action", *_COMMANDS)]
     command = " ".join(word for word in words if word).removeprefix("git ")
     message = arguments.get("message")
     if isinstance(message, str) and command.startswith("commit") and " -m" not in command:
         command = f"commit -m {_quoted(message)}"
-    return _read_shell({"command": f"git {command}"})
-
-
-def _read_note(arguments: dict[str, Any]) -> tuple[str, str]:
-    if arguments.get("action") != "note":
-        return "", ""
-    return "", one_line(storable(str(arguments.get("text") or "")), limit=ITEM_CHARS)
-
-
-def _read_other(arguments: dict[str, Any]) -> tuple[str, str]:
-    told = (f"{name}={str(value)[:40]}" for name, value in islice(arguments.items(), 4))
-    return one_line(storable(", ".join(told)), limit=ITEM_CHARS), ""
-
-
-# Kind → what gives a call's key and detail. A detail in backticks is a command, another one
-# of a shell or git call a commit's message.
-_READERS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
-    SHELL: _read_shell,
-    GIT: _read_git,
-    STATE: _read_note,
-    OTHER: _read_other,
-}
+    return f"git {command}"
 
 
 def _read_outcome(turn: AnyTurn) -> CallOutcome:
@@ -281,7 +251,14 @@ def _read_outcome(turn: AnyTurn) -> CallOutcome:
     if turn.content.startswith("{") and len(turn.content) <= MAX_JSON_OUTPUT_CHARS:
         with suppress(ValueError):
             value = load_json(turn.content)
-    ok, output = _result(turn, metadata, value)
+    # By a result object (``{"success", "output", "error"}``), else as recorded, else by how
+    # the text begins.
+    ok, output = value.get("success"), turn.content
+    if isinstance(ok, bool):
+        text = value.get("output") if ok else value.get("error") or value.get("output")
+        output = text if isinstance(text, str) else dump_json(text or "")
+    elif not isinstance(ok := metadata.get("ok"), bool):
+        ok = not _LOOKS_FAILED.match(output)
     if ok and kind in (SHELL, GIT, OTHER):
         codes = [
             values[name]
@@ -302,30 +279,12 @@ def _read_outcome(turn: AnyTurn) -> CallOutcome:
     )
 
 
-def _result(turn: AnyTurn, metadata: dict[str, Any], value: dict[str, Any]) -> tuple[bool, str]:
-    """Whether a call went well, and its output: by a result object (``{"success",
-    "output", "error"}``), else as recorded, else by how the text begins."""
-    success, recorded = value.get("success"), metadata.get("ok")
-    if isinstance(success, bool):
-        text = value.get("output") if success else value.get("error") or value.get("output")
-        return success, text if isinstance(text, str) else dump_json(text or "")
-    if isinstance(recorded, bool):
-        return recorded, turn.content
-    return not _LOOKS_FAILED.match(turn.content), turn.content
-
-
 # Adding a turn to the state.
-
-
 MAX_FIXES = 2
 
 
-def fold_turn(state: SessionState, number: int, turn: AnyTurn) -> SessionState:
-    """The state after this turn, which is on the active path."""
-    return fold_facts(state, number, read_facts(turn))
-
-
 def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionState:
+    """The state after this turn, which is on the active path."""
     state = state._replace(tokens=state.tokens + facts.tokens)
     if facts.role == USER:
         decisions = state.decisions
@@ -357,15 +316,14 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
         return state
     state = state._replace(calls=tuple(other for other in state.calls if other is not call))
     if not outcome.ok:
-        return state._replace(failures=_failed(state.failures, call, outcome.error))
+        return _with_failure(state, call, outcome.error)
     state = _with_failures_resolved(state, call)
     if call.kind in FILE_KINDS:
         return state._replace(files=_touched(state.files, call, is_old=outcome.is_replaced))
     if call.kind == STATE and not call.detail:
         gone = tuple(d for d in state.decisions if d.id == outcome.struck)
         kept = tuple(d for d in state.decisions if d.id != outcome.struck)
-        struck = (*state.struck, *gone)[-MAX_STRUCK:] if gone else state.struck
-        return state._replace(decisions=kept, struck=struck)
+        return state._replace(decisions=kept, struck=(*state.struck, *gone)[-MAX_STRUCK:])
     is_commit = call.kind in (SHELL, GIT) and call.detail and not call.detail.startswith("`")
     if call.kind == STATE or is_commit:
         source = NOTED if call.kind == STATE else COMMIT
@@ -398,14 +356,13 @@ def _touched(files: tuple[File, ...], call: Call, *, is_old: bool) -> tuple[File
     return files[-MAX_FILES:]
 
 
-def _failed(failures: tuple[Failure, ...], call: Call, error: str) -> tuple[Failure, ...]:
+def _with_failure(state: SessionState, call: Call, error: str) -> SessionState:
     if not call.key or call.kind == READ:
-        return failures
-    others = tuple(failure for failure in failures if failure.key != call.key)
-    text = error
-    if call.kind not in (SHELL, GIT) or not error:
-        text = f"{call.key}: {error or 'failed'}"
-    return (*others, Failure(call.key, call.kind, text, ()))[-MAX_OPEN_FAILURES:]
+        return state
+    text = error if call.kind in (SHELL, GIT) and error else f"{call.key}: {error or 'failed'}"
+    others = (failure for failure in state.failures if failure.key != call.key)
+    failures = (*others, Failure(call.key, call.kind, text, ()))
+    return state._replace(failures=failures[-MAX_OPEN_FAILURES:])
 
 
 _DOING = {WRITE: "creating", EDIT: "editing", DELETE: "deleting", MOVE: "moving"}
@@ -423,17 +380,15 @@ def _with_failures_resolved(state: SessionState, call: Call) -> SessionState:
     errors = state.errors
     failures: list[Failure] = []
     for failure in state.failures:
-        if failure.kind == call.kind and covers(call.key, failure.key):
-            # A retried edit that then fits is no error that somebody solved.
-            if failure.fixes or failure.kind in (SHELL, GIT):
-                how = " and ".join(failure.fixes)
-                how = f"fixed by {how}" if how else "gone when run again"
-                text = one_line(f"{failure.text} — {how}", limit=ITEM_CHARS)
-                place = f"e{call.turn}.{call.place}.{len(failures)}"
-                errors += (Resolved(place, text, call.turn),)
-        elif fix:
-            fixes = (*(f for f in failure.fixes if f != fix), fix)[-MAX_FIXES:]
-            failures.append(failure._replace(fixes=fixes))
-        else:
+        if failure.kind != call.kind or not covers(call.key, failure.key):
+            if fix:
+                fixes = (*(f for f in failure.fixes if f != fix), fix)[-MAX_FIXES:]
+                failure = failure._replace(fixes=fixes)
             failures.append(failure)
+        # A retried edit that then fits is no error that somebody solved.
+        elif failure.fixes or failure.kind in (SHELL, GIT):
+            how = " and ".join(failure.fixes)
+            how = f"fixed by {how}" if how else "gone when run again"
+            text = one_line(f"{failure.text} — {how}", limit=ITEM_CHARS)
+            errors += (Resolved(f"e{call.turn}.{call.place}.{len(failures)}", text, call.turn),)
     return state._replace(errors=errors[-MAX_ERRORS:], failures=tuple(failures))

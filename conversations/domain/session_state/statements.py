@@ -11,38 +11,16 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from conversations.domain.text import one_line
+from conversations.domain.words import ENGLISH
 
-from .values import ITEM_CHARS
+from . import ITEM_CHARS
 
 MAX_DECISIONS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 
 # A message of more lines is mostly pasted: only its first and last paragraph count, and only
 # if they are short.
 SCANNED_CHARS, LONG_LINES, SHORT_PARAGRAPH = 10_000, 40, 6
-
-_VERBS = """
-accept access add address allow answer apply ask assign assume avoid back base batch be begin
-block break bring build bump cache call catch change charge check cite clean close combine
-commit compare compile compute configure confirm connect convert copy cover create cut debug
-declare deduplicate default define delete deliver depend deploy describe disable disclose
-discuss display document downgrade download drop echo edit email embed emit enable encode
-encrypt enforce ensure escape exclude execute explain export expose extend fall fetch fill
-filter fix flush follow force fork format generate give go group handle hard-code hardcode hide
-hold ignore implement import include indent inject inline insert install interpolate interrupt
-introduce invent invoke keep label leave let limit link lint list load lock log lower make mark
-match measure mention merge migrate mix mock modify mount mutate name nest normalise normalize
-omit open order output overwrite own paginate parse pass paste patch pay persist pick pin place
-post prefer prefix prepare preserve print process produce profile prompt provide publish pull
-purge push put query quote raise re-run read rebase rebuild record redirect refer reference
-refresh reject release rely remove rename render repeat replace reply report require rerun reset
-resolve respond restart restore retry return reuse revert review rewrite rotate round route run
-sanitise sanitize save schedule scroll seed send separate serialise serialize serve set share
-ship show sign silence skip sort specify split squash stage start state stop store stream strip
-submit suggest summarise summarize support suppress swallow switch sync tag take target test
-throw touch track translate trim truncate trust try turn type uninstall unwrap update upgrade
-upload use validate vendor verify version wait warn wrap write
-"""
-_LONGEST_FIRST = sorted(_VERBS.split(), key=lambda verb: (-len(verb), verb))
+_LONGEST_FIRST = sorted(ENGLISH["verbs"].split(), key=lambda verb: (-len(verb), verb))
 _VERB = (
     r"(?!give up\b|let (?:me|us)\b)"
     rf"(?:{'|'.join(_LONGEST_FIRST)})\b(?![-'’])"
@@ -99,7 +77,6 @@ never|always|ever |we use|we'|we’|we are|we will|we shall|we do|we only|must|d
 """
 # Some of these is in every sentence that a rule fits: most texts need no closer look.
 _HINTS = tuple(hint.strip("\n") for hint in _HINTED.split("|"))
-
 _AT_END = re.compile(r"\bfrom (?:now|here) on[.!]*$", re.IGNORECASE)
 
 _DOUBT = re.compile(
@@ -186,8 +163,6 @@ def _decision(sentence: str) -> str:
 
 # What a shell command means to the register: when two try the same thing, what a commit says,
 # and which line of an output tells the error.
-
-
 COMMAND_CHARS, LINE_CHARS = 60, 80
 SCANNED_OUTPUT_CHARS = 8_000  # Of an output: so much of its beginning, and of its end.
 
@@ -227,9 +202,11 @@ _EXIT = re.compile(
 )
 
 
-def main_words(command: str) -> list[str]:
-    """The words of the command that does the work: the last one of a sequence, what
-    changes the folder or wraps it left out, without options and redirections."""
+def command_key(command: str) -> str:
+    """Equal for two commands that try the same thing; empty where a failure would
+    not be an error. Of a sequence the last command counts, which does the work, without
+    options, redirections, and what changes the folder or wraps it."""
+    words: list[str] = []
     for segment in reversed(_SEGMENT.split(command.strip()[:2000])):
         segment = _REDIRECT.sub(" ", segment.split("|")[0])
         words = _split_words(segment) or segment.split()
@@ -238,8 +215,14 @@ def main_words(command: str) -> list[str]:
         if len(words) > 2 and re.fullmatch(r"python[\d.]*|py", words[0]) and words[1] == "-m":
             words = words[2:]
         if words and words[0] not in ("cd", "true", "echo"):
-            return words[:1] + [word for word in words[1:] if not word.startswith("-")]
-    return []
+            break
+        words = []
+    words = words[:1] + [word for word in words[1:] if not word.startswith("-")]
+    if not words or words[0] in _LOOKING:
+        return ""
+    if words[0] == "git" and not _LOOKING_GIT.isdisjoint(words[1:2]):
+        return ""
+    return one_line(" ".join(words), limit=ITEM_CHARS)
 
 
 def _split_words(command: str) -> list[str]:
@@ -248,17 +231,6 @@ def _split_words(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError:
         return []
-
-
-def command_key(command: str) -> str:
-    """Equal for two commands that try the same thing; empty where a failure would
-    not be an error."""
-    words = main_words(command)
-    if not words or words[0] in _LOOKING:
-        return ""
-    if words[0] == "git" and words[1:2] and words[1] in _LOOKING_GIT:
-        return ""
-    return one_line(" ".join(words), limit=ITEM_CHARS)
 
 
 def covers(done: str, failed: str) -> bool:
@@ -298,15 +270,14 @@ def commit_message(command: str) -> str:
 
 
 def _message_of(words: Sequence[str]) -> str:
-    for place, word in enumerate(words):
-        if word.startswith("--message="):
-            return word.partition("=")[2].strip()
-        if word == "--message" or re.fullmatch(r"-[a-z]*m", word):
-            return words[place + 1].strip() if place + 1 < len(words) else ""
-        if re.match(r"-m\S", word):
-            return word[2:].strip()
+    """The text of ``-m`` among the words behind ``commit``, in any of its spellings."""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in ("&&", ";", "||"):
-            return ""
+            break
+        if word == "--message" or re.fullmatch(r"-[a-z]*m", word):
+            return following.strip()
+        if given := re.match(r"--message=|-m(?=\S)", word):
+            return word[given.end() :].strip()
     return ""
 
 

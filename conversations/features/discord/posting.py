@@ -26,16 +26,10 @@ from conversations.domain.events import (
     ToolCallCompleted,
     TurnSeparator,
 )
-from conversations.domain.invisible_chars import write_out
 from conversations.domain.runs import STOPPED
-from conversations.domain.text import one_line
-from conversations.domain.tool_policy import ApprovalRequest, read_asked
-from conversations.rendering.tool_words import (
-    decision_text,
-    state_word,
-    telling_argument,
-    tool_word,
-)
+from conversations.domain.text import one_line, write_out
+from conversations.domain.tool_calls import ApprovalRequest, read_asked
+from conversations.rendering.tool_rows import decision_text, state_word, telling_argument, tool_word
 
 from .message_parts import MESSAGE_LIMIT, size_of, split_message
 

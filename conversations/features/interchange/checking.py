@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from uuid import UUID
 
 from conversations.archive.append import event_digest, turn_digest
-from conversations.domain.digest import first_digest
+from conversations.domain.text import first_digest
 from conversations.models import Receipt
 
 from .fields import (

@@ -21,11 +21,10 @@ from conversations.archive.message_formats import walk_messages
 from conversations.archive.rights import workspaces_of
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import COLUMNS
-from conversations.domain.digest import instant
 from conversations.domain.errors import NotFound
 from conversations.domain.formats import ANTHROPIC, OPENAI, Message
 from conversations.domain.formats.messages_api import split_system
-from conversations.domain.text import dump_json, one_line
+from conversations.domain.text import dump_json, instant, one_line
 from conversations.domain.turns import (
     ASSISTANT,
     SYSTEM,

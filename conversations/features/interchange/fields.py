@@ -20,8 +20,7 @@ from django.contrib.auth.models import User
 from django.db import models
 
 from conversations.archive.turns import COLUMNS
-from conversations.domain.digest import instant
-from conversations.domain.text import dump_json, is_storable, load_json, storable
+from conversations.domain.text import dump_json, instant, is_storable, load_json, storable
 from conversations.domain.turns import ROLES, SYSTEM, USER, NewTurn, text_of_blocks
 from conversations.models import (
     Attachment,

@@ -21,7 +21,6 @@ from conversations.archive.append import walk_rows
 from conversations.archive.journal import read_payload, synthesise_events
 from conversations.archive.transcript import render_turn
 from conversations.archive.turns import COLUMNS
-from conversations.domain.digest import first_digest
 from conversations.domain.events import (
     ASSISTANT_TEXT,
     TOOL_CALL_COMPLETED,
@@ -30,7 +29,7 @@ from conversations.domain.events import (
     Fallback,
     UserMessage,
 )
-from conversations.domain.text import dump_json
+from conversations.domain.text import dump_json, first_digest
 from conversations.domain.turns import SYSTEM, USER, NewTurn, StoredTurn, read_metadata
 from conversations.models import ChatEvent, JournalGap, Session, Turn
 from conversations.rendering.rows import RENDER_VERSION

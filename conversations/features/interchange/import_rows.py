@@ -29,11 +29,10 @@ from conversations.archive.state_updates import (
     advance_state,
     read_facts_of,
 )
-from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict
 from conversations.domain.events import INFO, Malformed, parse_payload
-from conversations.domain.session_state.values import STATE_EDIT
-from conversations.domain.text import dump_json, load_json, storable
+from conversations.domain.session_state import STATE_EDIT
+from conversations.domain.text import dump_json, first_digest, load_json, storable
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row

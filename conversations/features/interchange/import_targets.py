@@ -13,9 +13,7 @@ from django.utils.text import slugify
 
 from conversations.archive.rights import role_of
 from conversations.archive.workspaces import add_member, create_workspace
-from conversations.domain.digest import first_digest
-from conversations.domain.invisible_chars import without_unseen
-from conversations.domain.text import one_line
+from conversations.domain.text import first_digest, one_line, without_unseen
 from conversations.models import Membership, Session, Workspace
 
 from .fields import NAMESPACE, SessionLine, Unusable, add_metadata, parse_moment, parse_object

@@ -34,8 +34,7 @@ from conversations.archive.sessions import (
     instruct_session,
 )
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.formats import ANTHROPIC
-from conversations.domain.formats.spoken import Spoken, read_new_file
+from conversations.domain.formats import ANTHROPIC, Spoken, read_new_file
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.session_keys import check_key
 from conversations.domain.text import dump_json

@@ -7,9 +7,9 @@ from ninja import Field, Schema
 from pydantic import BaseModel, ConfigDict
 
 from conversations.domain.errors import Rejected
+from conversations.domain.formats import Spoken, read_spoken
 from conversations.domain.formats.contents import BAD_MESSAGE
 from conversations.domain.formats.messages_api import split_system, system_messages
-from conversations.domain.formats.spoken import Spoken, read_spoken
 from conversations.domain.runs import FORCED, TOOL_CHOICE, RunChoices
 from conversations.domain.text import dump_json
 from conversations.domain.turns import USER, text_of_blocks

@@ -30,7 +30,7 @@ from conversations.domain.turns import USER
 from conversations.models import Attachment, ChatEvent, Session, Turn
 from conversations.rendering.rows import RowPosition, render_row_with, row_extra
 from conversations.rendering.source_text import show_hidden
-from conversations.rendering.tool_words import tool_word
+from conversations.rendering.tool_rows import tool_word
 
 from .models import ShareLink
 
@@ -192,7 +192,7 @@ def _render(
             return ""
     extra = row_extra(payload, place) | {"record_url": "", "changes_url": "", "decision_html": ""}
     if "blocks" in extra:
-        extra["blocks"] = [replace(block, more_url="") for block in extra["blocks"]]
+        extra["blocks"] = [block | {"more_url": ""} for block in extra["blocks"]]
     inside = f"/s/{place.session}/attachments/"
 
     def moved(file: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from conversations.archive.turns import MAX_PAGE, walk_active_turns_back
 from conversations.archive.workspaces import get_workspace, owner_of, workspace_names
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Fallback, Info, Payload
 from conversations.domain.text import load_json, require_encodable
-from conversations.domain.tool_policy import ApprovalRequest
+from conversations.domain.tool_calls import ApprovalRequest
 from conversations.models import Session
 from conversations.runtime.current import find_model
 from conversations.runtime.following import wait_for_final_state

@@ -9,10 +9,8 @@ from uuid import UUID
 
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL_ASKED, APPROVAL_DECIDED, Info
-from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
-from conversations.domain.tool_policy import ApprovalRequest, read_asked
-from conversations.rendering.tool_rows import CARD_CHARS, CARD_LINES
-from conversations.rendering.tool_words import tool_word
+from conversations.domain.tool_calls import ALWAYS, DENY, ONCE, ApprovalRequest, read_asked
+from conversations.rendering.tool_rows import CARD_CHARS, CARD_LINES, tool_word
 
 from .connection import (
     Bridge,

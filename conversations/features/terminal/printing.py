@@ -12,7 +12,7 @@ from conversations.domain.runs import QUEUED
 from conversations.domain.text import one_line
 from conversations.rendering.rows import footer_parts
 from conversations.rendering.source_text import duration_text
-from conversations.rendering.tool_words import (
+from conversations.rendering.tool_rows import (
     decision_text,
     read_arguments,
     state_word,

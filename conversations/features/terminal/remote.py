@@ -32,8 +32,7 @@ from conversations.domain.events import (
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import dump_json, load_json
-from conversations.domain.tool_calls import ALWAYS, DENY, WAITING
-from conversations.domain.tool_policy import read_asked
+from conversations.domain.tool_calls import ALWAYS, DENY, WAITING, read_asked
 from conversations.domain.turns import CONTENT_COLUMNS, MalformedTurn, StoredTurn, synthesise_rows
 from conversations.providers.sse import SseParser
 from conversations.runtime.current import find_model

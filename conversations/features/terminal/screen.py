@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from unicodedata import category, combining, east_asian_width
 
-from conversations.domain.invisible_chars import write_out
-from conversations.domain.text import storable
+from conversations.domain.text import storable, write_out
 
 # How text fills the columns of a terminal: the width of characters, and lines that break
 # between words while the text is still arriving.

@@ -19,7 +19,7 @@ from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.runs import COMPACT, FINAL_STATES
 from conversations.domain.runs import WAITING_APPROVAL as RUN_WAITS
 from conversations.domain.text import dump_json, load_json
-from conversations.domain.tool_policy import read_asked
+from conversations.domain.tool_calls import read_asked
 from conversations.models import Run, ToolCall, Turn
 
 from .events import (

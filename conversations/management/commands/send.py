@@ -33,8 +33,7 @@ from conversations.domain.events import (
 )
 from conversations.domain.runs import COMPLETED
 from conversations.domain.text import dump_json, load_json, require_encodable
-from conversations.domain.tool_calls import DENY, ONCE
-from conversations.domain.tool_policy import ApprovalRequest
+from conversations.domain.tool_calls import DENY, ONCE, ApprovalRequest
 from conversations.management.base import DatabaseCommand, read_lines
 from conversations.models import Session
 from conversations.runtime.following import POLL_SECONDS, wait_for_final_state

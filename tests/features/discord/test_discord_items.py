@@ -14,7 +14,7 @@ from conversations.domain.events import (
     ToolCallCompleted,
     TurnSeparator,
 )
-from conversations.domain.tool_policy import ApprovalRequest
+from conversations.domain.tool_calls import ApprovalRequest
 from conversations.features.discord.message_parts import MESSAGE_LIMIT, size_of
 from conversations.features.discord.posting import SHOWN_OF_PLAN, ReplyItem, _buttons, make_items
 
