@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.auth.models import User
@@ -38,15 +39,7 @@ from conversations.archive.rights import (
 )
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
-from conversations.domain.audit import (
-    ATTACHMENT,
-    HIT,
-    LIVE,
-    OLDER,
-    PART,
-    RECORD,
-    TRANSCRIPT,
-)
+from conversations.domain.audit import ATTACHMENT, HIT, LIVE, OLDER, PART, RECORD, TRANSCRIPT
 from conversations.domain.errors import NotFound, NotPermitted
 from conversations.models import Session, Workspace
 from conversations.review.reasons import find_reason, require_reasons
@@ -164,6 +157,12 @@ class Access:
     can_manage: bool
 
 
+def person(request: HttpRequest) -> User:
+    """The signed-in person of a view that requires one."""
+    assert isinstance(request.user, User)
+    return request.user
+
+
 def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """For the target of a form: a POST by somebody who is signed in."""
 
@@ -171,6 +170,24 @@ def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespo
     @wraps(view)
     def checked(request: HttpRequest, **where: Any) -> HttpResponse:
         return view(request, **where) if request.user.is_authenticated else sign_in_first(**where)
+
+    return checked
+
+
+def post_to_session(view: Callable[..., Any]) -> Callable[..., Any]:
+    """For the target of a form of a session: an asynchronous POST by somebody who may
+    change it. In place of the uuid the view gets the session, what they may do, and who
+    they are."""
+
+    @require_POST
+    @wraps(view)
+    async def checked(request: HttpRequest, uuid: UUID, **where: Any) -> Any:
+        user = await request.auser()
+        if not user.is_authenticated:
+            return sign_in_first(uuid=uuid)
+        visit = visit_of(request, user)
+        session, access = await sync_to_async(get_session_for)(visit, uuid, to=WRITE)
+        return await view(request, session, access, user, **where)
 
     return checked
 
@@ -362,9 +379,7 @@ def _granted(user: Person, workspace: Workspace, to: str) -> Access:
     rights = rights_in(workspace, user)
     _require(rights.allowed, to)
     return Access(
-        role=rights.role,
-        can_write=WRITE in rights.allowed,
-        can_manage=MANAGE in rights.allowed,
+        role=rights.role, can_write=WRITE in rights.allowed, can_manage=MANAGE in rights.allowed
     )
 
 

@@ -81,7 +81,7 @@ class PurgedTables:
     names: dict[type["Model"], str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """A link to a feature's page. ``says``: what it is for, where there is room for that;
     ``begins_group``: in a menu a line stands above it."""

@@ -17,14 +17,11 @@ from conversations.archive.call_records import (
     read_call_output,
     read_tool_record,
 )
-from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.tool_calls import MAX_REASON_CHARS, require_decidable
 from conversations.domain.text import load_json
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
-from conversations.models import Session
-from conversations.runtime.current import current_runtime
 
-from .auth import caller_of, needs
+from .auth import needs, open_for_writing
 from .fields import Page, Paging, Text, make_page, walk_of
 
 router = Router(tags=["Calls of tools"])
@@ -131,8 +128,7 @@ async def approve(
 ) -> dict[str, Any]:
     """Let a call run that waits. The first decision counts: the same one again by the same
     person changes nothing, another is refused."""
-    decision = ALWAYS if wanted and wanted.always else ONCE
-    return await _decide(request, uuid, call, decision)
+    return await _decide(request, uuid, call, ALWAYS if wanted and wanted.always else ONCE)
 
 
 @router.post(
@@ -156,29 +152,22 @@ async def deny(
 )
 async def cancel(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
     """End a call that runs or waits; the run goes on."""
-    session = await _decidable(request, uuid, call)
-    runtime = await current_runtime()
-    await runtime.cancel_call(session, call=call, user_pk=caller_of(request).user.pk)
-    return await _read(session, call)
+    return await _decide(request, uuid, call, None)
 
 
 async def _decide(
-    request: HttpRequest, uuid: UUID, call: UUID, decision: str, *, reason: str = ""
+    request: HttpRequest, uuid: UUID, call: UUID, decision: str | None, *, reason: str = ""
 ) -> dict[str, Any]:
-    session = await _decidable(request, uuid, call)
-    runtime = await current_runtime()
-    user_pk = caller_of(request).user.pk
-    await runtime.decide_call(session, call=call, decision=decision, user_pk=user_pk, reason=reason)
-    return await _read(session, call)
-
-
-async def _decidable(request: HttpRequest, uuid: UUID, call: UUID) -> Session:
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    """Decide about the call, or end it (None)."""
+    session, runtime, user_pk = await open_for_writing(request, uuid)
+    # A call of a program's own tool waits for its result, and not for a person.
     await sync_to_async(require_decidable)(session, call)
-    return session
-
-
-async def _read(session: Session, call: UUID) -> dict[str, Any]:
+    if decision is None:
+        await runtime.cancel_call(session, call=call, user_pk=user_pk)
+    else:
+        await runtime.decide_call(
+            session, call=call, decision=decision, user_pk=user_pk, reason=reason
+        )
     return _as_call(await sync_to_async(read_tool_record)(session, call))
 
 
@@ -187,6 +176,7 @@ def _as_call(record: ToolRecord) -> dict[str, Any]:
     try:
         arguments = load_json(record.arguments, default={})
     except ValueError:
+        # What the model wrote is shown as it is, however damaged.
         arguments = record.arguments
     return {name: getattr(record, name) for name in names} | {
         "uuid": record.call,

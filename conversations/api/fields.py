@@ -54,9 +54,7 @@ ShortText = Annotated[Text, StringConstraints(max_length=1000)]
 LongText = Annotated[Text, StringConstraints(max_length=100_000)]
 Moment = Annotated[AwareDatetime, AfterValidator(_in_time)]
 Channel = Annotated[
-    str,
-    StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$"),
-    AfterValidator(_of_programs),
+    str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$"), AfterValidator(_of_programs)
 ]
 Metadata = dict[Text, Any]
 FormatName = Literal["anthropic", "openai"]

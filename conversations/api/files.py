@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 from uuid import UUID
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import File, Router, Schema, Status, UploadedFile
 
@@ -11,9 +10,8 @@ from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.attachments import get_attachment, remove_attachment
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.domain.errors import Rejected, StorageFull
-from conversations.web.attachments import give_attachment
-from conversations.web.uploads import lacks_space, save_files
+from conversations.domain.errors import StorageFull
+from conversations.web.attachments import give_attachment, lacks_space, save_files
 
 from .auth import caller_of, needs
 from .idempotency import belongs_to, makes_once
@@ -56,11 +54,6 @@ def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | Http
     ``files`` of the problem, beside the others, which are kept."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     belongs_to(request, session)
-    if len(files) > settings.LOOM.max_attachments:
-        raise Rejected(
-            f"At most {settings.LOOM.max_attachments} files can be attached to a message.",
-            code="too_many_attachments",
-        )
     results = save_files(session.pk, files, user_pk=caller_of(request).user.pk)
     refused = [result for result in results if "reason" in result]
     if refused:

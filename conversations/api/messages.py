@@ -1,6 +1,7 @@
 """Sending a message, and reading all of them as another program would."""
 
 import re
+from dataclasses import asdict
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, Any
@@ -16,7 +17,6 @@ from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.import_history import save_spoken_files
 from conversations.archive.messages import Accepted, was_sent_before
-from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
 from conversations.archive.session_messages import read_messages
 from conversations.domain.events import ASSISTANT_TEXT, INFO
@@ -24,20 +24,13 @@ from conversations.domain.formats.spoken import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.models import Session
-from conversations.runtime.current import current_runtime
 from conversations.runtime.following import wait_for_end
 from conversations.runtime.service import Runtime
 from conversations.web.forms import check_attachment_ids, check_message_text
 
-from .auth import caller_of, needs
-from .fields import (
-    FormatName,
-    Page,
-    Paging,
-    key_header,
-    walk_of,
-)
-from .stored_responses import OtherRequest
+from .auth import needs, open_for_writing
+from .fields import FormatName, Page, Paging, key_header, walk_of
+from .idempotency import OtherRequest
 from .streams import STREAMED, free_connection, recheck_of, require_room, stream_run, wants_stream
 from .turns import RowOut
 
@@ -128,19 +121,11 @@ async def answer_begun(
 
 def run_out(run: RunFacts, message: str = "") -> dict[str, Any]:
     where = [run.session, run.uuid]
-    return {
+    return asdict(run) | {
         "run": run.uuid,
-        "session": run.session,
-        "kind": run.kind,
-        "state": run.state,
-        "client_id": run.client_id,
         "turn": run.user_turn,
         "seq": run.user_seq,
-        "note": run.note,
         "error": {"code": run.error_code, "message": message} if run.error_code else None,
-        "created_at": run.created_at,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
         "url": reverse("api:run", args=where),
         "stream": reverse("api:run_stream", args=where),
     }
@@ -149,10 +134,8 @@ def run_out(run: RunFacts, message: str = "") -> dict[str, Any]:
 def said_out(said: RunTranscript) -> dict[str, Any]:
     texts = [_text_of(row) for row in said.rows if row["event_type"] == ASSISTANT_TEXT]
     texts += [part.text for part in said.draft if part.kind == TEXT]
-    return run_out(said.run, reason_of(said)) | {
-        "rows": said.rows,
-        "text": "\n\n".join(text for text in texts if text),
-    }
+    text = "\n\n".join(text for text in texts if text)
+    return run_out(said.run, reason_of(said)) | {"rows": said.rows, "text": text}
 
 
 def _text_of(row: dict[str, Any]) -> str:
@@ -199,10 +182,7 @@ def list_messages(
     if walk.is_back:
         raise bad_cursor()
     page = read_messages(
-        session,
-        format=wanted.format,
-        from_turn=walk.number or 0,
-        limit=walk.limit,
+        session, format=wanted.format, from_turn=walk.number or 0, limit=walk.limit
     )
     following = None if page.next_turn is None else str(PageCursor(str(page.next_turn)))
     return {"items": page.messages, "next": following, "previous": None}
@@ -221,13 +201,12 @@ async def send_message(
     """Send a message; the run that answers it goes on whether or not anybody waits. It
     waits itself while another run of the session is not over. With ``Accept:
     text/event-stream`` the answer is the run's stream."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
-    runtime = await current_runtime()
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     require_room(request, runtime)
     spoken = read_spoken([message.text if message.content is None else message.content])
     given = check_attachment_ids([str(one) for one in message.attachments])
     text = check_message_text(spoken.text, may_be_empty=bool(given or spoken.files))
-    user_pk, client_id = caller_of(request).user.pk, client_id_of(key)
+    client_id = client_id_of(key)
     attachments = given + await sync_to_async(save_spoken_files)(
         session, spoken.files, client_id=client_id, user_pk=user_pk
     )

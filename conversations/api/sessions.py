@@ -1,7 +1,6 @@
 """Sessions: listed, begun, read, changed, rewound."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -28,19 +27,18 @@ from conversations.archive.session_records import (
     read_session_record,
     require_future,
 )
-from conversations.archive.sessions import create_session
-from conversations.domain.errors import Conflict, Rejected
+from conversations.archive.sessions import begin_anew, create_session, find_by_key, open_by_key
+from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.keyset import parse_list_cursor
 from conversations.domain.session_keys import MAX_KEY_CHARS, channel_of, check_key
-from conversations.models import Session, Workspace
+from conversations.models import Session
 from conversations.runtime.current import (
     announce_title,
     compact_at_end,
-    current_runtime,
     list_models,
 )
 
-from .auth import caller_of, needs
+from .auth import caller_of, needs, open_for_writing
 from .fields import (
     MAX_NUMBER,
     Channel,
@@ -191,10 +189,19 @@ def begin_session(
 ) -> Status[SessionRecord]:
     """Begin a session. ``Location`` has its address."""
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
-    session = _create(workspace, new, request)
+    begun = begun_as(new)
+    key = new.key and check_key(new.key)
+    brought = prepare_messages(new.messages, format=new.format, model=new.model or "")
+    channel = new.channel or channel_of(key or "", otherwise="api")
+    owner = caller_of(request).user
+    try:
+        with transaction.atomic():
+            session = create_session(workspace, owner=owner, key=key, channel=channel, **begun)
+            import_history(session, brought, user_pk=owner.pk)
+    except IntegrityError as error:
+        raise Conflict("Another session has this key.", code="key_taken") from error
     belongs_to(request, session)
-    response["Location"] = reverse("api:session", args=[session.uuid])
-    return Status(201, read_session_record(session.pk))
+    return _located(response, session, status=201)
 
 
 @router.get("/sessions/{uuid:uuid}", auth=needs(READ), response=SessionOut, url_name="session")
@@ -210,17 +217,8 @@ def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) ->
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     if patch.model:
         require_model(patch.model)
-    change = SessionChange(
-        title=patch.title,
-        model=patch.model,
-        archived=patch.archived,
-        pinned=patch.pinned,
-        metadata=patch.metadata,
-    )
-    if "expires_at" in patch.model_fields_set:
-        change = replace(change, expires_at=patch.expires_at)
     was_archived = session.archived_at is not None
-    change_session(session, change)
+    change_session(session, SessionChange(**patch.dict(exclude_unset=True)))
     record = read_session_record(session.pk)
     if patch.title is not None:
         announce_title(session.pk, record.title)
@@ -238,9 +236,7 @@ def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) ->
 async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> SessionRecord:
     """Take back a message with all that follows. The archive keeps it; the model is not
     given it any more."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
-    runtime = await current_runtime()
-    user_pk = caller_of(request).user.pk
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
     return await sync_to_async(read_session_record)(session.pk)
 
@@ -283,26 +279,6 @@ def begun_as(start: SessionStart) -> dict[str, Any]:
     }
 
 
-def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Session:
-    begun = begun_as(new)
-    key = new.key and check_key(new.key)
-    brought = prepare_messages(new.messages, format=new.format, model=new.model or "")
-    owner = caller_of(request).user
-    try:
-        with transaction.atomic():
-            session = create_session(
-                workspace,
-                owner=owner,
-                key=key,
-                channel=new.channel or channel_of(key or "", otherwise="api"),
-                **begun,
-            )
-            import_history(session, brought, user_pk=owner.pk)
-            return session
-    except IntegrityError as error:
-        raise Conflict("Another session has this key.", code="key_taken") from error
-
-
 def list_sessions_of(
     request: HttpRequest,
     slug: str | None,
@@ -319,17 +295,9 @@ def list_sessions_of(
         workspace, access = get_workspace_for(request, slug)
         workspaces, is_member = (workspace.pk,), access.role is not None
     walk = walk_of(filters)
-    wanted = SessionFilter(
-        workspaces=workspaces,
-        key=filters.key,
-        channel=filters.channel,
-        archived=filters.archived,
-        expired=filters.expired,
-        query=filters.q,
-        parent=filters.parent,
-    )
+    wanted = filters.dict(include={"key", "channel", "archived", "expired", "parent"})
     found = list_session_records(
-        wanted,
+        SessionFilter(workspaces=workspaces, query=filters.q, **wanted),
         mark=parse_list_cursor(walk.place) if walk.place else None,
         is_back=walk.is_back,
         limit=walk.limit + 1,
@@ -340,3 +308,60 @@ def list_sessions_of(
         as_item=lambda one: as_item(one if is_member else one.without_words()),
         place_of=lambda one: str(one.cursor),
     )
+
+
+# Sessions by key: how another system finds its session again.
+
+
+key_router = Router(tags=["Sessions by key"])
+
+PATH = "/workspaces/{slug:slug}/keys/{path:key}"
+
+
+@key_router.get(PATH, auth=needs(READ), response=SessionOut, url_name="session_by_key")
+def get_session_by_key(request: HttpRequest, slug: str, key: str) -> SessionRecord:
+    """The session of a key. One that has expired, or is to be purged, has it no more."""
+    workspace, _ = get_workspace_for(request, slug)
+    found = find_by_key(workspace, check_key(key))
+    if found is None:
+        raise NotFound("No session has this key.")
+    session, _ = get_session_for(request, found.uuid)
+    return read_session_record(session.pk)
+
+
+@key_router.put(
+    PATH, auth=needs(WRITE), response={200: SessionOut, 201: SessionOut}, url_name="session_by_key"
+)
+def open_session_by_key(
+    request: HttpRequest,
+    response: HttpResponse,
+    slug: str,
+    key: str,
+    start: SessionStart | None = None,
+) -> Status[SessionRecord]:
+    """Find the session of a key, or begin it (201): at first use, and when the last one
+    has expired; then that is its `parent`. The body counts for one that begins. Of any
+    number of callers at once, one begins it."""
+    workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
+    begun = begun_as(start or SessionStart.model_validate({}))
+    owner = caller_of(request).user
+    session, is_new = open_by_key(workspace, key=check_key(key), owner=owner, **begun)
+    return _located(response, session, status=201 if is_new else 200)
+
+
+@key_router.post(PATH, auth=needs(WRITE), response={201: SessionOut}, url_name="session_by_key")
+@makes_once()
+def begin_session_under_key(
+    request: HttpRequest, response: HttpResponse, slug: str, key: str
+) -> Status[SessionRecord]:
+    """Begin a new session under a key. The one that had it stays as it is, without the
+    key, and is the new one's `parent`."""
+    workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
+    session = begin_anew(workspace, key=check_key(key), owner=caller_of(request).user)
+    belongs_to(request, session)
+    return _located(response, session, status=201)
+
+
+def _located(response: HttpResponse, session: Session, *, status: int) -> Status[SessionRecord]:
+    response["Location"] = reverse("api:session", args=[session.uuid])
+    return Status(status, read_session_record(session.pk))

@@ -13,17 +13,14 @@ from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.agent.undo.disk import FileState, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
-from conversations.agent.undo.review import FileReview, review_changes
+from conversations.agent.undo.review import review_changes
 from conversations.archive.compactions import require_compaction
-from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.session_records import SessionRecord, read_session_record
 from conversations.archive.session_state import read_state_view
 from conversations.domain.errors import Rejected
 from conversations.domain.keyset import PageCursor, parse_page_cursor
-from conversations.domain.session_state.document import StateItem
-from conversations.runtime.current import current_runtime
 
-from .auth import caller_of, needs
+from .auth import needs, open_for_writing
 from .fields import Moment, Page, Text
 from .sessions import SessionOut
 
@@ -82,14 +79,9 @@ async def edit_session_state(
 ) -> dict[str, Any]:
     """Pin, unpin, reword (`edit`), strike or restore (`unstrike`) one item. What is so
     already changes nothing."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
-    runtime = await current_runtime()
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.edit_state(
-        session,
-        actor_pk=caller_of(request).user.pk,
-        action=wanted.action,
-        item=item,
-        text=wanted.text,
+        session, actor_pk=user_pk, action=wanted.action, item=item, text=wanted.text
     )
     return await sync_to_async(_read_state)(session.pk)
 
@@ -99,13 +91,9 @@ def _read_state(session_pk: int) -> dict[str, Any]:
     return {
         "turn": view.turn,
         "seq": view.seq,
-        "items": [_as_item(item) for item in view.items],
-        "struck": [_as_item(item) for item in view.struck],
+        "items": view.items,
+        "struck": view.struck,
     }
-
-
-def _as_item(item: StateItem) -> dict[str, Any]:
-    return item._asdict() | {"actions": item.actions}
 
 
 # Files that calls of tools changed, and putting them back.
@@ -192,7 +180,19 @@ def list_changed_files(
     review = review_changes(session.pk, Path(session.workspace.root), scope=scope, after=after)
     following = quote(stored_path(review.following)) if review.following else ""
     return {
-        "items": [_as_file(file) for file in review.files],
+        "items": [
+            {
+                "path": stored_path(file.path),
+                "before": _as_file_state(file.before),
+                "after": _as_file_state(file.after),
+                "state": file.plan.state if file.plan else "back",
+                "reason": file.plan.reason if file.plan else "",
+                "moved_from": stored_path(file.moved_from),
+                "moved_to": stored_path(file.moved_to),
+                "calls": list(dict.fromkeys(one.call for one in file.changes if one.call)),
+            }
+            for file in review.files
+        ],
         "next": str(PageCursor(following)) if following else None,
         "total": review.total,
         "standing": review.standing,
@@ -208,16 +208,15 @@ def list_changed_files(
 )
 async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> dict[str, Any]:
     """Put files back as they were before a call, a run, the session, or a revert."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
     if wanted.all is (scope != Scope()):
         raise Rejected("Say what is to be put back.", code="nothing_to_revert")
-    runtime = await current_runtime()
     done = await runtime.revert_files(
         session,
         Path(session.workspace.root),
         scope=scope,
-        actor_pk=caller_of(request).user.pk,
+        actor_pk=user_pk,
         replace={real_path(path) for path in wanted.replace},
     )
     return {
@@ -232,19 +231,6 @@ def _scope_of(**given: UUID | None) -> Scope:
     if len(chosen) > 1:
         raise Rejected(f"Give one of {', '.join(given)}.", code="bad_scope")
     return Scope(**chosen)
-
-
-def _as_file(file: FileReview) -> dict[str, Any]:
-    return {
-        "path": stored_path(file.path),
-        "before": _as_file_state(file.before),
-        "after": _as_file_state(file.after),
-        "state": file.plan.state if file.plan else "back",
-        "reason": file.plan.reason if file.plan else "",
-        "moved_from": stored_path(file.moved_from),
-        "moved_to": stored_path(file.moved_to),
-        "calls": list(dict.fromkeys(one.call for one in file.changes if one.call)),
-    }
 
 
 def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
@@ -266,8 +252,7 @@ def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
 async def undo_summary(request: HttpRequest, uuid: UUID, summary: UUID) -> SessionRecord:
     """Give the model the turns themselves again. The row of the summary, of the type
     `compaction`, has its uuid."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     await sync_to_async(require_compaction)(session, summary)
-    runtime = await current_runtime()
-    await runtime.undo_compaction(session, uuid=summary, user_pk=caller_of(request).user.pk)
+    await runtime.undo_compaction(session, uuid=summary, user_pk=user_pk)
     return await sync_to_async(read_session_record)(session.pk)

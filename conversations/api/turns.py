@@ -1,5 +1,6 @@
 """Turns: what was said, verbatim, by number."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -90,10 +91,7 @@ def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> 
 
 
 @router.get(
-    "/sessions/{uuid:uuid}/turns/{int:number}",
-    auth=needs(READ),
-    response=TurnOut,
-    url_name="turn",
+    "/sessions/{uuid:uuid}/turns/{int:number}", auth=needs(READ), response=TurnOut, url_name="turn"
 )
 def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, Any]:
     """One turn."""
@@ -119,39 +117,28 @@ def walk_by_number(wanted: Numbered) -> PageRequest:
 
 def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
     """As :class:`TurnOut` has it."""
-    blocks, calls, damage = _read(turn)
-    return {
-        "number": turn.number,
-        "role": turn.role,
-        "content": turn.content,
+    calls: list[dict[str, Any]] = []
+    blocks = damage = None
+    try:
+        blocks = read_blocks(turn)
+        named = ("id", "name", "input")
+        calls = [{name: call.get(name) for name in named} for call in read_tool_calls(turn)]
+    except MalformedTurn as error:
+        # Told instead of raised: the turns around it are wanted too.
+        blocks, damage = None, str(error)
+    return asdict(turn) | {
         "blocks": blocks,
-        "tool_calls": calls,
-        "tool_call_id": turn.tool_call_id,
-        "tool_name": turn.tool_name,
-        "token_count": turn.token_count,
-        "stop_reason": turn.stop_reason,
-        "complete": turn.complete,
+        "tool_calls": [
+            {name: call.get(name) for name in ("id", "name", "input")} for call in calls
+        ],
         "active": not is_in(turn.number, rewound),
         "metadata": read_metadata(turn),
-        "created_at": turn.created_at,
-        "digest": turn.digest,
         "damage": damage,
     }
 
 
 def is_in(number: int, ranges: Ranges) -> bool:
     return any(low <= number <= high for low, high in ranges)
-
-
-def _read(turn: StoredTurn) -> tuple[list[Any] | None, list[dict[str, Any]], str | None]:
-    """Blocks, calls, and what of them is damaged."""
-    try:
-        blocks = read_blocks(turn)
-        calls = read_tool_calls(turn)
-    except MalformedTurn as error:
-        return None, [], str(error)
-    named = ({name: call.get(name) for name in ("id", "name", "input")} for call in calls)
-    return blocks, list(named), None
 
 
 # Events: what a person saw, by seq.
@@ -191,10 +178,7 @@ def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> di
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
     found = read_raw_events(
-        session.pk,
-        start=walk.number,
-        is_back=walk.is_back,
-        limit=walk.limit + 1,
+        session.pk, start=walk.number, is_back=walk.is_back, limit=walk.limit + 1
     )
     rewound = read_rewound_rows(session.pk)
     return make_page(

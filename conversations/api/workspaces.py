@@ -1,5 +1,6 @@
 """Workspaces: which ones the caller is in, how they are set up, who belongs to them."""
 
+from copy import copy
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -14,23 +15,27 @@ from conversations.accounts.invitations import (
     list_invitations,
     revoke_invitation,
 )
+from conversations.accounts.people import find_group
 from conversations.accounts.tokens import MANAGE, READ
 from conversations.archive.rights import MANAGE as TO_MANAGE
 from conversations.archive.rights import change_channel_recall
 from conversations.archive.workspaces import (
+    add_group,
     add_member,
     change_tool_rules,
     change_workspace,
     create_workspace,
     find_user,
+    groups_of,
+    groups_to_add,
     list_workspaces,
     members_of,
+    remove_group,
     remove_member,
     resolve_root,
 )
 from conversations.domain.errors import NotFound, Rejected
 from conversations.models import Workspace
-from conversations.runtime.current import list_models
 from conversations.web.forms import ToolRulesForm, WorkspaceSettingsForm
 
 from .auth import caller_of, needs
@@ -144,13 +149,12 @@ def change_workspace_settings(request: HttpRequest, slug: str, patch: WorkspaceP
     """Set a workspace up: all that is given, or nothing where one value is refused."""
     visit = visit_of(request)
     workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
-    given = patch.model_dump(include=patch.model_fields_set)
-    values = {name: getattr(workspace, name) for name in WorkspaceSettings.model_fields} | given
+    wanted = copy(workspace)
+    for name, value in patch.dict(exclude_unset=True).items():
+        setattr(wanted, name, value)
     # The forms of the settings page have the rules of what goes with what.
-    chosen = {None: "", True: "yes", False: "no"}[values["reads_instruction_files"]]
-    models = [*(model.id for model in list_models()), workspace.default_model]
-    form = WorkspaceSettingsForm(values | {"reads_instruction_files": chosen}, models=models)
-    rules = ToolRulesForm(values)
+    form = WorkspaceSettingsForm(workspace, WorkspaceSettingsForm.values_of(wanted))
+    rules = ToolRulesForm({name: getattr(wanted, name) for name in ToolRulesForm.base_fields})
     wrong = [text for one in (form, rules) for texts in one.errors.values() for text in texts]
     if wrong:
         raise Rejected(" ".join(map(str, wrong)), code="bad_settings")
@@ -174,6 +178,16 @@ class MemberOut(Schema):
 
 class MemberIn(Schema):
     role: Role
+
+
+class GroupOut(Schema):
+    """A group of people. ``role`` is what it gives them here, null for one that could be
+    added; ``people`` counts those who can sign in."""
+
+    id: int
+    name: str
+    role: str | None
+    people: int | None
 
 
 class InvitationIn(Schema):
@@ -242,6 +256,59 @@ def take_member_out(request: HttpRequest, slug: str, username: str) -> Status[No
     person = find_user(username, even_closed=True)
     remove_member(workspace, user_pk=person.pk, origin=visit.origin)
     return Status(204, None)
+
+
+@router.get(
+    "/{slug:slug}/groups",
+    auth=needs(MANAGE),
+    response=Page[GroupOut],
+    url_name="workspace_groups",
+)
+def list_groups(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """The groups of a workspace by name, for its owners; then those that could be added."""
+    workspace, _ = get_workspace_for(request, slug, to=TO_MANAGE)
+    return {"items": _list_groups(workspace)}
+
+
+@router.put(
+    "/{slug:slug}/groups/{int:id}",
+    auth=needs(MANAGE),
+    response=GroupOut,
+    url_name="workspace_group",
+)
+def set_group(request: HttpRequest, slug: str, id: int, new: MemberIn) -> dict[str, Any]:
+    """Give the people of a group a role in the workspace, or another one."""
+    visit = visit_of(request)
+    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
+    # Groups that stand for a role in the installation are none of a workspace.
+    if id not in [group["id"] for group in _list_groups(workspace)]:
+        raise NotFound("There is no such group.")
+    add_group(workspace, group=find_group(id), role=new.role, origin=visit.origin)
+    [shown] = [group for group in _list_groups(workspace) if group["id"] == id]
+    return shown
+
+
+@router.delete(
+    "/{slug:slug}/groups/{int:id}",
+    auth=needs(MANAGE),
+    response={204: None},
+    url_name="workspace_group",
+)
+def take_group_out(request: HttpRequest, slug: str, id: int) -> Status[None]:
+    """Take a group out of the workspace; nothing happens for one that is not in it."""
+    visit = visit_of(request)
+    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
+    remove_group(workspace, group=find_group(id), origin=visit.origin)
+    return Status(204, None)
+
+
+def _list_groups(workspace: Workspace) -> list[dict[str, Any]]:
+    own = [
+        {"id": group.pk, "name": group.name, "role": group.role, "people": group.people}
+        for group in groups_of(workspace)
+    ]
+    others = groups_to_add(workspace)
+    return own + [{"id": pk, "name": name, "role": None, "people": None} for pk, name in others]
 
 
 @router.get(

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from conversations.access import record_hits, require_reason_to_search, require_reviewer
+from conversations.access import person, record_hits, require_reason_to_search, require_reviewer
 from conversations.archive.rights import readable_workspaces
 from conversations.models import Session
 from conversations.runtime.current import list_models
@@ -16,7 +16,6 @@ from conversations.search import SearchQuery, SearchResults, Within, search_sess
 from conversations.search.forms import SearchForm
 from conversations.search.pages import PAGE, HitPages, answer_search
 from conversations.web.form_fields import PersonField, QuickSelect, QuickTextInput
-from conversations.web.pages import person
 
 from . import QueueFilters
 from .queue_pages import queue_tabs

@@ -1,20 +1,18 @@
 """The record of a tool call as a page, and what it gave, in pages."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
-from conversations.access import Access, get_session_for, sign_in_first, visit_of
+from conversations.access import Access, get_session_for, post_to_session
 from conversations.agent.undo.records import has_changes
 from conversations.archive.call_records import (
     ToolOutput,
@@ -23,7 +21,6 @@ from conversations.archive.call_records import (
     read_tool_record,
     read_turn_output,
 )
-from conversations.archive.rights import WRITE
 from conversations.archive.tool_calls import require_decidable
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
@@ -46,14 +43,6 @@ from .panel import render_panel
 
 LONG_DIFF_LINES, LONG_DIFF_CHARS = 5000, 500_000
 LONG_ARGUMENTS = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallEvent:
-    """Something that happened to a call."""
-
-    what: str
-    at: datetime
 
 
 @login_required
@@ -95,9 +84,11 @@ def _output_page(
     address: str,
     back_url: str,
 ) -> HttpResponse:
-    page = render_output_page(
-        output.text, name=output.name, start=_start(request), session=found.uuid
-    )
+    # A place within one text, and no cursor of a list: any number of characters is one.
+    text = request.GET.get("from", "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise Rejected("from must be a number.", code="bad_number")
+    page = render_output_page(output.text, name=output.name, start=int(text), session=found.uuid)
     context = {
         "heading": f"Output of {tool_word(output.name)[0]}",
         "page": page,
@@ -114,6 +105,14 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
     diff_text = (done.diff if done else "") or (asked.diff if asked else "")
     diff = render_diff(diff_text, most_lines=LONG_DIFF_LINES, most_chars=LONG_DIFF_CHARS)
     text = arguments_text(arguments, without_texts=False)
+    stopped = f"Stopped by {record.stopped_by}" if record.stopped_by else "Stopped"
+    moments = (
+        ("Called", record.created_at),
+        ("Asked", record.asked_at),
+        ("Decided", record.decided_at),
+        ("Started", record.started_at),
+        (stopped, record.stop_requested_at),
+    )
     context: dict[str, Any] = {
         "heading": word,
         "name": record.name,
@@ -130,7 +129,7 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
                 kind=asked.kind_label if asked else "",
             )
         ),
-        "moments": list(_moments(record)),
+        "moments": [{"what": what, "at": at} for what, at in moments if at is not None],
         "arguments_html": show_hidden(text[:LONG_ARGUMENTS]),
         "arguments_left": number_text(max(0, len(text) - LONG_ARGUMENTS)),
         "diff_html": diff.html if diff_text else "",
@@ -156,71 +155,50 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
     return context
 
 
-def _moments(record: ToolRecord) -> Iterator[CallEvent]:
-    by = f" by {record.stopped_by}" if record.stopped_by else ""
-    for what, at in (
-        ("Called", record.created_at),
-        ("Asked", record.asked_at),
-        ("Decided", record.decided_at),
-        ("Started", record.started_at),
-        (f"Stopped{by}", record.stop_requested_at),
-    ):
-        if at is not None:
-            yield CallEvent(what=what, at=at)
-
-
-def _start(request: HttpRequest) -> int:
-    text = request.GET.get("from", "0")
-    if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise Rejected("from must be a number.", code="bad_number")
-    return int(text)
-
-
 # Answering a call that waits, and ending one, by plain forms.
 
 
-@require_POST
-async def tool_call_approve(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponseBase:
+@post_to_session
+async def tool_call_approve(
+    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
+) -> HttpResponse:
     """Let a call run; with ``always`` all calls of its kind, in this workspace."""
     always = request.POST.get("always", "") not in ("", "0")
-    return await _carry_out(request, uuid, call, ALWAYS if always else ONCE)
+    return await _decide(request, found, user, call, ALWAYS if always else ONCE)
 
 
-@require_POST
-async def tool_call_deny(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponseBase:
+@post_to_session
+async def tool_call_deny(
+    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
+) -> HttpResponse:
     """Refuse a call, with a ``reason`` that the model reads."""
-    return await _carry_out(request, uuid, call, DENY)
+    return await _decide(request, found, user, call, DENY)
 
 
-@require_POST
-async def tool_call_cancel(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponseBase:
+@post_to_session
+async def tool_call_cancel(
+    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
+) -> HttpResponse:
     """End a call that runs or waits; the run goes on."""
-    return await _carry_out(request, uuid, call, None)
+    return await _decide(request, found, user, call, None)
 
 
-async def _carry_out(
-    request: HttpRequest, uuid: UUID, call: UUID, decision: str | None
-) -> HttpResponseBase:
+async def _decide(
+    request: HttpRequest, found: Session, user: User, call: UUID, decision: str | None
+) -> HttpResponse:
     """Decide about the call, or end it (None), and go back to the session."""
-    user = await request.auser()
-    if not user.is_authenticated:
-        return sign_in_first(uuid=uuid)
-    found, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     try:
         await sync_to_async(require_decidable)(found, call)
-        reason = _reason(request, call) if decision == DENY else ""
         runtime = await current_runtime()
         if decision is None:
             await runtime.cancel_call(found, call=call, user_pk=user.pk)
         else:
+            # One form may hold several questions: then the field is named after its call.
+            given = request.POST.get("reason") or request.POST.get(f"reason-{call}", "")
+            reason = check_reason(given) if decision == DENY else ""
             await runtime.decide_call(
                 found, call=call, decision=decision, user_pk=user.pk, reason=reason
             )
     except Rejected as error:
         messages.error(request, error.message)
-    return redirect("session", uuid=uuid)
-
-
-def _reason(request: HttpRequest, call: UUID) -> str:
-    """One form may hold several questions: then the field is named after its call."""
-    return check_reason(request.POST.get("reason") or request.POST.get(f"reason-{call}", ""))
+    return redirect("session", uuid=found.uuid)

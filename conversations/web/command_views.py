@@ -14,7 +14,14 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
-from conversations.access import HIDDEN, get_session_for, get_workspace_for, sign_in_first, visit_of
+from conversations.access import (
+    HIDDEN,
+    get_session_for,
+    get_workspace_for,
+    person,
+    sign_in_first,
+    visit_of,
+)
 from conversations.accounts.people import read_preferences
 from conversations.agent.files.completing import find_files
 from conversations.archive.rights import READ, WRITE
@@ -22,9 +29,8 @@ from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
 from conversations.runtime.current import list_models
 
-from .carry_out import ON_THE_PAGE, execute
-from .commands import COMMANDS, Command, NoCommand, commands_for, read_command
-from .pages import person, render_page
+from .commands import COMMANDS, ON_THE_PAGE, NoCommand, execute, read_command
+from .pages import render_page
 
 MAX_NAME_CHARS = 200
 """Characters of a part of a path that count."""
@@ -72,28 +78,26 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
 def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     session, access = get_session_for(request, uuid)
     allowed = (READ, WRITE) if access.can_write else (READ,)
+    models = {model.id: model.name for model in list_models()}
+    described = []
+    for command in COMMANDS:
+        if command.to in allowed:
+            choices = models if command.argument == "model" else command.choices
+            described.append(
+                {
+                    "name": command.name,
+                    "says": command.says,
+                    "argument": command.argument,
+                    "needs_argument": command.needs_argument,
+                    "choices": [{"value": value, "says": says} for value, says in choices.items()],
+                    "on_the_page": command.name in ON_THE_PAGE,
+                }
+            )
     return {
-        "commands": [_describe(command) for command in commands_for(allowed=allowed)],
+        "commands": described,
         "files": reverse("workspace_files", args=[session.workspace.slug]),
         "style": static("css/commands.css"),
     }
-
-
-def _describe(command: Command) -> dict[str, Any]:
-    return {
-        "name": command.name,
-        "says": command.says,
-        "argument": command.argument,
-        "needs_argument": command.needs_argument,
-        "choices": _choices(command),
-        "on_the_page": command.name in ON_THE_PAGE,
-    }
-
-
-def _choices(command: Command) -> list[dict[str, str]]:
-    if command.argument == "model":
-        return [{"value": model.id, "says": model.name} for model in list_models()]
-    return [{"value": name, "says": says} for name, says in command.choices.items()]
 
 
 # The keys, and the page that lists them with the commands.

@@ -1,7 +1,6 @@
 """What people type into the pages, checked."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from conversations.domain.session_state.values import ACTIONS
 from conversations.domain.text import require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
 from conversations.models import Membership, Workspace
+from conversations.runtime.current import list_models
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
@@ -81,12 +81,19 @@ class WorkspaceSettingsForm(forms.Form):
         empty_value=None,
     )
 
-    def __init__(self, *args: Any, models: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._models = models
-
+    def __init__(self, workspace: Workspace, data: Any = None) -> None:
+        super().__init__(data, initial=self.values_of(workspace))
+        # One that is offered no more stays until another is chosen.
+        self._models = [*(model.id for model in list_models()), workspace.default_model]
         for name in ("keep_recent", "high_water", "low_water"):
             self.fields[name].widget.attrs["placeholder"] = getattr(settings.LOOM, name)
+
+    @classmethod
+    def values_of(cls, workspace: Workspace) -> dict[str, Any]:
+        """What the workspace has, as a browser sends it."""
+        values = {name: getattr(workspace, name) for name in cls.base_fields}
+        reads = {None: "", True: "yes", False: "no"}[workspace.reads_instruction_files]
+        return values | {"reads_instruction_files": reads}
 
     @property
     def general_fields(self) -> list[forms.BoundField]:

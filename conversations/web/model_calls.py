@@ -1,7 +1,7 @@
 """What the model saw: the record of each call, and its very text."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -24,16 +24,99 @@ from conversations.archive.model_calls import (
     read_summarised,
     require_call,
 )
-from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
-from conversations.domain.text import cost_text, dump_json, one_line, storable
+from conversations.domain.keyset import parse_number
+from conversations.domain.stream import ModelRequest
+from conversations.domain.text import cost_text, dump_json, estimate_tokens, one_line, storable
 from conversations.models import Session
 from conversations.rendering.rows import STOP_WORDS
 from conversations.rendering.source_text import duration_text, number_text
 
 from .pages import is_fragment
 from .panel import render_panel
-from .request_text import make_page, make_single
+
+# The text of a model request, a part at a time: a window may have megabytes.
+
+
+MESSAGES = 20
+"""Messages of one page."""
+
+SHOWN = 6_000
+"""Characters of one text that a page shows; the rest is one click away."""
+
+SHOWN_ALONE = 400_000
+"""The same where it is the only one."""
+
+
+def make_page(request: ModelRequest, *, start: int | None = None, part: str = "") -> dict[str, Any]:
+    """A page of messages from number ``start`` on; without it the newest ones, since
+    what is new stands there. The system prompt and the tools stand above. ``part`` is the
+    key of a text that is shown alone, as long as a page can carry."""
+    system = "\n\n".join(str(block.get("text", "")) for block in request.system)
+    tools = "\n\n".join(dump_json(tool) for tool in request.tools)
+    head = {
+        "system": ("System prompt", system),
+        "tools": (f"Tools ({len(request.tools)})", tools),
+        "choices": ("Asked of the answer", dump_json(request.choices) if request.choices else ""),
+    }
+    head = {key: named for key, named in head.items() if named[1]}
+    count = len(request.messages)
+    first = max(1, count - MESSAGES + 1) if start is None else max(1, min(start, count))
+    last = min(count, first + MESSAGES - 1)
+    numbers: Iterable[int] = range(first, last + 1)
+    limit = SHOWN
+    if part in head:
+        head, numbers, limit = {part: head[part]}, (), SHOWN_ALONE
+    elif part.isascii() and part.isdigit() and 1 <= int(part[:9]) <= count:
+        head, numbers, limit = {}, (int(part),), SHOWN_ALONE
+    return {
+        "head": [show_text(key, *named, limit=limit) for key, named in head.items()],
+        "messages": [
+            show_text(str(n), *describe_message(n, request.messages[n - 1]), limit=limit)
+            for n in numbers
+        ],
+        "count": count,
+        "first": first,
+        "last": last,
+        "earlier": max(1, first - MESSAGES) if limit == SHOWN and first > 1 else None,
+        "later": last + 1 if limit == SHOWN and last < count else None,
+    }
+
+
+def show_text(key: str, name: str, text: str, *, limit: int) -> dict[str, Any]:
+    """``key`` names it in an address, ``left_out`` counts the characters that are not shown."""
+    return {
+        "key": key,
+        "name": name,
+        "first_line": one_line(storable(text), limit=80),
+        "tokens": estimate_tokens(text),
+        "text": storable(text[:limit]),
+        "left_out": max(0, len(text) - limit),
+    }
+
+
+def describe_message(number: int, message: dict[str, Any]) -> tuple[str, str]:
+    """Its name and its text."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    role = {"user": "Person", "assistant": "Assistant"}.get(str(message.get("role")), "")
+    if role == "Person" and any(block.get("type") == "tool_result" for block in blocks):
+        role = "Tool result"
+    return f"{number} · {role}", "\n\n".join(map(block_text, blocks))
+
+
+def block_text(block: dict[str, Any]) -> str:
+    """A block as text; whatever is no text, as the JSON that was sent."""
+    kind = block.get("type")
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind == "thinking":
+        return f"[thinking]\n{block.get('thinking', '')}"
+    if kind == "tool_result" and isinstance(block.get("content"), str):
+        return f"[tool_result {block.get('tool_use_id', '')}]\n{block['content']}"
+    return f"[{kind}]\n{dump_json(block)}"
+
 
 # What one model call was given and what came of it, in words for its page.
 
@@ -57,180 +140,137 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallFactText:
-    """A piece of a fact; ``turn`` where it links to one."""
-
-    text: str
-    turn: int | None = None
+type FactText = tuple[str, list[tuple[str, int | None]]]
+"""A label, and pieces of text, each with the turn that it links to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    label: str
-    parts: list[CallFactText]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    name: str
-    facts: list[Fact]
+def fact(label: str, *texts: Any, turn: int | None = None) -> FactText:
+    return label, [(str(text), turn) for text in texts]
 
 
 def make_sections(
-    call: CallDetail,
-    manifest: Manifest | None,
-    *,
-    skills: list[str],
-    summarised: tuple[int, int] | None,
-) -> list[Section]:
+    session: Session, call: CallDetail, manifest: Manifest | None
+) -> list[dict[str, Any]]:
     """Without a manifest that can be read, what came of the call is left."""
-    sections = []
+    found = {"Result": list(list_outcome(call.line, manifest))}
     if manifest is not None:
-        sections = [
-            Section(name="Turns", facts=list(_turns(manifest))),
-            Section(name="Also sent", facts=list(_beside(manifest, skills, summarised))),
-            Section(name="Shortened", facts=list(_shortened(manifest))),
-            Section(name="Size in tokens", facts=list(_size(manifest, call.line))),
-        ]
-    sections.append(Section(name="Result", facts=list(_outcome(manifest, call.line))))
-    return [section for section in sections if section.facts]
+        found = {
+            "Turns": list(list_turns(manifest)),
+            "Also sent": list(list_additions(session, manifest)),
+            "Shortened": list(list_shortened(manifest)),
+            "Size in tokens": list(list_sizes(call.line, manifest)),
+        } | found
+    return [{"name": name, "facts": facts} for name, facts in found.items() if facts]
 
 
-def _fact(label: str, *texts: Any) -> Fact:
-    return Fact(label=label, parts=[CallFactText(text=str(text)) for text in texts])
-
-
-def _turns(manifest: Manifest) -> Iterator[Fact]:
-    ranges = [
-        CallFactText(text=range_text(low, high), turn=low)
-        for low, high in manifest.turns[:MAX_RANGES]
+def list_turns(manifest: Manifest) -> Iterator[FactText]:
+    ranges: list[tuple[str, int | None]] = [
+        (range_text(low, high), low) for low, high in manifest.turns[:MAX_RANGES]
     ]
     more = len(manifest.turns) - MAX_RANGES
     if more > 0:
-        ranges.append(CallFactText(text=f"and {more} more"))
-    yield Fact(label="Included", parts=ranges or [CallFactText(text="none")])
+        ranges.append((f"and {more} more", None))
+    yield "Included", ranges or [("none", None)]
     if manifest.head is not None:
-        head = CallFactText(
-            text=f"Turn {number_text(manifest.head)}, whose answer begins further down"
-        )
-        yield Fact(label="And", parts=[CallFactText(text=head.text, turn=manifest.head)])
+        head = f"Turn {number_text(manifest.head)}, whose answer begins further down"
+        yield fact("And", head, turn=manifest.head)
     if manifest.floor is not None:
-        floor = CallFactText(text=f"turn {number_text(manifest.floor)}", turn=manifest.floor)
-        yield Fact(label="Starts at", parts=[floor])
+        yield fact("Starts at", f"turn {number_text(manifest.floor)}", turn=manifest.floor)
     if manifest.left_out is not None:
-        yield _fact("Omitted", _left_out(manifest.left_out))
+        plural = "" if manifest.left_out == 1 else "s"
+        count = f"{number_text(manifest.left_out)} earlier turn{plural}, in the archive"
+        yield fact("Omitted", count if manifest.left_out else "nothing")
     if manifest.kind == COMPACTION:
-        yield _fact("For", "writing a summary of them")
+        yield fact("For", "writing a summary of them")
     elif manifest.strategy:
-        yield _fact("Rule", STRATEGIES.get(manifest.strategy, manifest.strategy))
+        yield fact("Rule", STRATEGIES.get(manifest.strategy, manifest.strategy))
     if manifest.go_on:
-        yield _fact("Asked to", "continue where the answer ended")
-
-
-def _left_out(count: int) -> str:
-    if count == 0:
-        return "nothing"
-    return f"{number_text(count)} earlier turn{'' if count == 1 else 's'}, in the archive"
+        yield fact("Asked to", "continue where the answer ended")
 
 
 def range_text(low: int, high: int) -> str:
     return number_text(low) if low == high else f"{number_text(low)}\u2013{number_text(high)}"
 
 
-def _beside(
-    manifest: Manifest, skills: list[str], summarised: tuple[int, int] | None
-) -> Iterator[Fact]:
+def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
+    """What was sent beside the turns."""
     state = manifest.state
     if state is not None:
-        yield _fact("Session state", f"after turn {number_text(state.turn)}", state.digest[:12])
+        yield fact("Session state", f"after turn {number_text(state.turn)}", state.digest[:12])
     elif manifest.version > 1 and manifest.kind != COMPACTION:
-        yield _fact("Session state", "empty")
+        yield fact("Session state", "empty")
     if manifest.hint:
-        yield _fact("Hint", manifest.hint)
-    if summarised is not None:
-        yield _fact("Summary", f"of turns {range_text(*summarised)}")
+        yield fact("Hint", manifest.hint)
+    if (summarised := read_summarised(session.pk, manifest.compaction)) is not None:
+        yield fact("Summary", f"of turns {range_text(*summarised)}")
     if manifest.skills:
-        yield _fact("Skills", ", ".join(skills) or f"{len(manifest.skills)}, no longer kept")
+        names = ", ".join(read_skill_names(session.pk, manifest.skills))
+        yield fact("Skills", names or f"{len(manifest.skills)}, no longer kept")
     if manifest.tools:
-        yield _fact("Tools", ", ".join(manifest.tools))
+        yield fact("Tools", ", ".join(manifest.tools))
     for name, value in manifest.choices.items():
-        yield _fact(
-            f"Asked for: {name}", one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
-        )
+        text = one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
+        yield fact(f"Asked for: {name}", text)
 
 
-def _shortened(manifest: Manifest) -> Iterator[Fact]:
+def list_shortened(manifest: Manifest) -> Iterator[FactText]:
     for one in manifest.shortened:
         sizes = f"{number_text(one.before)} → {number_text(one.after)} tokens"
-        label = f"Turn {number_text(one.turn)}"
-        yield Fact(label=label, parts=[CallFactText(text=sizes, turn=one.turn)])
+        yield fact(f"Turn {number_text(one.turn)}", sizes, turn=one.turn)
 
 
-def _size(manifest: Manifest, line: CallLine) -> Iterator[Fact]:
+def list_sizes(line: CallLine, manifest: Manifest) -> Iterator[FactText]:
     estimated = dict(manifest.estimated)
     total = estimated.pop("total", None)
     for name, tokens in estimated.items():
         if tokens:
-            yield _fact(PARTS.get(name, name), f"about {number_text(tokens)}")
+            yield fact(PARTS.get(name, name), f"about {number_text(tokens)}")
     if total is not None:
-        yield _fact("Total", f"about {number_text(total)}")
+        yield fact("Total", f"about {number_text(total)}")
     if line.input_tokens is not None:
-        yield _fact("Provider’s count", number_text(line.input_tokens), *_error(total, line))
+        off = []
+        if total and line.input_tokens:
+            percent = round(100 * (1 - line.input_tokens / total))
+            way = "less" if percent > 0 else "more"
+            off = [f"{abs(percent)} % {way} than estimated" if percent else "as estimated"]
+        yield fact("Provider’s count", number_text(line.input_tokens), *off)
     if manifest.ratio is not None:
-        yield _fact("Correction", f"estimates times {manifest.ratio:.2f}")
+        yield fact("Correction", f"estimates times {manifest.ratio:.2f}")
     if manifest.limit is not None:
         kept = f", {number_text(manifest.reserve)} kept for the answer" if manifest.reserve else ""
-        yield _fact("Limit", f"{number_text(manifest.limit)}{kept}")
+        yield fact("Limit", f"{number_text(manifest.limit)}{kept}")
     if manifest.budget is not None:
-        yield _fact("Budget", number_text(manifest.budget))
+        yield fact("Budget", number_text(manifest.budget))
 
 
-def _error(total: int | None, line: CallLine) -> list[str]:
-    """How far the estimate was off."""
-    if not total or not line.input_tokens:
-        return []
-    percent = round(100 * (1 - line.input_tokens / total))
-    if percent == 0:
-        return ["as estimated"]
-    return [f"{abs(percent)} % {'less' if percent > 0 else 'more'} than estimated"]
-
-
-def _outcome(manifest: Manifest | None, line: CallLine) -> Iterator[Fact]:
-    yield _fact("Model", line.model)
+def list_outcome(line: CallLine, manifest: Manifest | None) -> Iterator[FactText]:
+    yield fact("Model", line.model)
     if line.error_code:
-        yield _fact("Failed", line.error_code.replace("_", " "))
+        yield fact("Failed", line.error_code.replace("_", " "))
     elif line.stop_reason:
         reason = line.stop_reason
-        yield _fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
+        yield fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
     if manifest is not None and manifest.max_tokens is not None:
-        yield _fact("Output limit", f"{number_text(manifest.max_tokens)} tokens of answer")
-    yield from _usage(line)
-    if line.first_token_ms is not None:
-        yield _fact("First token after", duration_text(line.first_token_ms))
-    if line.duration_ms is not None:
-        yield _fact("Duration", duration_text(line.duration_ms))
-    if manifest is not None and manifest.breakpoints:
-        yield _fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
-
-
-def _usage(line: CallLine) -> Iterator[Fact]:
+        yield fact("Output limit", f"{number_text(manifest.max_tokens)} tokens of answer")
     if line.input_tokens is not None:
-        yield _fact("Input", f"{number_text(line.input_tokens)} tokens")
+        yield fact("Input", f"{number_text(line.input_tokens)} tokens")
     for label, tokens in (
         ("Read from cache", line.cache_read_tokens),
         ("Written to cache", line.cache_write_tokens),
     ):
         if tokens is not None:
-            yield _fact(label, f"{number_text(tokens)} tokens", *_share(tokens, line))
+            share = [f"{100 * tokens // line.input_tokens} %"] if line.input_tokens else []
+            yield fact(label, f"{number_text(tokens)} tokens", *share)
     if line.output_tokens is not None:
-        yield _fact("Output", f"{number_text(line.output_tokens)} tokens")
+        yield fact("Output", f"{number_text(line.output_tokens)} tokens")
     if cost := cost_text(line.cost_microusd):
-        yield _fact("Cost", f"${cost}", "list price")
-
-
-def _share(tokens: int, line: CallLine) -> list[str]:
-    return [f"{100 * tokens // line.input_tokens} %"] if line.input_tokens else []
+        yield fact("Cost", f"${cost}", "list price")
+    if line.first_token_ms is not None:
+        yield fact("First token after", duration_text(line.first_token_ms))
+    if line.duration_ms is not None:
+        yield fact("Duration", duration_text(line.duration_ms))
+    if manifest is not None and manifest.breakpoints:
+        yield fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
 
 
 def place_text(place: tuple[str, int | None]) -> str:
@@ -267,7 +307,8 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, access = get_session_for(request, uuid)
     mark = window_mark_of(found)
     newest = find_newest_call(found.pk)
-    calls = list_calls(found.pk, before=_number(request, "before"), limit=CALLS_PAGE + 1)
+    before = parse_number(request.GET["before"]) if request.GET.get("before") else None
+    calls = list_calls(found.pk, before=before, limit=CALLS_PAGE + 1)
     context: dict[str, Any] = {
         "heading": "Context",
         "mark": {
@@ -328,15 +369,11 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     if request.GET.get("check"):
         return render(request, "panel/call.html#verdict", {"rebuilt": rebuilt})
     part = request.GET.get("part", "")
-    page = None
-    if rebuilt.request is not None:
-        start = _number(request, "from")
-        shown = make_single(rebuilt.request, part) if part else None
-        page = shown or make_page(rebuilt.request, start=start)
+    start = parse_number(request.GET["from"]) if request.GET.get("from") else None
     context = {
         "heading": "Full request",
         "rebuilt": rebuilt,
-        "page": page,
+        "page": rebuilt.request and make_page(rebuilt.request, start=start, part=part),
         "part": part,
         "turn": call.line.turn,
         "digest": call.request_digest,
@@ -371,15 +408,13 @@ def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int
 def _describe(request: HttpRequest, session: Session, call: CallDetail) -> dict[str, Any]:
     """A call for the page. On a page of its own it is checked at once; the panel asks
     for that when it has been shown."""
-    manifest, damage = _read(call)
-    sections = make_sections(
-        call,
-        manifest,
-        skills=read_skill_names(session.pk, manifest.skills) if manifest else [],
-        summarised=read_summarised(session.pk, manifest.compaction) if manifest else None,
-    )
+    manifest, damage = None, ""
+    try:
+        manifest = read_manifest(call.manifest)
+    except Malformed as error:
+        damage = str(error)
     return {
-        "sections": sections,
+        "sections": make_sections(session, call, manifest),
         "damage": damage,
         "turn": call.line.turn,
         "created_at": call.line.created_at,
@@ -391,13 +426,6 @@ def _describe(request: HttpRequest, session: Session, call: CallDetail) -> dict[
         "text_url": _address("model_call_text", session, call),
         "rebuilt": None if is_fragment(request) else rebuild_request(call.line.pk),
     }
-
-
-def _read(call: CallDetail) -> tuple[Manifest | None, str]:
-    try:
-        return read_manifest(call.manifest), ""
-    except Malformed as error:
-        return None, str(error)
 
 
 def _line(session: Session, line: Any) -> dict[str, Any]:
@@ -413,13 +441,3 @@ def _line(session: Session, line: Any) -> dict[str, Any]:
 
 def _address(name: str, session: Session, call: CallDetail) -> str:
     return reverse(name, args=[session.uuid, call.line.run, call.line.ordinal])
-
-
-def _number(request: HttpRequest, name: str) -> int | None:
-    """A number of the address; None without it."""
-    text = request.GET.get(name, "")
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Rejected(f"{name} must be a number.", code="bad_number")
-    return int(text)

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.templatetags.static import static
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from conversations.access import person
 from conversations.archive.rights import is_administrator
-from conversations.archive.session_records import SessionPage, list_recent_sessions
+from conversations.archive.session_records import list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
-from conversations.feature import links_at
+from conversations.feature import Link, links_at
 from conversations.models import Membership
 
-from .pages import MAX_FILTER_CHARS, person
+from .pages import MAX_FILTER_CHARS
 
 PALETTE_PAGE = 12
 
@@ -26,59 +26,52 @@ PALETTE_PAGE = 12
 def palette(request: HttpRequest) -> HttpResponse:
     """Sessions that fit to ``q``, the last used first, paged by ``before``; with
     ``all=1`` the workspaces and pages too."""
-    user = person(request)
     found = list_recent_sessions(
-        user,
+        person(request),
         query=request.GET.get("q", "")[:MAX_FILTER_CHARS],
         before=request.GET.get("before", ""),
         limit=PALETTE_PAGE,
     )
-    answer: dict[str, Any] = {"sessions": _sessions(found), "more": found.next_cursor}
-    if request.GET.get("all") == "1":
-        answer |= {"places": list(_places(request, user)), "style": static("css/commands.css")}
-    return JsonResponse(answer)
-
-
-def _sessions(page: SessionPage) -> list[dict[str, str]]:
-    return [
+    sessions = [
         {
             "name": item.title or "Untitled session",
             "says": item.workspace_name,
             "url": reverse("session", args=[item.uuid]),
         }
-        for item in page.items
+        for item in found.items
     ]
+    answer: dict[str, Any] = {"sessions": sessions, "more": found.next_cursor}
+    if request.GET.get("all") == "1":
+        answer |= {"places": list(list_places(request)), "style": static("css/commands.css")}
+    return JsonResponse(answer)
 
 
-def _places(request: HttpRequest, user: User) -> Iterator[dict[str, str]]:
+def list_places(request: HttpRequest) -> Iterator[dict[str, str]]:
     """``form``: the address is that of a form without fields."""
+    user = person(request)
     for item in list_workspaces(user.pk):
-        yield {
-            "name": item.name,
-            "says": "Workspace",
-            "url": reverse("workspace", args=[item.slug]),
-        }
+        url = reverse("workspace", args=[item.slug])
+        yield {"name": item.name, "says": "Workspace", "url": url}
         if item.role != Membership.Role.VIEWER:
             new = reverse("session_create", args=[item.slug])
             yield {"name": f"New session in {item.name}", "says": "", "url": new, "form": "yes"}
         if item.role == Membership.Role.OWNER:
             rules = reverse("workspace_settings", args=[item.slug])
             yield {"name": f"Settings of {item.name}", "says": "", "url": rules}
-    yield {"name": "All workspaces", "says": "", "url": reverse("home")}
-    yield {"name": "Search what was said", "says": "", "url": reverse("search")}
-    yield {"name": "Commands and keys", "says": "", "url": reverse("help")}
-    yield {"name": "Account", "says": "", "url": reverse("account")}
-    yield from _feature_places("menu.account", request)
-    yield {"name": "Tokens", "says": "", "url": reverse("tokens")}
-    yield {"name": "API", "says": "", "url": reverse("api_docs")}
-    yield from _feature_places("menu.api", request)
-    yield {"name": "Change password", "says": "", "url": reverse("password_change")}
+    pages = [
+        Link("All workspaces", reverse("home")),
+        Link("Search what was said", reverse("search")),
+        Link("Commands and keys", reverse("help")),
+        Link("Account", reverse("account")),
+        *links_at("menu.account", request),
+        Link("Tokens", reverse("tokens")),
+        Link("API", reverse("api_docs")),
+        *links_at("menu.api", request),
+        Link("Change password", reverse("password_change")),
+    ]
     if is_administrator(user):
-        yield {"name": "People", "says": "", "url": reverse("people")}
+        pages.append(Link("People", reverse("people")))
     if user.is_staff:
-        yield {"name": "Admin", "says": "", "url": reverse("admin:index")}
-
-
-def _feature_places(place: str, request: HttpRequest) -> Iterator[dict[str, str]]:
-    for link in links_at(place, request):
-        yield {"name": link.label, "says": link.says, "url": link.url}
+        pages.append(Link("Admin", reverse("admin:index")))
+    for page in pages:
+        yield {"name": page.label, "says": page.says, "url": page.url}

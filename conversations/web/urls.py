@@ -102,11 +102,7 @@ urlpatterns = [
     ),
     path("s/<uuid:uuid>/window/", model_calls.session_window, name="session_window"),
     path("s/<uuid:uuid>/calls/<int:number>/", model_calls.turn_call, name="turn_call"),
-    path(
-        "s/<uuid:uuid>/runs/<uuid:run>/<int:ordinal>/",
-        model_calls.model_call,
-        name="model_call",
-    ),
+    path("s/<uuid:uuid>/runs/<uuid:run>/<int:ordinal>/", model_calls.model_call, name="model_call"),
     path(
         "s/<uuid:uuid>/runs/<uuid:run>/<int:ordinal>/text/",
         model_calls.model_call_text,
@@ -117,16 +113,8 @@ urlpatterns = [
         model_calls.model_call_request,
         name="model_call_request",
     ),
-    path(
-        "s/<uuid:uuid>/attachments/",
-        attachments.session_attachments,
-        name="session_attachments",
-    ),
-    path(
-        "s/<uuid:uuid>/attachments/<uuid:attachment>/",
-        attachments.attachment,
-        name="attachment",
-    ),
+    path("s/<uuid:uuid>/attachments/", attachments.session_attachments, name="session_attachments"),
+    path("s/<uuid:uuid>/attachments/<uuid:attachment>/", attachments.attachment, name="attachment"),
     path(
         "s/<uuid:uuid>/attachments/<uuid:attachment>/thumb/",
         attachments.attachment_thumb,

@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from conversations.api import sessions as api_sessions
-from conversations.api.stored_responses import LEASE, claim_request, forget_answers
+from conversations.api.idempotency import LEASE, claim_request, forget_answers
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.workspaces import add_member
