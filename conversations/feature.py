@@ -112,7 +112,6 @@ class Feature(AppConfig):
     """
 
     def _import(self, name: str) -> Any:
-        """The feature's own module of this name; None where it has none."""
         assert self.module is not None
         if not module_has_submodule(self.module, name):
             return None

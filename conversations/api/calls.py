@@ -84,9 +84,7 @@ class DenyIn(Schema):
     reason: Text = Field("", max_length=MAX_REASON_CHARS, description="For the model.")
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/calls", auth=needs(READ), response=Page[CallOut], url_name="calls"
-)
+@router.get("/calls", auth=needs(READ), response=Page[CallOut], url_name="calls")
 def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> dict[str, Any]:
     """Calls in the order in which the model made them."""
     session, _ = get_session_for(request, uuid)
@@ -103,12 +101,7 @@ def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> 
     )
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/calls/{uuid:call}",
-    auth=needs(READ),
-    response=WholeCallOut,
-    url_name="call",
-)
+@router.get("/calls/{uuid:call}", auth=needs(READ), response=WholeCallOut, url_name="call")
 def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
     """One call with what it gave."""
     session, _ = get_session_for(request, uuid)
@@ -118,10 +111,7 @@ def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/calls/{uuid:call}/approve",
-    auth=needs(APPROVE),
-    response=CallOut,
-    url_name="call_approve",
+    "/calls/{uuid:call}/approve", auth=needs(APPROVE), response=CallOut, url_name="call_approve"
 )
 async def approve(
     request: HttpRequest, uuid: UUID, call: UUID, wanted: ApproveIn | None = None
@@ -131,12 +121,7 @@ async def approve(
     return await _decide(request, uuid, call, ALWAYS if wanted and wanted.always else ONCE)
 
 
-@router.post(
-    "/sessions/{uuid:uuid}/calls/{uuid:call}/deny",
-    auth=needs(APPROVE),
-    response=CallOut,
-    url_name="call_deny",
-)
+@router.post("/calls/{uuid:call}/deny", auth=needs(APPROVE), response=CallOut, url_name="call_deny")
 async def deny(
     request: HttpRequest, uuid: UUID, call: UUID, wanted: DenyIn | None = None
 ) -> dict[str, Any]:
@@ -145,10 +130,7 @@ async def deny(
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/calls/{uuid:call}/cancel",
-    auth=needs(WRITE),
-    response=CallOut,
-    url_name="call_cancel",
+    "/calls/{uuid:call}/cancel", auth=needs(WRITE), response=CallOut, url_name="call_cancel"
 )
 async def cancel(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
     """End a call that runs or waits; the run goes on."""
@@ -158,7 +140,6 @@ async def cancel(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]
 async def _decide(
     request: HttpRequest, uuid: UUID, call: UUID, decision: str | None, *, reason: str = ""
 ) -> dict[str, Any]:
-    """Decide about the call, or end it (None)."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     # A call of a program's own tool waits for its result, and not for a person.
     await sync_to_async(require_decidable)(session, call)

@@ -26,7 +26,7 @@ from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.session_keys import BEAD, check_key, path_of
 from conversations.domain.turns import MalformedTurn, read_tool_calls
 from conversations.models import Session
-from conversations.web.downloads import in_threads
+from conversations.web.attachments import in_threads
 
 from .auth import caller_of, needs, open_for_writing
 from .fields import LongText, Metadata, Moment, Paging, Title
@@ -190,7 +190,7 @@ async def reset_conversation(
 
 
 def _whole(session: Session) -> StreamingHttpResponse:
-    """Written while it is read: a conversation may be larger than memory."""
+    # Written while it is read: a conversation may be larger than memory.
 
     def pieces() -> Iterator[str]:
         yield dump(_as_line(read_session_record(session.pk)))[:-1] + ', "messages": ['

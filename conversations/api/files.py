@@ -43,10 +43,7 @@ class AttachmentsOut(Schema):
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/attachments",
-    auth=needs(WRITE),
-    response={201: AttachmentsOut},
-    url_name="attachments",
+    "/attachments", auth=needs(WRITE), response={201: AttachmentsOut}, url_name="attachments"
 )
 @makes_once(in_one=False)
 def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | HttpResponse:
@@ -66,7 +63,7 @@ def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | Http
 
 
 @router.get(
-    "/sessions/{uuid:uuid}/attachments/{uuid:attachment}",
+    "/attachments/{uuid:attachment}",
     auth=needs(READ),
     url_name="attachment",
     openapi_extra={
@@ -80,12 +77,8 @@ def get_file(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse
     return give_attachment(request, get_attachment(session.pk, attachment, user_pk=user_pk))
 
 
-@router.api_operation(
-    ["DELETE"],
-    "/sessions/{uuid:uuid}/attachments/{uuid:attachment}",
-    auth=needs(WRITE),
-    response={204: None},
-    url_name="attachment",
+@router.delete(
+    "/attachments/{uuid:attachment}", auth=needs(WRITE), response={204: None}, url_name="attachment"
 )
 def take_back(request: HttpRequest, uuid: UUID, attachment: UUID) -> Status[None]:
     """Take back a file that is not sent."""

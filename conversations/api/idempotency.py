@@ -34,8 +34,8 @@ from .problems import problem, problem_of
 # Answers to requests with an idempotency key: claimed, kept, given again.
 
 
+# How long a request that nobody has answered counts as being carried out.
 LEASE = timedelta(minutes=1)
-"""How long a request that nobody has answered counts as being carried out."""
 
 CHUNK = 500
 
@@ -202,8 +202,8 @@ def _answer_again(
 
 
 def _fingerprint(request: HttpRequest) -> str:
-    """Of the method, the address and the body: of files, what is in them, since how they
-    are parted differs each time."""
+    # Of the method, the address and the body: of files, what is in them, since how they are parted
+    # differs each time.
     parts = [f"{request.method} {request.get_full_path()}\n".encode()]
     if request.content_type != "multipart/form-data":
         parts.append(request.body)

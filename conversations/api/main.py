@@ -19,23 +19,13 @@ from conversations.review import api as review
 from conversations.review.reasons import ReasonNeeded
 from conversations.search import api as search
 
-from . import (
-    calls,
-    conversations,
-    files,
-    messages,
-    runs,
-    sessions,
-    state,
-    streams,
-    turns,
-    workspaces,
-)
+from . import calls, conversations, files, messages, sessions, state, streams, turns, workspaces
 from .auth import scope_of
 from .problems import MEDIA_TYPE, JsonParser, JsonRenderer, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
 
+# How any operation may refuse, beside what it answers.
 REFUSALS = {
     "400": "The request cannot be carried out as it is.",
     "401": "No valid token, and not signed in.",
@@ -48,7 +38,6 @@ REFUSALS = {
     "503": "A part of the installation does not answer; `Retry-After` where it is known when.",
     "507": "The server’s disk is full; nothing was stored.",
 }
-"""How any operation may refuse, beside what it answers."""
 
 
 class LoomAPI(NinjaAPI):
@@ -93,12 +82,12 @@ api = LoomAPI(
     renderer=JsonRenderer(),
 )
 api.add_router("workspaces", workspaces.router)
-for one in (
-    *(calls.router, conversations.router, turns.router, files.router, sessions.key_router),
-    *(messages.router, runs.router, search.router, sessions.router, state.router),
-    *(review.router, streams.router),
-):
+api.add_router("workspaces/{slug:slug}", workspaces.of_one)
+for one in (conversations.router, sessions.key_router, search.router, sessions.router):
     api.add_router("", one)
+for part in (calls, turns, files, messages, state, streams):
+    api.add_router("sessions/{uuid:uuid}", part.router)
+api.add_router("", review.router)
 for feature in features():
     for router in feature.api_routers():
         api.add_router("", router)

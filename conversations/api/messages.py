@@ -4,7 +4,7 @@ import re
 from dataclasses import asdict
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
@@ -15,21 +15,23 @@ from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
+from conversations.archive import run_transcript
 from conversations.archive.import_history import save_spoken_files
 from conversations.archive.messages import Accepted, was_sent_before
-from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
 from conversations.archive.session_messages import read_messages
+from conversations.domain.errors import Rejected
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats.spoken import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
+from conversations.domain.runs import COMPACT, CONTINUE, MESSAGE, REGENERATE
 from conversations.models import Session
 from conversations.runtime.following import wait_for_end
 from conversations.runtime.service import Runtime
 from conversations.web.forms import check_attachment_ids, check_message_text
 
 from .auth import needs, open_for_writing
-from .fields import FormatName, Page, Paging, key_header, walk_of
+from .fields import MAX_NUMBER, FormatName, Page, Paging, key_header, make_page, walk_of
 from .idempotency import OtherRequest
 from .streams import STREAMED, free_connection, recheck_of, require_room, stream_run, wants_stream
 from .turns import RowOut
@@ -37,8 +39,7 @@ from .turns import RowOut
 # What the operations that begin a run have in common: a key, waiting, answers.
 
 
-MAX_WAIT_SECONDS = 600
-"""Seconds; then a program asks again, or follows the stream."""
+MAX_WAIT_SECONDS = 600  # seconds; then a program asks again, or follows the stream
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
@@ -106,7 +107,7 @@ async def answer_begun(
     """The run as it is after waiting, or its stream if that is what the caller takes.
     Raises as ``access`` does for who has lost the right to it while waiting."""
     await free_connection()
-    run = await runtime.readers.read(read_run, accepted.run_pk)
+    run = await runtime.readers.read(run_transcript.read_run, accepted.run_pk)
     if wants_stream(request):
         return await stream_run(request, runtime, session, run, StreamCursor(), is_let_in=True)
     if wait:
@@ -115,11 +116,13 @@ async def answer_begun(
         has_ended = await wait_for_end(runtime, run, seconds=wait)
         await runtime.readers.read(recheck)
         if has_ended:
-            return Status(200, said_out(await runtime.readers.read(read_said, run.pk)))
-    return Status(202, run_out(await runtime.readers.read(read_run, run.pk)))
+            return Status(
+                200, said_out(await runtime.readers.read(run_transcript.read_said, run.pk))
+            )
+    return Status(202, run_out(await runtime.readers.read(run_transcript.read_run, run.pk)))
 
 
-def run_out(run: RunFacts, message: str = "") -> dict[str, Any]:
+def run_out(run: run_transcript.RunFacts, message: str = "") -> dict[str, Any]:
     where = [run.session, run.uuid]
     return asdict(run) | {
         "run": run.uuid,
@@ -131,7 +134,7 @@ def run_out(run: RunFacts, message: str = "") -> dict[str, Any]:
     }
 
 
-def said_out(said: RunTranscript) -> dict[str, Any]:
+def said_out(said: run_transcript.RunTranscript) -> dict[str, Any]:
     texts = [_text_of(row) for row in said.rows if row["event_type"] == ASSISTANT_TEXT]
     texts += [part.text for part in said.draft if part.kind == TEXT]
     text = "\n\n".join(text for text in texts if text)
@@ -142,7 +145,7 @@ def _text_of(row: dict[str, Any]) -> str:
     return str((row["payload"] or {}).get("text", ""))
 
 
-def reason_of(said: RunTranscript) -> str:
+def reason_of(said: run_transcript.RunTranscript) -> str:
     """Why a run failed, as the transcript says it; empty for one that has not."""
     notices = [row for row in said.rows if row["event_type"] == INFO and row["payload"]]
     reasons = [row for row in notices if row["payload"].get("code") == said.run.error_code]
@@ -166,12 +169,7 @@ class HistoryFilters(Paging):
     format: FormatName = "anthropic"
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/messages",
-    auth=needs(READ),
-    response=Page[dict[str, Any]],
-    url_name="messages",
-)
+@router.get("/messages", auth=needs(READ), response=Page[dict[str, Any]], url_name="messages")
 def list_messages(
     request: HttpRequest, uuid: UUID, wanted: Query[HistoryFilters]
 ) -> dict[str, Any]:
@@ -189,7 +187,7 @@ def list_messages(
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/messages",
+    "/messages",
     auth=needs(WRITE),
     response={200: RunSaidOut, 202: RunOut},
     openapi_extra=STREAMED,
@@ -220,3 +218,90 @@ async def send_message(
         if not is_same:
             raise OtherRequest("This key was used in the session for something else.")
     return await answer_begun(request, runtime, session, accepted, wait=wait)
+
+
+# Runs: listed, read while they go on, begun anew, stopped, taken back.
+
+
+@router.get("/runs", auth=needs(READ), response=Page[RunOut], url_name="runs")
+def list_session_runs(request: HttpRequest, uuid: UUID, wanted: Query[Paging]) -> dict[str, Any]:
+    """Runs of a session, the newest first."""
+    session, _ = get_session_for(request, uuid)
+    walk = walk_of(wanted)
+    found = run_transcript.list_runs(
+        session.pk, from_pk=walk.number, back=walk.is_back, limit=walk.limit + 1
+    )
+    return make_page(walk, found, as_item=run_out, place_of=lambda run: str(run.pk))
+
+
+@router.get("/runs/{uuid:run}", auth=needs(READ), response=RunSaidOut, url_name="run")
+def get_run(request: HttpRequest, uuid: UUID, run: UUID) -> dict[str, Any]:
+    """A run with what it has said by now. To follow it without asking again and again,
+    there is its stream."""
+    session, _ = get_session_for(request, uuid)
+    return said_out(run_transcript.read_said(run_transcript.find_run(session, run).pk))
+
+
+KINDS = {"regenerate": REGENERATE, "edit": MESSAGE, "continue": CONTINUE, "compact": COMPACT}
+
+
+class RunIn(Schema):
+    """What is to be done: ``regenerate`` answers the message ``turn`` (the last one)
+    again, ``edit`` replaces the message ``turn`` and all that follows by ``text``,
+    ``continue`` goes on after an answer that was cut off, ``compact`` has older turns
+    summarised for the model."""
+
+    kind: Literal["regenerate", "edit", "continue", "compact"]
+    turn: int | None = Field(None, ge=1, le=MAX_NUMBER)
+    text: str = ""
+
+
+@router.post(
+    "/runs",
+    auth=needs(WRITE),
+    response={200: RunSaidOut, 202: RunOut},
+    openapi_extra=STREAMED,
+    url_name="runs",
+)
+async def begin_run(
+    request: HttpRequest, uuid: UUID, wanted: RunIn, key: Key = None, wait: Wait = 0
+) -> Any:
+    """Begin a run that no new message asks for."""
+    session, runtime, user_pk = await open_for_writing(request, uuid)
+    require_room(request, runtime)
+    given: dict[str, Any] = {"client_id": client_id_of(key), "user_pk": user_pk}
+    if wanted.kind == "regenerate":
+        accepted = await runtime.regenerate(session, turn=wanted.turn, **given)
+    elif wanted.kind == "continue":
+        accepted = await runtime.continue_run(session, **given)
+    elif wanted.kind == "compact":
+        accepted = await runtime.compact(session, **given)
+    elif wanted.turn is None:
+        raise Rejected("Say which message is edited: its turn.", code="bad_number")
+    else:
+        text = check_message_text(wanted.text, may_be_empty=True)
+        accepted = await runtime.edit(session, turn=wanted.turn, text=text, **given)
+    if not accepted.is_new:
+        run = await runtime.readers.read(run_transcript.read_run, accepted.run_pk)
+        if run.kind != KINDS[wanted.kind]:
+            raise OtherRequest("This key was used in the session for something else.")
+    return await answer_begun(request, runtime, session, accepted, wait=wait)
+
+
+@router.post("/stop", auth=needs(WRITE), response={204: None}, url_name="stop")
+async def stop_run(request: HttpRequest, uuid: UUID) -> Status[None]:
+    """End the running answer; its text is kept. Nothing happens where none is written."""
+    session, runtime, _ = await open_for_writing(request, uuid)
+    await runtime.stop_run(session)
+    return Status(204, None)
+
+
+@router.post(
+    "/runs/{uuid:run}/withdraw", auth=needs(WRITE), response={204: None}, url_name="run_withdraw"
+)
+async def withdraw_run(request: HttpRequest, uuid: UUID, run: UUID) -> Status[None]:
+    """Take a message back that still waits."""
+    session, runtime, _ = await open_for_writing(request, uuid)
+    await runtime.readers.read(run_transcript.find_run, session, run)
+    await runtime.withdraw(session, run=run)
+    return Status(204, None)

@@ -45,16 +45,14 @@ def take_body(request: HttpRequest) -> bool:
     return len(body) <= limit
 
 
-REDIS_SECONDS = 1.0
-"""How long a request waits for Redis to count it."""
+REDIS_SECONDS = 1.0  # how long a request waits for Redis to count it
 
+# Requests of a person in this process: each has a thread while it waits for an answer, and its body
+# is in memory.
 MAX_REQUESTS_AT_ONCE = 100
-"""Requests of a person in this process: each has a thread while it waits for an answer, and
-its body is in memory."""
 
 _LOCK = Lock()
-_requests: Counter[int] = Counter()
-"""Of each person, by key, those that are carried out."""
+_requests: Counter[int] = Counter()  # of each person, by key, those that are carried out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +169,7 @@ def count_request(request: HttpRequest, caller: ApiCaller | None) -> tuple[bool,
 
 @cache
 def _limiter(redis_url: str) -> FixedWindowRateLimiter:
-    """Counted in Redis for all processes where there is one, else in this process."""
+    # Counted in Redis for all processes where there is one, else in this process.
     if not redis_url:
         return FixedWindowRateLimiter(storage_from_string("memory://"))
     storage = storage_from_string(

@@ -22,9 +22,9 @@ MEDIA_TYPE = "application/problem+json"
 ROOT = "/api/v1/"
 PROBLEMS = "/api/v1/problems"
 
-LINES_SECONDS = 10
-"""After which somebody with too many streams may have fewer."""
+LINES_SECONDS = 10  # after which somebody with too many streams may have fewer
 
+# Status → the code of an error that has no better one.
 CODES = {
     400: "bad_request",
     401: "signed_out",
@@ -39,7 +39,6 @@ CODES = {
     503: "unavailable",
     507: "storage_full",
 }
-"""Status → the code of an error that has no better one."""
 
 
 class Wrong(Schema):

@@ -14,29 +14,16 @@ from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
+from conversations.archive import session_records
 from conversations.archive.import_history import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
-from conversations.archive.session_records import (
-    SessionChange,
-    SessionFilter,
-    SessionRecord,
-    change_session,
-    dump_metadata,
-    list_session_records,
-    read_session_record,
-    require_future,
-)
 from conversations.archive.sessions import begin_anew, create_session, find_by_key, open_by_key
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.keyset import parse_list_cursor
 from conversations.domain.session_keys import MAX_KEY_CHARS, channel_of, check_key
 from conversations.models import Session
-from conversations.runtime.current import (
-    announce_title,
-    compact_at_end,
-    list_models,
-)
+from conversations.runtime.current import announce_title, compact_at_end, list_models
 
 from .auth import caller_of, needs, open_for_writing
 from .fields import (
@@ -95,7 +82,7 @@ class SessionOut(Schema):
     metadata: dict[str, Any]
 
     @staticmethod
-    def resolve_key(record: SessionRecord) -> str | None:
+    def resolve_key(record: session_records.SessionRecord) -> str | None:
         return record.key or None
 
 
@@ -186,7 +173,7 @@ def list_workspace_sessions(
 @makes_once()
 def begin_session(
     request: HttpRequest, response: HttpResponse, slug: str, new: NewSession
-) -> Status[SessionRecord]:
+) -> Status[session_records.SessionRecord]:
     """Begin a session. ``Location`` has its address."""
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     begun = begun_as(new)
@@ -205,21 +192,25 @@ def begin_session(
 
 
 @router.get("/sessions/{uuid:uuid}", auth=needs(READ), response=SessionOut, url_name="session")
-def get_one_session(request: HttpRequest, uuid: UUID) -> SessionRecord:
+def get_one_session(request: HttpRequest, uuid: UUID) -> session_records.SessionRecord:
     """One session: its counters, its state, what it goes on from."""
     session, _ = get_session_for(request, uuid)
-    return read_session_record(session.pk)
+    return session_records.read_session_record(session.pk)
 
 
 @router.patch("/sessions/{uuid:uuid}", auth=needs(WRITE), response=SessionOut, url_name="session")
-def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) -> SessionRecord:
+def change_one_session(
+    request: HttpRequest, uuid: UUID, patch: SessionPatch
+) -> session_records.SessionRecord:
     """Change what is given: all of it, or nothing where one value is refused."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     if patch.model:
         require_model(patch.model)
     was_archived = session.archived_at is not None
-    change_session(session, SessionChange(**patch.dict(exclude_unset=True)))
-    record = read_session_record(session.pk)
+    session_records.change_session(
+        session, session_records.SessionChange(**patch.dict(exclude_unset=True))
+    )
+    record = session_records.read_session_record(session.pk)
     if patch.title is not None:
         announce_title(session.pk, record.title)
     if patch.archived and not was_archived and settings.LOOM.compact_at_end:
@@ -233,12 +224,14 @@ def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) ->
     response=SessionOut,
     url_name="session_rewind",
 )
-async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> SessionRecord:
+async def rewind(
+    request: HttpRequest, uuid: UUID, wanted: RewindIn
+) -> session_records.SessionRecord:
     """Take back a message with all that follows. The archive keeps it; the model is not
     given it any more."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
-    return await sync_to_async(read_session_record)(session.pk)
+    return await sync_to_async(session_records.read_session_record)(session.pk)
 
 
 class ModelOut(Schema):
@@ -268,8 +261,8 @@ def begun_as(start: SessionStart) -> dict[str, Any]:
     """For ``archive.sessions.create_session``. Raises Rejected."""
     if start.model:
         require_model(start.model)
-    dump_metadata(start.metadata)
-    require_future(start.expires_at)
+    session_records.dump_metadata(start.metadata)
+    session_records.require_future(start.expires_at)
     return {
         "title": start.title or "",
         "model": start.model or "",
@@ -284,7 +277,7 @@ def list_sessions_of(
     slug: str | None,
     filters: SessionFilters,
     *,
-    as_item: Callable[[SessionRecord], Any] = lambda record: record,
+    as_item: Callable[[session_records.SessionRecord], Any] = lambda record: record,
 ) -> dict[str, Any]:
     """A page of the sessions of a workspace, or of all (None) that the caller is in.
     Where somebody may not read what was said, nothing of it is shown."""
@@ -296,8 +289,8 @@ def list_sessions_of(
         workspaces, is_member = (workspace.pk,), access.role is not None
     walk = walk_of(filters)
     wanted = filters.dict(include={"key", "channel", "archived", "expired", "parent"})
-    found = list_session_records(
-        SessionFilter(workspaces=workspaces, query=filters.q, **wanted),
+    found = session_records.list_session_records(
+        session_records.SessionFilter(workspaces=workspaces, query=filters.q, **wanted),
         mark=parse_list_cursor(walk.place) if walk.place else None,
         is_back=walk.is_back,
         limit=walk.limit + 1,
@@ -319,14 +312,14 @@ PATH = "/workspaces/{slug:slug}/keys/{path:key}"
 
 
 @key_router.get(PATH, auth=needs(READ), response=SessionOut, url_name="session_by_key")
-def get_session_by_key(request: HttpRequest, slug: str, key: str) -> SessionRecord:
+def get_session_by_key(request: HttpRequest, slug: str, key: str) -> session_records.SessionRecord:
     """The session of a key. One that has expired, or is to be purged, has it no more."""
     workspace, _ = get_workspace_for(request, slug)
     found = find_by_key(workspace, check_key(key))
     if found is None:
         raise NotFound("No session has this key.")
     session, _ = get_session_for(request, found.uuid)
-    return read_session_record(session.pk)
+    return session_records.read_session_record(session.pk)
 
 
 @key_router.put(
@@ -338,7 +331,7 @@ def open_session_by_key(
     slug: str,
     key: str,
     start: SessionStart | None = None,
-) -> Status[SessionRecord]:
+) -> Status[session_records.SessionRecord]:
     """Find the session of a key, or begin it (201): at first use, and when the last one
     has expired; then that is its `parent`. The body counts for one that begins. Of any
     number of callers at once, one begins it."""
@@ -353,7 +346,7 @@ def open_session_by_key(
 @makes_once()
 def begin_session_under_key(
     request: HttpRequest, response: HttpResponse, slug: str, key: str
-) -> Status[SessionRecord]:
+) -> Status[session_records.SessionRecord]:
     """Begin a new session under a key. The one that had it stays as it is, without the
     key, and is the new one's `parent`."""
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
@@ -362,6 +355,8 @@ def begin_session_under_key(
     return _located(response, session, status=201)
 
 
-def _located(response: HttpResponse, session: Session, *, status: int) -> Status[SessionRecord]:
+def _located(
+    response: HttpResponse, session: Session, *, status: int
+) -> Status[session_records.SessionRecord]:
     response["Location"] = reverse("api:session", args=[session.uuid])
-    return Status(status, read_session_record(session.pk))
+    return Status(status, session_records.read_session_record(session.pk))

@@ -59,21 +59,14 @@ class StateEditIn(Schema):
     text: Text = ""
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/state", auth=needs(READ), response=StateOut, url_name="session_state"
-)
+@router.get("/state", auth=needs(READ), response=StateOut, url_name="session_state")
 def get_session_state(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     """The items of the session state that are in force, and those that were struck."""
     session, _ = get_session_for(request, uuid)
     return _read_state(session.pk)
 
 
-@router.post(
-    "/sessions/{uuid:uuid}/state/{item}",
-    auth=needs(WRITE),
-    response=StateOut,
-    url_name="session_state_item",
-)
+@router.post("/state/{item}", auth=needs(WRITE), response=StateOut, url_name="session_state_item")
 async def edit_session_state(
     request: HttpRequest, uuid: UUID, item: str, wanted: StateEditIn
 ) -> dict[str, Any]:
@@ -88,12 +81,7 @@ async def edit_session_state(
 
 def _read_state(session_pk: int) -> dict[str, Any]:
     view = read_state_view(session_pk)
-    return {
-        "turn": view.turn,
-        "seq": view.seq,
-        "items": view.items,
-        "struck": view.struck,
-    }
+    return {"turn": view.turn, "seq": view.seq, "items": view.items, "struck": view.struck}
 
 
 # Files that calls of tools changed, and putting them back.
@@ -167,9 +155,7 @@ class RevertedOut(Schema):
     left: dict[str, str]
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/changes", auth=needs(READ), response=ChangesOut, url_name="changes"
-)
+@router.get("/changes", auth=needs(READ), response=ChangesOut, url_name="changes")
 def list_changed_files(
     request: HttpRequest, uuid: UUID, wanted: Query[ChangeFilters]
 ) -> dict[str, Any]:
@@ -200,12 +186,7 @@ def list_changed_files(
     }
 
 
-@router.post(
-    "/sessions/{uuid:uuid}/changes/revert",
-    auth=needs(WRITE),
-    response=RevertedOut,
-    url_name="changes_revert",
-)
+@router.post("/changes/revert", auth=needs(WRITE), response=RevertedOut, url_name="changes_revert")
 async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> dict[str, Any]:
     """Put files back as they were before a call, a run, the session, or a revert."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
@@ -226,7 +207,6 @@ async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> 
 
 
 def _scope_of(**given: UUID | None) -> Scope:
-    """Raises Rejected for more than one."""
     chosen = {name: uuid for name, uuid in given.items() if uuid is not None}
     if len(chosen) > 1:
         raise Rejected(f"Give one of {', '.join(given)}.", code="bad_scope")
@@ -244,7 +224,7 @@ def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/summaries/{uuid:summary}/undo",
+    "/summaries/{uuid:summary}/undo",
     auth=needs(WRITE),
     response=SessionOut,
     url_name="summary_undo",

@@ -79,21 +79,19 @@ router = Router(tags=["Streams"])
 
 MEDIA_TYPE = "text/event-stream"
 
-RETRY = "retry: 2000\n"
-"""Milliseconds before a browser comes again."""
+RETRY = "retry: 2000\n"  # milliseconds before a browser comes again
 
 COMMENT = ":\n\n"
 
-RECHECK_SECONDS = 5.0
-"""How long somebody may go on reading after the right to was lost."""
+RECHECK_SECONDS = 5.0  # how long somebody may go on reading after the right to was lost
 
 _TEXT = {"type": "string"}
 _EVENT = {
     "type": "object",
     "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT, "retry": {"type": "integer"}},
 }
+# The description of an operation that answers with a stream: each of its events.
 STREAMED: dict[str, Any] = {"responses": {200: {"content": {MEDIA_TYPE: {"schema": _EVENT}}}}}
-"""The description of an operation that answers with a stream: each of its events."""
 
 LastEventId = Annotated[
     str | None,
@@ -108,7 +106,7 @@ After = Annotated[
 
 
 @router.get(
-    "/sessions/{uuid:uuid}/runs/{uuid:run}/stream",
+    "/runs/{uuid:run}/stream",
     auth=needs(READ),
     response={200: str, 204: None},
     openapi_extra=STREAMED,
@@ -134,7 +132,7 @@ async def follow_run(
 
 
 @router.get(
-    "/sessions/{uuid:uuid}/events/stream",
+    "/events/stream",
     auth=needs(READ),
     response={200: str},
     openapi_extra=STREAMED,

@@ -66,9 +66,7 @@ class TurnFilters(Numbered):
     )
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/turns", auth=needs(READ), response=Page[TurnOut], url_name="turns"
-)
+@router.get("/turns", auth=needs(READ), response=Page[TurnOut], url_name="turns")
 def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> dict[str, Any]:
     """Turns in their order."""
     session, _ = get_session_for(request, uuid)
@@ -90,9 +88,7 @@ def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> 
     )
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/turns/{int:number}", auth=needs(READ), response=TurnOut, url_name="turn"
-)
+@router.get("/turns/{int:number}", auth=needs(READ), response=TurnOut, url_name="turn")
 def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, Any]:
     """One turn."""
     session, _ = get_session_for(request, uuid)
@@ -170,9 +166,7 @@ class EventOut(RowOut):
     active: bool
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/events", auth=needs(READ), response=Page[EventOut], url_name="events"
-)
+@router.get("/events", auth=needs(READ), response=Page[EventOut], url_name="events")
 def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> dict[str, Any]:
     """The journal in its order. Turns that it does not cover have no events."""
     session, _ = get_session_for(request, uuid)

@@ -32,8 +32,8 @@ from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.domain.text import storable
 from conversations.models import AuditEntry
-from conversations.web.downloads import in_threads
-from conversations.web.form_fields import PersonField, date_field, midnight
+from conversations.web.attachments import in_threads
+from conversations.web.forms import PersonField, date_field, midnight
 from conversations.web.panel import render_panel
 
 from .audit_log import ACT_ANY, READ_ANY, WRITERS, Wanted, export_log, read_log_page

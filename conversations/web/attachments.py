@@ -4,10 +4,11 @@ What is given out was sent by somebody: the browser saves it, or shows it as an 
 inside a page, and never runs it.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.files.uploadedfile import UploadedFile
@@ -17,14 +18,7 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for, person, post_by_person
-from conversations.archive.attachments import (
-    attachment_block,
-    check_size,
-    get_attachment,
-    list_attachments,
-    remove_attachment,
-    upload_attachment,
-)
+from conversations.archive import attachments as archive_attachments
 from conversations.archive.blobs import read_blob
 from conversations.archive.file_types import decode_text
 from conversations.archive.rights import WRITE
@@ -63,8 +57,10 @@ def save_files(
     for file in files:
         name = clean_name(file.name or "")
         try:
-            check_size(file.size or 0, name)
-            kept = upload_attachment(session_pk, data=file.read(), name=name, user_pk=user_pk)
+            archive_attachments.check_size(file.size or 0, name)
+            kept = archive_attachments.upload_attachment(
+                session_pk, data=file.read(), name=name, user_pk=user_pk
+            )
         except (OSError, LoomError) as error:
             # One file that is refused keeps no other from being attached.
             refusal = translate_storage_error(error) or error
@@ -72,7 +68,12 @@ def save_files(
                 raise
             results.append({"name": name, "code": refusal.code, "reason": refusal.message})
         else:
-            results.append({"name": name, "attachment": shown_attachment(attachment_block(kept))})
+            results.append(
+                {
+                    "name": name,
+                    "attachment": shown_attachment(archive_attachments.attachment_block(kept)),
+                }
+            )
     return results
 
 
@@ -95,8 +96,7 @@ def lacks_space(results: Sequence[dict[str, Any]]) -> bool:
 
 POLICY = "sandbox; default-src 'none'"
 
-OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")
-"""How a text in UTF-16 begins."""
+OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # how a text in UTF-16 begins
 
 CACHED = "private, max-age=3600"
 
@@ -114,8 +114,8 @@ def describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid)
     wanted = check_attachment_ids(request.GET.getlist("uuid")[: settings.LOOM.max_attachments])
     files = [
-        shown_attachment(attachment_block(file))
-        for file in list_attachments(found.pk, wanted)
+        shown_attachment(archive_attachments.attachment_block(file))
+        for file in archive_attachments.list_attachments(found.pk, wanted)
         if file.turn_number is None and file.added_by_id == person(request).pk
     ]
     return JsonResponse({"files": files})
@@ -175,7 +175,7 @@ def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> Htt
     """Take back a file that is not sent."""
     found, _ = get_session_for(request, uuid, to=WRITE)
     try:
-        remove_attachment(found.pk, attachment, user_pk=person(request).pk)
+        archive_attachments.remove_attachment(found.pk, attachment, user_pk=person(request).pk)
     except LoomError as error:
         return JsonResponse({"code": error.code, "reason": error.message}, status=error.status)
     return HttpResponse(status=204)
@@ -183,11 +183,11 @@ def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> Htt
 
 def _attachment_for(request: HttpRequest, uuid: UUID, attachment: UUID) -> Attachment:
     found, _ = get_session_for(request, uuid)
-    return get_attachment(found.pk, attachment, user_pk=person(request).pk)
+    return archive_attachments.get_attachment(found.pk, attachment, user_pk=person(request).pk)
 
 
 def _give(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
-    """A content never changes, so its digest says whether the browser has it."""
+    # A content never changes, so its digest says whether the browser has it.
     etag = f'"{digest}"'
     response = get_conditional_response(request, etag=etag)
     if not isinstance(response, HttpResponse):
@@ -200,3 +200,27 @@ def _give(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
     # Images and PDF are compressed already, and it would take seconds.
     request.META.pop("HTTP_ACCEPT_ENCODING", None)
     return response
+
+
+# Long files that are written while the browser reads them.
+
+
+PIECE_CHARS = 64_000
+
+
+async def in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
+    """The text in pieces of about this size: the event loop does not wait for the
+    database, and no more than one piece is held."""
+    while piece := await sync_to_async(_take)(pieces):
+        yield piece
+
+
+def _take(pieces: Iterator[str]) -> bytes:
+    taken: list[str] = []
+    size = 0
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size >= PIECE_CHARS:
+            break
+    return "".join(taken).encode("utf-8", "backslashreplace")

@@ -15,7 +15,6 @@ from django.views.decorators.http import require_safe
 from conversations.access import Access, get_session_for, post_to_session
 from conversations.agent.undo.records import has_changes
 from conversations.archive.call_records import (
-    ToolOutput,
     ToolRecord,
     read_call_output,
     read_tool_record,
@@ -25,17 +24,10 @@ from conversations.archive.tool_calls import require_decidable
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
+from conversations.rendering import tool_words
 from conversations.rendering.diffs import render_diff
 from conversations.rendering.source_text import duration_text, number_text, show_hidden
 from conversations.rendering.tool_rows import changes_text, render_output_page
-from conversations.rendering.tool_words import (
-    arguments_text,
-    decision_text,
-    read_arguments,
-    state_word,
-    telling_argument,
-    tool_word,
-)
 from conversations.runtime.current import current_runtime
 
 from .forms import check_reason
@@ -56,55 +48,39 @@ def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
 
 @login_required
 @require_safe
-def tool_call_output(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
-    """A page of what a call gave; ``from`` is the character that it begins with."""
-    found, access = get_session_for(request, uuid)
-    address = reverse("tool_call_output", args=[uuid, call])
-    record_url = reverse("tool_call", args=[uuid, call])
-    output = read_call_output(found, call)
-    return _output_page(request, found, access, output, address, record_url)
-
-
-@login_required
-@require_safe
-def turn_output(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
-    """The same for a result without a record, by its turn."""
-    found, access = get_session_for(request, uuid)
-    address = reverse("turn_output", args=[uuid, number])
-    turn_url = reverse("turn", args=[uuid, number])
-    output = read_turn_output(found.pk, number)
-    return _output_page(request, found, access, output, address, turn_url)
-
-
-def _output_page(
-    request: HttpRequest,
-    found: Session,
-    access: Access,
-    output: ToolOutput,
-    address: str,
-    back_url: str,
+def tool_output(
+    request: HttpRequest, uuid: UUID, call: UUID | None = None, number: int | None = None
 ) -> HttpResponse:
+    """A page of what a call gave, or of a result without a record, by its turn. ``from`` is
+    the character that it begins with."""
+    found, access = get_session_for(request, uuid)
+    args: list[Any]
+    if call is not None:
+        output, args = read_call_output(found, call), [uuid, call]
+    else:
+        assert number is not None
+        output, args = read_turn_output(found.pk, number), [uuid, number]
     # A place within one text, and no cursor of a list: any number of characters is one.
     text = request.GET.get("from", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise Rejected("from must be a number.", code="bad_number")
     page = render_output_page(output.text, name=output.name, start=int(text), session=found.uuid)
     context = {
-        "heading": f"Output of {tool_word(output.name)[0]}",
+        "heading": f"Output of {tool_words.tool_word(output.name)[0]}",
         "page": page,
-        "address": address,
-        "back_url": back_url,
+        "address": reverse("tool_call_output" if call else "turn_output", args=args),
+        "back_url": reverse("tool_call" if call else "turn", args=args),
     }
     return render_panel(request, found, access, "tool_output", context)
 
 
 def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
-    word, icon = tool_word(record.name)
-    arguments = read_arguments(record.arguments)
+    word, icon = tool_words.tool_word(record.name)
+    arguments = tool_words.read_arguments(record.arguments)
     done, asked = record.completed, record.asked
     diff_text = (done.diff if done else "") or (asked.diff if asked else "")
     diff = render_diff(diff_text, most_lines=LONG_DIFF_LINES, most_chars=LONG_DIFF_CHARS)
-    text = arguments_text(arguments, without_texts=False)
+    text = tool_words.arguments_text(arguments, without_texts=False)
     stopped = f"Stopped by {record.stopped_by}" if record.stopped_by else "Stopped"
     moments = (
         ("Called", record.created_at),
@@ -117,12 +93,12 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
         "heading": word,
         "name": record.name,
         "icon": icon,
-        "argument_html": show_hidden(telling_argument(record.name, arguments)),
-        "state": state_word(record.state, record.ok),
+        "argument_html": show_hidden(tool_words.telling_argument(record.name, arguments)),
+        "state": tool_words.state_word(record.state, record.ok),
         "exit_code": done.exit_code if done else None,
         "duration": duration_text(record.duration_ms),
         "decision_html": show_hidden(
-            decision_text(
+            tool_words.decision_text(
                 record.decision,
                 by=record.decided_by,
                 reason=record.reason,
@@ -159,43 +135,23 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
 
 
 @post_to_session
-async def tool_call_approve(
-    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
+async def tool_call_decide(
+    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID, act: str
 ) -> HttpResponse:
-    """Let a call run; with ``always`` all calls of its kind, in this workspace."""
-    always = request.POST.get("always", "") not in ("", "0")
-    return await _decide(request, found, user, call, ALWAYS if always else ONCE)
-
-
-@post_to_session
-async def tool_call_deny(
-    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
-) -> HttpResponse:
-    """Refuse a call, with a ``reason`` that the model reads."""
-    return await _decide(request, found, user, call, DENY)
-
-
-@post_to_session
-async def tool_call_cancel(
-    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
-) -> HttpResponse:
-    """End a call that runs or waits; the run goes on."""
-    return await _decide(request, found, user, call, None)
-
-
-async def _decide(
-    request: HttpRequest, found: Session, user: User, call: UUID, decision: str | None
-) -> HttpResponse:
-    """Decide about the call, or end it (None), and go back to the session."""
+    """Let a call run (``always``: all calls of its kind, in this workspace), refuse it with a
+    ``reason`` that the model reads, or end it; then go back to the session."""
     try:
         await sync_to_async(require_decidable)(found, call)
         runtime = await current_runtime()
-        if decision is None:
+        if act == "cancel":
             await runtime.cancel_call(found, call=call, user_pk=user.pk)
         else:
             # One form may hold several questions: then the field is named after its call.
             given = request.POST.get("reason") or request.POST.get(f"reason-{call}", "")
-            reason = check_reason(given) if decision == DENY else ""
+            decision = ONCE if request.POST.get("always", "") in ("", "0") else ALWAYS
+            reason = ""
+            if act == "deny":
+                decision, reason = DENY, check_reason(given)
             await runtime.decide_call(
                 found, call=call, decision=decision, user_pk=user.pk, reason=reason
             )

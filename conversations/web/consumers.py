@@ -23,15 +23,7 @@ from conversations.archive.access_snapshots import OpenPage, read_standing
 from conversations.archive.messages import Accepted
 from conversations.archive.rights import READ, WRITE
 from conversations.archive.storage_errors import translate_storage_error
-from conversations.domain.errors import (
-    DATABASE_UNAVAILABLE,
-    LoomError,
-    NotFound,
-    Rejected,
-    StorageFull,
-    TooMany,
-    Unavailable,
-)
+from conversations.domain import errors
 from conversations.domain.keyset import parse_cursor
 from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
@@ -104,14 +96,14 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 hello=True,
                 rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
             )
-        except NotFound:
+        except errors.NotFound:
             await self.close(UNKNOWN)
-        except TooMany:
+        except errors.TooMany:
             await self.close(TOO_MANY)
-        except (Unavailable, StorageFull) as error:
-            is_stopping = error.code not in (DATABASE_UNAVAILABLE, StorageFull.code)
+        except (errors.Unavailable, errors.StorageFull) as error:
+            is_stopping = error.code not in (errors.DATABASE_UNAVAILABLE, errors.StorageFull.code)
             await self.close(STOPPING if is_stopping else TRY_AGAIN_LATER)
-        except LoomError as error:
+        except errors.LoomError as error:
             await self._send(_error(error))
             await self.close(BAD_FRAME)
 
@@ -128,14 +120,14 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         execute = _REQUESTS.get(str(frame.get("type")))
         try:
             if execute is None:
-                raise Rejected("Unknown frame type.", code="unknown_type")
+                raise errors.Rejected("Unknown frame type.", code="unknown_type")
             await execute(self, frame)
         except Exception as exception:
             error = translate_storage_error(exception) or exception
-            if not isinstance(error, LoomError):
+            if not isinstance(error, errors.LoomError):
                 raise
             await self._send(_error(error, client_id=frame.get("client_id")))
-            if isinstance(error, SignedOut | NotFound):
+            if isinstance(error, SignedOut | errors.NotFound):
                 await self._turn_away(error)
 
     async def send_message(self, frame: Frame) -> None:
@@ -163,7 +155,6 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def _begin(
         self, begin: Callable[..., Awaitable[Accepted]], client_id: str, **values: Any
     ) -> None:
-        """Begin a run, and acknowledge it."""
         session = await self._authorised(WRITE)
         accepted = await begin(session, client_id=client_id, user_pk=self._user_pk, **values)
         await self._send(
@@ -194,7 +185,6 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self._decide(frame, None)
 
     async def _decide(self, frame: Frame, decision: str | None, *, reason: str = "") -> None:
-        """Decide about a call, or end it (None)."""
         call, user_pk = _uuid(frame, "call"), self._user_pk
         session = await self._authorised(WRITE)
         try:
@@ -204,9 +194,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 await self.runtime.decide_call(
                     session, call=call, decision=decision, user_pk=user_pk, reason=reason
                 )
-        except NotFound as error:
+        except errors.NotFound as error:
             # Not the socket's session is missing, for which the page would be closed.
-            raise Rejected(error.message, code="unknown_call") from error
+            raise errors.Rejected(error.message, code="unknown_call") from error
 
     async def sync(self, frame: Frame) -> None:
         await self._authorised(READ)
@@ -233,8 +223,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         return uuid
 
     async def _authorised(self, to: str) -> Session:
-        """The session, if the person still may: rights can change while a socket is
-        open. What else may have changed of it, the runtime reads when it needs it."""
+        # The session, if the person still may: rights can change while a socket is open. What else
+        # may have changed of it, the runtime reads when it needs it.
         await self.runtime.readers.read(
             recheck_access,
             self.visitor.place,
@@ -252,15 +242,14 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def _recheck(self) -> None:
         try:
             await self._authorised(READ)
-        except (DatabaseError, Unavailable) as error:
+        except (DatabaseError, errors.Unavailable) as error:
             self.visitor.look_again()
             fields = {"error_class": type(error).__name__}
             logger.warning("session_not_rechecked", extra={"fields": fields})
-        except LoomError as error:
+        except errors.LoomError as error:
             await self._turn_away(error)
 
-    async def _turn_away(self, error: LoomError) -> None:
-        """Nothing more for a person who may not read the session any more."""
+    async def _turn_away(self, error: errors.LoomError) -> None:
         assert self.subscriber is not None
         self.runtime.hub.remove(self.subscriber)
         self.runtime.visitors.remove(self.visitor)
@@ -334,17 +323,17 @@ def _uuid(frame: Frame, name: str) -> UUID:
     try:
         return UUID(str(frame.get(name)))
     except ValueError as error:
-        raise Rejected(f"{name} must be a UUID.", code=f"bad_{name}") from error
+        raise errors.Rejected(f"{name} must be a UUID.", code=f"bad_{name}") from error
 
 
 def _number(frame: Frame, name: str) -> int:
     value = frame.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
-        raise Rejected(f"{name} must be a positive integer.", code="bad_number")
+        raise errors.Rejected(f"{name} must be a positive integer.", code="bad_number")
     return value
 
 
-def _error(error: LoomError, *, client_id: Any = None) -> Frame:
+def _error(error: errors.LoomError, *, client_id: Any = None) -> Frame:
     frame: Frame = {"type": "error", "code": error.code, "message": error.message}
     is_echoed = isinstance(client_id, str) and is_storable(client_id)
     return frame | {"client_id": client_id} if is_echoed else frame

@@ -54,8 +54,8 @@ logger = logging.getLogger(__name__)
 
 READS = ("GET", "HEAD", "OPTIONS")
 
+# The close code (RFC 6455's registry) of a socket that may come again in a moment.
 TRY_AGAIN_LATER = 1013
-"""The close code (RFC 6455's registry) of a socket that may come again in a moment."""
 
 
 class StorageErrorMiddleware:
@@ -95,7 +95,7 @@ def note_storage_error(request: HttpRequest, error: BaseException) -> HttpRespon
 
 
 def _logged(response: HttpResponse) -> HttpResponse:
-    """It is one line in our log: not also Django's, with a traceback."""
+    # It is one line in our log: not also Django's, with a traceback.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
 
@@ -206,16 +206,11 @@ def refuse_odd_encodings(get_response: Callable[[HttpRequest], Any]) -> Callable
     """Answers 400 to a request that names another one."""
 
     def respond(request: HttpRequest) -> Any:
-        _check(request)
+        if request.encoding and codecs.lookup(request.encoding).name not in TAKEN:
+            raise BadRequest("Requests must be in UTF-8.")
         return get_response(request)
 
     async def respond_async(request: HttpRequest) -> Any:
-        _check(request)
-        return await get_response(request)
+        return await respond(request)
 
     return respond_async if iscoroutinefunction(get_response) else respond
-
-
-def _check(request: HttpRequest) -> None:
-    if request.encoding and codecs.lookup(request.encoding).name not in TAKEN:
-        raise BadRequest("Requests must be in UTF-8.")

@@ -31,8 +31,8 @@ from conversations.models import Workspace
 
 from .addresses import client_address
 
+# What XML 1.0 cannot say, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot say, not even escaped."""
 
 
 def sayable(text: str) -> str:
@@ -58,8 +58,7 @@ class PagedFeed(Atom1Feed):
 
 PAGE = 50
 
-IN_ADDRESS = "token"
-"""The parameter of the address that may hold a token."""
+IN_ADDRESS = "token"  # the parameter of the address that may hold a token
 
 
 @require_safe
@@ -168,7 +167,7 @@ def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool
 
 
 def _address_of(request: HttpRequest, address: str, **cursor: str) -> str:
-    """A page of the feed. Who came by an address with a token goes on by one."""
+    # A page of the feed. Who came by an address with a token goes on by one.
     token = request.GET.get(IN_ADDRESS)
     query = urlencode(({IN_ADDRESS: token} if token else {}) | cursor)
     return f"{address}?{query}" if query else address

@@ -13,17 +13,8 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
 from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest, rebuild_request
+from conversations.archive import model_calls as archive_calls
 from conversations.archive.answers import window_mark_of
-from conversations.archive.model_calls import (
-    CallDetail,
-    CallLine,
-    find_call_of_turn,
-    find_newest_call,
-    list_calls,
-    read_skill_names,
-    read_summarised,
-    require_call,
-)
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
 from conversations.domain.keyset import parse_number
@@ -39,14 +30,11 @@ from .panel import render_panel
 # The text of a model request, a part at a time: a window may have megabytes.
 
 
-MESSAGES = 20
-"""Messages of one page."""
+MESSAGES = 20  # messages of one page
 
-SHOWN = 6_000
-"""Characters of one text that a page shows; the rest is one click away."""
+SHOWN = 6_000  # characters of one text that a page shows; the rest is one click away
 
-SHOWN_ALONE = 400_000
-"""The same where it is the only one."""
+SHOWN_ALONE = 400_000  # the same where it is the only one
 
 
 def make_page(request: ModelRequest, *, start: int | None = None, part: str = "") -> dict[str, Any]:
@@ -121,11 +109,9 @@ def block_text(block: dict[str, Any]) -> str:
 # What one model call was given and what came of it, in words for its page.
 
 
-MAX_RANGES = 12
-"""Ranges of turns that are named; a session with many rewinds has more."""
+MAX_RANGES = 12  # ranges of turns that are named; a session with many rewinds has more
 
-MAX_FACT_CHARS = 300
-"""Of one thing that a program asked for."""
+MAX_FACT_CHARS = 300  # of one thing that a program asked for
 
 STRATEGIES = {
     "archive": "Omitted turns can be looked up",
@@ -140,8 +126,8 @@ PARTS = {
 }
 
 
+# A label, and pieces of text, each with the turn that it links to.
 type FactText = tuple[str, list[tuple[str, int | None]]]
-"""A label, and pieces of text, each with the turn that it links to."""
 
 
 def fact(label: str, *texts: Any, turn: int | None = None) -> FactText:
@@ -149,7 +135,7 @@ def fact(label: str, *texts: Any, turn: int | None = None) -> FactText:
 
 
 def make_sections(
-    session: Session, call: CallDetail, manifest: Manifest | None
+    session: Session, call: archive_calls.CallDetail, manifest: Manifest | None
 ) -> list[dict[str, Any]]:
     """Without a manifest that can be read, what came of the call is left."""
     found = {"Result": list(list_outcome(call.line, manifest))}
@@ -201,10 +187,10 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
         yield fact("Session state", "empty")
     if manifest.hint:
         yield fact("Hint", manifest.hint)
-    if (summarised := read_summarised(session.pk, manifest.compaction)) is not None:
+    if (summarised := archive_calls.read_summarised(session.pk, manifest.compaction)) is not None:
         yield fact("Summary", f"of turns {range_text(*summarised)}")
     if manifest.skills:
-        names = ", ".join(read_skill_names(session.pk, manifest.skills))
+        names = ", ".join(archive_calls.read_skill_names(session.pk, manifest.skills))
         yield fact("Skills", names or f"{len(manifest.skills)}, no longer kept")
     if manifest.tools:
         yield fact("Tools", ", ".join(manifest.tools))
@@ -219,7 +205,7 @@ def list_shortened(manifest: Manifest) -> Iterator[FactText]:
         yield fact(f"Turn {number_text(one.turn)}", sizes, turn=one.turn)
 
 
-def list_sizes(line: CallLine, manifest: Manifest) -> Iterator[FactText]:
+def list_sizes(line: archive_calls.CallLine, manifest: Manifest) -> Iterator[FactText]:
     estimated = dict(manifest.estimated)
     total = estimated.pop("total", None)
     for name, tokens in estimated.items():
@@ -243,7 +229,7 @@ def list_sizes(line: CallLine, manifest: Manifest) -> Iterator[FactText]:
         yield fact("Budget", number_text(manifest.budget))
 
 
-def list_outcome(line: CallLine, manifest: Manifest | None) -> Iterator[FactText]:
+def list_outcome(line: archive_calls.CallLine, manifest: Manifest | None) -> Iterator[FactText]:
     yield fact("Model", line.model)
     if line.error_code:
         yield fact("Failed", line.error_code.replace("_", " "))
@@ -281,7 +267,7 @@ def place_text(place: tuple[str, int | None]) -> str:
     return f"after the {'system prompt' if name == 'system' else name}"
 
 
-def summary_of(line: CallLine) -> str:
+def summary_of(line: archive_calls.CallLine) -> str:
     """One line for a list."""
     if line.error_code:
         return f"failed: {line.error_code.replace('_', ' ')}"
@@ -306,9 +292,9 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """How full the window is, what it was made of last, and the calls before."""
     found, access = get_session_for(request, uuid)
     mark = window_mark_of(found)
-    newest = find_newest_call(found.pk)
+    newest = archive_calls.find_newest_call(found.pk)
     before = parse_number(request.GET["before"]) if request.GET.get("before") else None
-    calls = list_calls(found.pk, before=before, limit=CALLS_PAGE + 1)
+    calls = archive_calls.list_calls(found.pk, before=before, limit=CALLS_PAGE + 1)
     context: dict[str, Any] = {
         "heading": "Context",
         "mark": {
@@ -333,7 +319,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
         raise NotFound("This session has no such turn.")
-    call = find_call_of_turn(found.pk, number)
+    call = archive_calls.find_call_of_turn(found.pk, number)
     context = {
         "heading": "Model request",
         "turn": number,
@@ -348,7 +334,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """One call, whether it gave a turn or failed."""
     found, access = get_session_for(request, uuid)
-    call = require_call(found.pk, run=run, ordinal=ordinal)
+    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     context = {
         "heading": "Model request",
         "turn": call.line.turn,
@@ -364,7 +350,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     """The very text, rebuilt and checked: ``from`` pages through the messages, ``part``
     shows one of them alone, ``check`` says only whether it matches."""
     found, access = get_session_for(request, uuid)
-    call = require_call(found.pk, run=run, ordinal=ordinal)
+    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     rebuilt = rebuild_request(call.line.pk)
     if request.GET.get("check"):
         return render(request, "panel/call.html#verdict", {"rebuilt": rebuilt})
@@ -390,7 +376,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
 def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """The request as JSON, to keep, with whether it is what was sent."""
     found, _ = get_session_for(request, uuid)
-    call = require_call(found.pk, run=run, ordinal=ordinal)
+    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     rebuilt = rebuild_request(call.line.pk)
     body = {
         "turn": call.line.turn,
@@ -405,9 +391,11 @@ def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int
     return response
 
 
-def _describe(request: HttpRequest, session: Session, call: CallDetail) -> dict[str, Any]:
-    """A call for the page. On a page of its own it is checked at once; the panel asks
-    for that when it has been shown."""
+def _describe(
+    request: HttpRequest, session: Session, call: archive_calls.CallDetail
+) -> dict[str, Any]:
+    # A call for the page. On a page of its own it is checked at once; the panel asks for that when
+    # it has been shown.
     manifest, damage = None, ""
     try:
         manifest = read_manifest(call.manifest)
@@ -439,5 +427,5 @@ def _line(session: Session, line: Any) -> dict[str, Any]:
     }
 
 
-def _address(name: str, session: Session, call: CallDetail) -> str:
+def _address(name: str, session: Session, call: archive_calls.CallDetail) -> str:
     return reverse(name, args=[session.uuid, call.line.run, call.line.ordinal])

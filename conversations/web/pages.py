@@ -18,11 +18,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import (
-    require_GET,
-    require_http_methods,
-    require_safe,
-)
+from django.views.decorators.http import require_GET, require_http_methods, require_safe
 
 from conversations.access import (
     Access,
@@ -70,16 +66,9 @@ from conversations.runtime.current import (
     recover_session,
 )
 
+from . import forms
 from .attachments import FilesRefused, require_files
 from .commands import FILE, NoCommand, execute, read_command
-from .forms import (
-    MemberForm,
-    WorkspaceForm,
-    WorkspaceSettingsForm,
-    check_attachment_ids,
-    check_client_id,
-    check_message_text,
-)
 from .hydration import hydrate
 from .tool_rules import failed_tool_servers, list_tool_servers, tool_rules_context
 
@@ -140,17 +129,16 @@ EXAMPLES = (
 )
 
 
+# Settings that the scripts of the chat read.
 SCRIPT_SETTINGS = (
     *("render_cap", "page_size"),
     *("max_message_chars", "max_attachments", "max_attachment_bytes"),
 )
-"""Settings that the scripts of the chat read."""
 
+# In the HTML of a row of a tool, which has a style sheet of its own.
 TOOL_ROW = 'class="row row-tool'
-"""In the HTML of a row of a tool, which has a style sheet of its own."""
 
-MAX_FILTER_CHARS = 200
-"""Characters of a filter that count; SQLite refuses a pattern above 50,000."""
+MAX_FILTER_CHARS = 200  # characters of a filter that count; SQLite refuses a pattern above 50,000
 
 
 def is_fragment(request: HttpRequest) -> bool:
@@ -171,10 +159,10 @@ def render_page(
 @login_required
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    return _home(request, WorkspaceForm())
+    return _home(request, forms.WorkspaceForm())
 
 
-def _home(request: HttpRequest, form: WorkspaceForm, *, status: int = 200) -> HttpResponse:
+def _home(request: HttpRequest, form: forms.WorkspaceForm, *, status: int = 200) -> HttpResponse:
     context = {
         "workspaces": archive_workspaces.list_workspaces(person(request).pk),
         "form": form,
@@ -186,19 +174,12 @@ def _home(request: HttpRequest, form: WorkspaceForm, *, status: int = 200) -> Ht
 
 @post_by_person
 def workspace_create(request: HttpRequest) -> HttpResponse:
-    form = WorkspaceForm(request.POST)
+    form = forms.WorkspaceForm(request.POST)
     if not form.is_valid():
         return _home(request, form, status=400)
+    root, name = form.cleaned_data["root"], form.cleaned_data["name"]
     try:
-        root = archive_workspaces.resolve_root(
-            form.cleaned_data["root"],
-            roots=settings.LOOM.workspace_roots,
-            data_dir=settings.LOOM.data_dir,
-            user_pk=person(request).pk,
-        )
-        workspace = archive_workspaces.create_workspace(
-            root=root, name=form.cleaned_data["name"], owner=person(request)
-        )
+        workspace = forms.make_workspace_at(root, name, owner=person(request))
     except Rejected as error:
         form.add_error("root", error.message)
         return _home(request, form, status=400)
@@ -233,16 +214,19 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = WorkspaceSettingsForm(found, request.POST if request.method == "POST" else None)
+    form = forms.WorkspaceSettingsForm(found, request.POST if request.method == "POST" else None)
     if form.is_valid():
         archive_workspaces.change_workspace(found, **form.cleaned_data)
         messages.success(request, "Saved.")
         return redirect("workspace_settings", slug=slug)
-    return _settings_page(request, found, form, MemberForm())
+    return _settings_page(request, found, form, forms.MemberForm())
 
 
 def _settings_page(
-    request: HttpRequest, found: Workspace, form: WorkspaceSettingsForm, member_form: MemberForm
+    request: HttpRequest,
+    found: Workspace,
+    form: forms.WorkspaceSettingsForm,
+    member_form: forms.MemberForm,
 ) -> HttpResponse:
     context = {
         "workspace": {"name": found.name, "slug": found.slug, "root": found.root},
@@ -262,7 +246,7 @@ def _settings_page(
 @post_by_person
 def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = MemberForm(request.POST)
+    form = forms.MemberForm(request.POST)
     if form.is_valid():
         origin, role = visit_of(request).origin, form.cleaned_data["role"]
         try:
@@ -272,7 +256,7 @@ def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
             form.add_error("username", error.message)
         else:
             return _to_settings(request, slug)
-    return _settings_page(request, found, WorkspaceSettingsForm(found), form)
+    return _settings_page(request, found, forms.WorkspaceSettingsForm(found), form)
 
 
 @post_by_person
@@ -288,7 +272,7 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _to_settings(request: HttpRequest, slug: str) -> HttpResponse:
-    """Back to the settings, unless they are not this person's any more."""
+    # Back to the settings, unless they are not this person's any more.
     try:
         get_workspace_for(request, slug, to=MANAGE)
     except (NotFound, NotPermitted):
@@ -341,8 +325,8 @@ def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 
 
 def _recovered(session: Session) -> Session:
-    """The session after its orphaned run, if any, was ended: the first page after a
-    crash is right already."""
+    # The session after its orphaned run, if any, was ended: the first page after a crash is right
+    # already.
     return archive_sessions.get_session(session.uuid) if recover_session(session.pk) else session
 
 
@@ -410,8 +394,8 @@ def _chat(
 
 
 def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[str]:
-    """The rows as HTML, the line before the first one of the window. Where that is not
-    on the page, it has none; ``marks.js`` has the same rule."""
+    # The rows as HTML, the line before the first one of the window. Where that is not on the page,
+    # it has none; ``marks.js`` has the same rule.
     is_below = False
     for row, html in zip(rows, mark_settled([row.html for row in rows]), strict=True):
         if line and row.turn is not None:
@@ -424,7 +408,6 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
 
 
 def _chat_surroundings(found: Session, user: User) -> dict[str, Any]:
-    """What stands around the rows on the page."""
     loom, queue = settings.LOOM, queued_messages(found.pk)
     run = next(iter(active_runs(stale_seconds=loom.stale_seconds, session_pks=[found.pk])), None)
     return {
@@ -470,8 +453,8 @@ async def session_send(
     text = request.POST.get("text", "")
     attached: list[str] = []
     try:
-        client_id = check_client_id(request.POST.get("client_id") or uuid4().hex)
-        attached += check_attachment_ids(request.POST.getlist("attachments"))
+        client_id = forms.check_client_id(request.POST.get("client_id") or uuid4().hex)
+        attached += forms.check_attachment_ids(request.POST.getlist("attachments"))
         attached += await sync_to_async(require_files)(
             found.pk, request.FILES.getlist("files"), user_pk=user.pk
         )
@@ -480,7 +463,7 @@ async def session_send(
             if outcome.said and outcome.opens != FILE:  # a file leaves the page as it is
                 messages.success(request, outcome.said)
             return redirect(outcome.url or reverse("session", args=[found.uuid]))
-        message = check_message_text(text.replace("\r\n", "\n"), may_be_empty=bool(attached))
+        message = forms.check_message_text(text.replace("\r\n", "\n"), may_be_empty=bool(attached))
         runtime = await current_runtime()
         await runtime.send(
             found, client_id=client_id, text=message, user_pk=user.pk, attachments=attached
@@ -501,7 +484,7 @@ async def session_compact(
 ) -> HttpResponse:
     """Have older turns summarised for the window."""
     try:
-        client_id = check_client_id(request.POST.get("client_id") or uuid4().hex)
+        client_id = forms.check_client_id(request.POST.get("client_id") or uuid4().hex)
         runtime = await current_runtime()
         await runtime.compact(found, client_id=client_id, user_pk=user.pk)
     except Rejected as error:
@@ -531,7 +514,6 @@ def _refused(
     error: LoomError,
     attached: Sequence[str],
 ) -> HttpResponse:
-    """The chat with the message as it was: its text, and the files that can be sent."""
     files, user_pk = list_attachments(found.pk, attached), person(request).pk
     form = {
         "form_error": error.message,
@@ -584,7 +566,7 @@ def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 
 def _back(request: HttpRequest, found: Session) -> HttpResponse:
-    """To the page that the form was on, if it is one of ours."""
+    # To the page that the form was on, if it is one of ours.
     if request.POST.get("next", "") == "workspace":
         return redirect("workspace", slug=found.workspace.slug)
     return redirect("session", uuid=found.uuid)

@@ -17,23 +17,8 @@ from conversations.access import Access, get_session_for, post_to_session
 from conversations.archive.session_records import list_forks
 from conversations.archive.session_state import read_state_view
 from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.session_state import values
 from conversations.domain.session_state.document import BY_MODEL, StateItem
-from conversations.domain.session_state.values import (
-    COMMIT,
-    DECISION,
-    ERROR,
-    FILE,
-    FOCUS,
-    FOCUS_CHARS,
-    ITEM_CHARS,
-    NOTED,
-    PIN,
-    REWORD,
-    SAID,
-    STRIKE,
-    UNPIN,
-    UNSTRIKE,
-)
 from conversations.domain.text import one_line, storable
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
@@ -44,17 +29,33 @@ from .pages import is_fragment, render_page
 # The session state's items as the panel shows them.
 
 
-GROUPS = {FOCUS: "Focus", DECISION: "Decisions", FILE: "Files", ERROR: "Resolved errors"}
-BUTTONS = {PIN: "Pin", UNPIN: "Unpin", STRIKE: "Remove", UNSTRIKE: "Restore"}
-SOURCES = {SAID: "said", COMMIT: "from a commit", NOTED: "noted by the model"}
-DONE = {PIN: "Pinned", UNPIN: "Unpinned", STRIKE: "Struck", UNSTRIKE: "Restored", REWORD: "Saved"}
+GROUPS = {
+    values.FOCUS: "Focus",
+    values.DECISION: "Decisions",
+    values.FILE: "Files",
+    values.ERROR: "Resolved errors",
+}
+BUTTONS = {
+    values.PIN: "Pin",
+    values.UNPIN: "Unpin",
+    values.STRIKE: "Remove",
+    values.UNSTRIKE: "Restore",
+}
+SOURCES = {values.SAID: "said", values.COMMIT: "from a commit", values.NOTED: "noted by the model"}
+DONE = {
+    values.PIN: "Pinned",
+    values.UNPIN: "Unpinned",
+    values.STRIKE: "Struck",
+    values.UNSTRIKE: "Restored",
+    values.REWORD: "Saved",
+}
 
 
 def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[str, Any]]:
     """``short`` names an item in a button; ``draft`` is a wording that was refused."""
     shown = []
     for item in items:
-        is_focus = item.kind == FOCUS
+        is_focus = item.kind == values.FOCUS
         struck = "removed by the model" if item.struck_by == BY_MODEL else "removed by a person"
         facts = (
             item.action,
@@ -69,16 +70,15 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
                 "short": one_line(item.text, limit=40),
                 "facts": [fact for fact in facts if fact],
                 "buttons": [{"name": name, "label": BUTTONS[name]} for name in buttons],
-                "can_reword": REWORD in item.actions,
-                "longest": FOCUS_CHARS if is_focus else ITEM_CHARS,
+                "can_reword": values.REWORD in item.actions,
+                "longest": values.FOCUS_CHARS if is_focus else values.ITEM_CHARS,
                 "draft": drafts.get(item.id),
             }
         )
     return shown
 
 
-MAX_FORKS_SHOWN = 50
-"""How many sessions that came from one are listed with it."""
+MAX_FORKS_SHOWN = 50  # how many sessions that came from one are listed with it
 
 
 @login_required

@@ -88,7 +88,7 @@ def test_every_command_is_carried_out_and_described() -> None:
     assert set(re.findall(r"^  (\w+)[:,]", table, re.M)) == ON_THE_PAGE
     described = (BASE_DIR / "docs/keys.md").read_text()
     assert set(re.findall(r"^\| `/(\w+)", described, re.M)) >= names
-    for _, keys in KEYS:
+    for keys in KEYS.values():
         for of_key, _ in keys:
             assert all(re.search(rf"[`+]{re.escape(key)}[`+]", described) for key in of_key)
 

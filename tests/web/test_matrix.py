@@ -175,14 +175,15 @@ TABLE: dict[str, Row] = {
 who is no member the workspace and what is in it do not exist (404)."""
 
 
-def walk(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def walk(patterns: list[Any], prefix: str = "", above: str = "") -> Iterator[tuple[str, str]]:
     """All (qualified name, route) of the URLconf."""
     for pattern in patterns:
+        route = above + str(pattern.pattern)
         if isinstance(pattern, URLResolver):
             inner = f"{prefix}{pattern.namespace}:" if pattern.namespace else prefix
-            yield from walk(pattern.url_patterns, inner)
+            yield from walk(pattern.url_patterns, inner, route)
         elif isinstance(pattern, URLPattern):
-            yield f"{prefix}{pattern.name}", str(pattern.pattern)
+            yield f"{prefix}{pattern.name}", route
 
 
 URLS = {

@@ -33,7 +33,7 @@ from conversations.archive.rights import WRITE, writable_workspaces
 from conversations.domain.audit import EXPORT
 from conversations.domain.errors import Conflict, LoomError, Rejected, StorageFull
 from conversations.models import Session
-from conversations.web.downloads import in_threads
+from conversations.web.attachments import in_threads
 
 from . import service
 from .export import FORMATS as EXPORT_FORMATS

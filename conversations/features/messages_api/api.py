@@ -35,8 +35,7 @@ from .writing import EventWriter, make_message, write_event
 
 router = Router(tags=["Messages API compatibility"])
 
-RECHECK_SECONDS = 5.0
-"""How long somebody may go on reading after the right to was lost."""
+RECHECK_SECONDS = 5.0  # how long somebody may go on reading after the right to was lost
 
 
 @router.post(
@@ -108,14 +107,13 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
 
 
 async def _failure_of(runtime: Runtime, asked: PendingRun, answer: RunAnswer) -> tuple[int, str]:
-    """The status, and what the transcript says."""
     code = answer.error_code
     reason = reason_of(await runtime.readers.read(read_said, asked.run_pk))
     return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
 
+# Pieces of text that wait for a client which does not read; it gets the rest at the end.
 MAX_DELTAS_WAITING = 2_000
-"""Pieces of text that wait for a client which does not read; it gets the rest at the end."""
 
 
 async def _write_events(

@@ -24,11 +24,9 @@ from conversations.runtime.service import Runtime
 from .sessions import ClientExchange
 from .shapes import MessagesIn, require_forced_tool
 
-UNANSWERED = (FAILED, INTERRUPTED)
-"""States of a run that ended without its answer."""
+UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
 
-SETTLING_SECONDS = 0.25
-"""How long to wait for further calls of the same answer."""
+SETTLING_SECONDS = 0.25  # how long to wait for further calls of the same answer
 
 ELSEWHERE = "The call waits in another process. Try again."
 
@@ -128,7 +126,6 @@ async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> Non
 
 
 async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> int:
-    """Begin a run; returns its key."""
     session, words, known = exchange.session, exchange.words, exchange.known
     given: dict[str, Any] = {
         "client_id": client_id,
@@ -161,7 +158,7 @@ async def wait_for_answer(runtime: Runtime, asked: PendingRun) -> RunAnswer:
 async def _wait_for_calls(
     runtime: Runtime, asked: PendingRun, ending: asyncio.Task[str]
 ) -> list[ToolCall]:
-    """The calls that wait for the client; none where the run has ended."""
+    # The calls that wait for the client; none where the run has ended.
     tools, session_pk, client_id = runtime.program_tools, asked.session_pk, asked.client_id
     while True:
         waiting = tools.waiting(session_pk, client_id)

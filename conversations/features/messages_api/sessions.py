@@ -18,17 +18,12 @@ from conversations.agent.tools.tool import ToolResult
 from conversations.api.auth import caller_of
 from conversations.api.fields import KEY_HEADER
 from conversations.api.idempotency import OtherRequest
+from conversations.archive import sessions as archive_sessions
 from conversations.archive.attachments import attachment_block, examine, save_attachment
 from conversations.archive.import_history import import_history, prepare_messages, save_spoken_files
 from conversations.archive.messages import Accepted, find_accepted
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
-from conversations.archive.sessions import (
-    choose_model,
-    create_session,
-    get_or_create_by_key,
-    instruct_session,
-)
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import ANTHROPIC
 from conversations.domain.formats.spoken import Spoken, read_new_file
@@ -40,14 +35,7 @@ from conversations.domain.turns import text_of_blocks
 from conversations.models import Run, Session, ToolCall, Turn
 from conversations.web.forms import check_message_text
 
-from .shapes import (
-    MessagesIn,
-    read_client_choices,
-    read_instructions,
-    read_results,
-    read_words,
-    split_messages,
-)
+from . import shapes
 
 CHANNEL = "anthropic"
 
@@ -68,12 +56,12 @@ class ClientExchange:
     choices: RunChoices = NO_CHOICES
 
 
-def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> ClientExchange:
+def open_exchange(request: HttpRequest, slug: str, asked: shapes.MessagesIn) -> ClientExchange:
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
-    choices = read_client_choices(asked)
+    choices = shapes.read_client_choices(asked)
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
-    before, said = split_messages(asked.messages)
-    words, given = read_words(said), read_results(said)
+    before, said = shapes.split_messages(asked.messages)
+    words, given = shapes.read_words(said), shapes.read_results(said)
     check_message_text(words.text, may_be_empty=bool(words.files or given))
     user = caller_of(request).user
     # The same request sent again begins with the same, and means the same run.
@@ -82,16 +70,20 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> ClientE
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     beginning = f"{CHANNEL}-{digest[:40]}"
     is_retry = request.headers.get("X-Stainless-Retry-Count", "0") != "0"
-    instructions = read_instructions(asked.system)
+    instructions = shapes.read_instructions(asked.system)
     begun: dict[str, Any] = {"instructions": instructions, "model": asked.model}
     if key := _key_of(request, asked, user):
-        session = get_or_create_by_key(workspace, key=key, owner=user, channel=CHANNEL, **begun)
+        session = archive_sessions.get_or_create_by_key(
+            workspace, key=key, owner=user, channel=CHANNEL, **begun
+        )
     else:
         begun_so = Session.objects.filter(
             workspace=workspace, owner=user, channel=CHANNEL, key=None, archived_at=None
         ).filter(runs__client_id__startswith=beginning)
         again = begun_so.order_by("-pk").first() if is_retry else None
-        session = again or create_session(workspace, owner=user, channel=CHANNEL, **begun)
+        session = again or archive_sessions.create_session(
+            workspace, owner=user, channel=CHANNEL, **begun
+        )
     _follow(session, before, asked, instructions)
     client_id = f"{beginning}-{uuid4().hex[:12]}"
     # Sent again: by the client's own key, by a list of messages that can only be sent once,
@@ -117,9 +109,9 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> ClientE
     )
 
 
-def _key_of(request: HttpRequest, asked: MessagesIn, user: User) -> str:
-    """Of the session. A request without one, that can be sent again, is the session of its
-    ``Idempotency-Key``."""
+def _key_of(request: HttpRequest, asked: shapes.MessagesIn, user: User) -> str:
+    # Of the session. A request without one, that can be sent again, is the session of its
+    # ``Idempotency-Key``.
     if given := request.headers.get("Loom-Session-Key", ""):
         return check_key(given)
     whose = asked.metadata.user_id if asked.metadata else None
@@ -133,18 +125,18 @@ def _key_of(request: HttpRequest, asked: MessagesIn, user: User) -> str:
 
 
 def _follow(
-    session: Session, before: list[dict[str, Any]], asked: MessagesIn, instructions: str
+    session: Session, before: list[dict[str, Any]], asked: shapes.MessagesIn, instructions: str
 ) -> None:
-    """Bring a history along where the session begins with it; take over what the client
-    changed since."""
+    # Bring a history along where the session begins with it; take over what the client changed
+    # since.
     if before and session.turn_count == 0:
         brought = prepare_messages(before, format=ANTHROPIC, model=asked.model)
         with suppress(Conflict):  # another request was first
             import_history(session, brought, user_pk=session.owner_id)
     if session.model != asked.model:
-        choose_model(session, model=asked.model)
+        archive_sessions.choose_model(session, model=asked.model)
     if instructions and session.instructions != instructions:
-        instruct_session(session, instructions=instructions)
+        archive_sessions.instruct_session(session, instructions=instructions)
 
 
 def was_said_before(run_pk: int, text: str, choices: RunChoices) -> bool:
@@ -162,7 +154,6 @@ def was_said_before(run_pk: int, text: str, choices: RunChoices) -> bool:
 def _read_result(
     session: Session, user: User, block: dict[str, Any]
 ) -> tuple[ToolCall, ToolResult]:
-    """The newest call of the id that the result names, and what it gave. Raises Rejected."""
     call_id = str(block.get("tool_use_id", ""))
     calls = ToolCall.objects.select_related("run").filter(session=session.pk, call_id=call_id)
     call = calls.order_by("-pk").first() if is_storable(call_id) else None

@@ -8,6 +8,7 @@ from conversations.domain.text import dump_json
 
 from .asking import RunAnswer
 
+# Those that a client is told; anything else is an end of its turn.
 STOP_REASONS = (
     "end_turn",
     "max_tokens",
@@ -16,7 +17,6 @@ STOP_REASONS = (
     "refusal",
     "model_context_window_exceeded",
 )
-"""Those that a client is told; anything else is an end of its turn."""
 
 
 def make_message(answer: RunAnswer, *, run: UUID, model: str) -> dict[str, Any]:
@@ -119,10 +119,7 @@ class EventWriter:
         yield from self._end_block()
         yield write_event(
             "message_delta",
-            delta={
-                "stop_reason": stop_reason_of(answer),
-                "stop_sequence": answer.stop_sequence,
-            },
+            delta={"stop_reason": stop_reason_of(answer), "stop_sequence": answer.stop_sequence},
             usage=make_usage(answer.usage),
         )
         yield write_event("message_stop")

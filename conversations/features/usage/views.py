@@ -25,7 +25,7 @@ from conversations.domain.errors import NotPermitted, Rejected
 from conversations.domain.text import csv_line
 from conversations.models import Workspace
 from conversations.rendering.source_text import duration_text, number_text
-from conversations.web.downloads import in_threads
+from conversations.web.attachments import in_threads
 from conversations.web.panel import render_panel
 
 from .budgets import end_budget, list_budgets, require_budget, set_budget
