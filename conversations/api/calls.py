@@ -7,7 +7,7 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Path, Query, Router, Schema
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import APPROVE, READ, WRITE
@@ -85,7 +85,9 @@ class DenyIn(Schema):
 
 
 @router.get("/calls", auth=needs(READ), response=Page[CallOut], url_name="calls")
-def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> dict[str, Any]:
+def list_calls(
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[CallFilters]
+) -> dict[str, Any]:
     """Calls in the order in which the model made them."""
     session, _ = get_session_for(request, uuid)
     walk = walk_of(wanted)
@@ -102,7 +104,7 @@ def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> 
 
 
 @router.get("/calls/{uuid:call}", auth=needs(READ), response=WholeCallOut, url_name="call")
-def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
+def get_call(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
     """One call with what it gave."""
     session, _ = get_session_for(request, uuid)
     record = read_tool_record(session, call)
@@ -114,7 +116,7 @@ def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
     "/calls/{uuid:call}/approve", auth=needs(APPROVE), response=CallOut, url_name="call_approve"
 )
 async def approve(
-    request: HttpRequest, uuid: UUID, call: UUID, wanted: ApproveIn | None = None
+    request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: ApproveIn | None = None
 ) -> dict[str, Any]:
     """Let a call run that waits. The first decision counts: the same one again by the same
     person changes nothing, another is refused."""
@@ -123,7 +125,7 @@ async def approve(
 
 @router.post("/calls/{uuid:call}/deny", auth=needs(APPROVE), response=CallOut, url_name="call_deny")
 async def deny(
-    request: HttpRequest, uuid: UUID, call: UUID, wanted: DenyIn | None = None
+    request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: DenyIn | None = None
 ) -> dict[str, Any]:
     """Refuse a call that waits. The model reads the reason."""
     return await _decide(request, uuid, call, DENY, reason=wanted.reason.strip() if wanted else "")
@@ -132,7 +134,7 @@ async def deny(
 @router.post(
     "/calls/{uuid:call}/cancel", auth=needs(WRITE), response=CallOut, url_name="call_cancel"
 )
-async def cancel(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
+async def cancel(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
     """End a call that runs or waits; the run goes on."""
     return await _decide(request, uuid, call, None)
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from ninja import File, Router, Schema, Status, UploadedFile
+from ninja import File, Path, Router, Schema, Status, UploadedFile
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
@@ -46,7 +46,7 @@ class AttachmentsOut(Schema):
     "/attachments", auth=needs(WRITE), response={201: AttachmentsOut}, url_name="attachments"
 )
 @makes_once(in_one=False)
-def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | HttpResponse:
+def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] | HttpResponse:
     """Keep files that are to be sent. Where one of them is refused, its reason stands in
     ``files`` of the problem, beside the others, which are kept."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
@@ -70,7 +70,7 @@ def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | Http
         "responses": {200: {"description": "The file as it came.", "content": {"*/*": BYTES}}}
     },
 )
-def get_file(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
+def get_file(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> HttpResponse:
     """A file as it came. What is not sent yet is its sender's alone."""
     session, _ = get_session_for(request, uuid)
     user_pk = caller_of(request).user.pk
@@ -80,7 +80,7 @@ def get_file(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse
 @router.delete(
     "/attachments/{uuid:attachment}", auth=needs(WRITE), response={204: None}, url_name="attachment"
 )
-def take_back(request: HttpRequest, uuid: UUID, attachment: UUID) -> Status[None]:
+def take_back(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> Status[None]:
     """Take back a file that is not sent."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     remove_attachment(session.pk, attachment, user_pk=caller_of(request).user.pk)

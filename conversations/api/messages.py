@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Path, Query, Router, Schema, Status
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
@@ -171,7 +171,7 @@ class HistoryFilters(Paging):
 
 @router.get("/messages", auth=needs(READ), response=Page[dict[str, Any]], url_name="messages")
 def list_messages(
-    request: HttpRequest, uuid: UUID, wanted: Query[HistoryFilters]
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[HistoryFilters]
 ) -> dict[str, Any]:
     """The conversation as it stands, as messages of another program's format, files
     included. Results of tools that belong together are never parted."""
@@ -194,7 +194,7 @@ def list_messages(
     url_name="messages",
 )
 async def send_message(
-    request: HttpRequest, uuid: UUID, message: MessageIn, key: Key = None, wait: Wait = 0
+    request: HttpRequest, uuid: Path[UUID], message: MessageIn, key: Key = None, wait: Wait = 0
 ) -> Any:
     """Send a message; the run that answers it goes on whether or not anybody waits. It
     waits itself while another run of the session is not over. With ``Accept:
@@ -224,7 +224,9 @@ async def send_message(
 
 
 @router.get("/runs", auth=needs(READ), response=Page[RunOut], url_name="runs")
-def list_session_runs(request: HttpRequest, uuid: UUID, wanted: Query[Paging]) -> dict[str, Any]:
+def list_session_runs(
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[Paging]
+) -> dict[str, Any]:
     """Runs of a session, the newest first."""
     session, _ = get_session_for(request, uuid)
     walk = walk_of(wanted)
@@ -235,7 +237,7 @@ def list_session_runs(request: HttpRequest, uuid: UUID, wanted: Query[Paging]) -
 
 
 @router.get("/runs/{uuid:run}", auth=needs(READ), response=RunSaidOut, url_name="run")
-def get_run(request: HttpRequest, uuid: UUID, run: UUID) -> dict[str, Any]:
+def get_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> dict[str, Any]:
     """A run with what it has said by now. To follow it without asking again and again,
     there is its stream."""
     session, _ = get_session_for(request, uuid)
@@ -264,7 +266,7 @@ class RunIn(Schema):
     url_name="runs",
 )
 async def begin_run(
-    request: HttpRequest, uuid: UUID, wanted: RunIn, key: Key = None, wait: Wait = 0
+    request: HttpRequest, uuid: Path[UUID], wanted: RunIn, key: Key = None, wait: Wait = 0
 ) -> Any:
     """Begin a run that no new message asks for."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
@@ -289,7 +291,7 @@ async def begin_run(
 
 
 @router.post("/stop", auth=needs(WRITE), response={204: None}, url_name="stop")
-async def stop_run(request: HttpRequest, uuid: UUID) -> Status[None]:
+async def stop_run(request: HttpRequest, uuid: Path[UUID]) -> Status[None]:
     """End the running answer; its text is kept. Nothing happens where none is written."""
     session, runtime, _ = await open_for_writing(request, uuid)
     await runtime.stop_run(session)
@@ -299,7 +301,7 @@ async def stop_run(request: HttpRequest, uuid: UUID) -> Status[None]:
 @router.post(
     "/runs/{uuid:run}/withdraw", auth=needs(WRITE), response={204: None}, url_name="run_withdraw"
 )
-async def withdraw_run(request: HttpRequest, uuid: UUID, run: UUID) -> Status[None]:
+async def withdraw_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> Status[None]:
     """Take a message back that still waits."""
     session, runtime, _ = await open_for_writing(request, uuid)
     await runtime.readers.read(run_transcript.find_run, session, run)

@@ -1,13 +1,13 @@
 """What a session has beside its turns: the session state, files that it changed, summaries."""
 
-from pathlib import Path
+import pathlib
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Path, Query, Router, Schema
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
@@ -60,7 +60,7 @@ class StateEditIn(Schema):
 
 
 @router.get("/state", auth=needs(READ), response=StateOut, url_name="session_state")
-def get_session_state(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
+def get_session_state(request: HttpRequest, uuid: Path[UUID]) -> dict[str, Any]:
     """The items of the session state that are in force, and those that were struck."""
     session, _ = get_session_for(request, uuid)
     return _read_state(session.pk)
@@ -68,7 +68,7 @@ def get_session_state(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
 
 @router.post("/state/{item}", auth=needs(WRITE), response=StateOut, url_name="session_state_item")
 async def edit_session_state(
-    request: HttpRequest, uuid: UUID, item: str, wanted: StateEditIn
+    request: HttpRequest, uuid: Path[UUID], item: str, wanted: StateEditIn
 ) -> dict[str, Any]:
     """Pin, unpin, reword (`edit`), strike or restore (`unstrike`) one item. What is so
     already changes nothing."""
@@ -157,13 +157,15 @@ class RevertedOut(Schema):
 
 @router.get("/changes", auth=needs(READ), response=ChangesOut, url_name="changes")
 def list_changed_files(
-    request: HttpRequest, uuid: UUID, wanted: Query[ChangeFilters]
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[ChangeFilters]
 ) -> dict[str, Any]:
     """The files that calls of tools have changed, and how each stands now."""
     session, _ = get_session_for(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call)
     after = real_path(unquote(parse_page_cursor(wanted.cursor).place)) if wanted.cursor else ""
-    review = review_changes(session.pk, Path(session.workspace.root), scope=scope, after=after)
+    review = review_changes(
+        session.pk, pathlib.Path(session.workspace.root), scope=scope, after=after
+    )
     following = quote(stored_path(review.following)) if review.following else ""
     return {
         "items": [
@@ -187,7 +189,9 @@ def list_changed_files(
 
 
 @router.post("/changes/revert", auth=needs(WRITE), response=RevertedOut, url_name="changes_revert")
-async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> dict[str, Any]:
+async def revert_changes(
+    request: HttpRequest, uuid: Path[UUID], wanted: RevertIn
+) -> dict[str, Any]:
     """Put files back as they were before a call, a run, the session, or a revert."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
@@ -195,7 +199,7 @@ async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> 
         raise Rejected("Say what is to be put back.", code="nothing_to_revert")
     done = await runtime.revert_files(
         session,
-        Path(session.workspace.root),
+        pathlib.Path(session.workspace.root),
         scope=scope,
         actor_pk=user_pk,
         replace={real_path(path) for path in wanted.replace},
@@ -229,7 +233,7 @@ def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
     response=SessionOut,
     url_name="summary_undo",
 )
-async def undo_summary(request: HttpRequest, uuid: UUID, summary: UUID) -> SessionRecord:
+async def undo_summary(request: HttpRequest, uuid: Path[UUID], summary: UUID) -> SessionRecord:
     """Give the model the turns themselves again. The row of the summary, of the type
     `compaction`, has its uuid."""
     session, runtime, user_pk = await open_for_writing(request, uuid)

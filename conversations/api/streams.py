@@ -21,7 +21,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from ninja import Header, Query, Router
+from ninja import Header, Path, Query, Router
 
 from conversations.access import SignedOut, get_session_for, recheck_access, visit_of
 from conversations.accounts.tokens import READ, is_working
@@ -114,7 +114,7 @@ After = Annotated[
 )
 async def follow_run(
     request: HttpRequest,
-    uuid: UUID,
+    uuid: Path[UUID],
     run: UUID,
     last_event_id: LastEventId = None,
     given: LastEventIdQuery = None,
@@ -140,7 +140,7 @@ async def follow_run(
 )
 async def follow_session(
     request: HttpRequest,
-    uuid: UUID,
+    uuid: Path[UUID],
     after: After = None,
     last_event_id: LastEventId = None,
     given: LastEventIdQuery = None,

@@ -67,7 +67,9 @@ class TurnFilters(Numbered):
 
 
 @router.get("/turns", auth=needs(READ), response=Page[TurnOut], url_name="turns")
-def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> dict[str, Any]:
+def list_turns(
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[TurnFilters]
+) -> dict[str, Any]:
     """Turns in their order."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
@@ -89,7 +91,7 @@ def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> 
 
 
 @router.get("/turns/{int:number}", auth=needs(READ), response=TurnOut, url_name="turn")
-def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, Any]:
+def get_turn(request: HttpRequest, uuid: Path[UUID], number: Path[int]) -> dict[str, Any]:
     """One turn."""
     session, _ = get_session_for(request, uuid)
     turn = read_turn(session.pk, number) if number <= MAX_NUMBER else None
@@ -167,7 +169,7 @@ class EventOut(RowOut):
 
 
 @router.get("/events", auth=needs(READ), response=Page[EventOut], url_name="events")
-def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> dict[str, Any]:
+def list_events(request: HttpRequest, uuid: Path[UUID], wanted: Query[Numbered]) -> dict[str, Any]:
     """The journal in its order. Turns that it does not cover have no events."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)

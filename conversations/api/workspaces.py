@@ -7,7 +7,7 @@ from typing import Any, Literal
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Path, Router, Schema, Status
 
 from conversations.access import Access, get_workspace_for, visit_of
 from conversations.accounts.invitations import (
@@ -55,7 +55,7 @@ def list_own_workspaces(request: HttpRequest) -> dict[str, Any]:
 
 
 @of_one.get("", auth=needs(READ), response=WorkspaceOut, url_name="workspace")
-def get_workspace(request: HttpRequest, slug: str) -> dict[str, Any]:
+def get_workspace(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """One workspace."""
     return _as_out(*get_workspace_for(request, slug))
 
@@ -117,7 +117,7 @@ class WorkspacePatch(Schema):
 @of_one.get(
     "/settings", auth=needs(MANAGE), response=WorkspaceSettings, url_name="workspace_settings"
 )
-def get_workspace_settings(request: HttpRequest, slug: str) -> Workspace:
+def get_workspace_settings(request: HttpRequest, slug: Path[str]) -> Workspace:
     """How a workspace is set up, for its owners."""
     workspace, _ = _managed(request, slug)
     return workspace
@@ -126,7 +126,9 @@ def get_workspace_settings(request: HttpRequest, slug: str) -> Workspace:
 @of_one.patch(
     "/settings", auth=needs(MANAGE), response=WorkspaceSettings, url_name="workspace_settings"
 )
-def change_workspace_settings(request: HttpRequest, slug: str, patch: WorkspacePatch) -> Workspace:
+def change_workspace_settings(
+    request: HttpRequest, slug: Path[str], patch: WorkspacePatch
+) -> Workspace:
     """Set a workspace up: all that is given, or nothing where one value is refused."""
     workspace, origin = _managed(request, slug)
     wanted = copy(workspace)
@@ -195,7 +197,7 @@ class NewInvitationOut(Schema):
 
 
 @of_one.get("/members", auth=needs(MANAGE), response=Page[MemberOut], url_name="workspace_members")
-def list_members(request: HttpRequest, slug: str) -> dict[str, Any]:
+def list_members(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """The members of a workspace by name, for its owners."""
     workspace, _ = _managed(request, slug)
     members = archive_workspaces.members_of(workspace)
@@ -205,7 +207,9 @@ def list_members(request: HttpRequest, slug: str) -> dict[str, Any]:
 @of_one.put(
     "/members/{username}", auth=needs(MANAGE), response=MemberOut, url_name="workspace_member"
 )
-def set_member(request: HttpRequest, slug: str, username: str, new: MemberIn) -> dict[str, Any]:
+def set_member(
+    request: HttpRequest, slug: Path[str], username: str, new: MemberIn
+) -> dict[str, Any]:
     """Give a person a role in the workspace, or another one. The last owner stays one."""
     workspace, origin = _managed(request, slug)
     archive_workspaces.add_member(
@@ -217,7 +221,7 @@ def set_member(request: HttpRequest, slug: str, username: str, new: MemberIn) ->
 @of_one.delete(
     "/members/{username}", auth=needs(MANAGE), response={204: None}, url_name="workspace_member"
 )
-def take_member_out(request: HttpRequest, slug: str, username: str) -> Status[None]:
+def take_member_out(request: HttpRequest, slug: Path[str], username: str) -> Status[None]:
     """Take a person out of the workspace; nothing happens for one who is not in it."""
     workspace, origin = _managed(request, slug)
     person = archive_workspaces.find_user(username, even_closed=True)
@@ -226,14 +230,14 @@ def take_member_out(request: HttpRequest, slug: str, username: str) -> Status[No
 
 
 @of_one.get("/groups", auth=needs(MANAGE), response=Page[GroupOut], url_name="workspace_groups")
-def list_groups(request: HttpRequest, slug: str) -> dict[str, Any]:
+def list_groups(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """The groups of a workspace by name, for its owners; then those that could be added."""
     workspace, _ = _managed(request, slug)
     return {"items": _list_groups(workspace)}
 
 
 @of_one.put("/groups/{int:id}", auth=needs(MANAGE), response=GroupOut, url_name="workspace_group")
-def set_group(request: HttpRequest, slug: str, id: int, new: MemberIn) -> dict[str, Any]:
+def set_group(request: HttpRequest, slug: Path[str], id: int, new: MemberIn) -> dict[str, Any]:
     """Give the people of a group a role in the workspace, or another one."""
     workspace, origin = _managed(request, slug)
     # Groups that stand for a role in the installation are none of a workspace.
@@ -247,7 +251,7 @@ def set_group(request: HttpRequest, slug: str, id: int, new: MemberIn) -> dict[s
 @of_one.delete(
     "/groups/{int:id}", auth=needs(MANAGE), response={204: None}, url_name="workspace_group"
 )
-def take_group_out(request: HttpRequest, slug: str, id: int) -> Status[None]:
+def take_group_out(request: HttpRequest, slug: Path[str], id: int) -> Status[None]:
     """Take a group out of the workspace; nothing happens for one that is not in it."""
     workspace, origin = _managed(request, slug)
     archive_workspaces.remove_group(workspace, group=find_group(id), origin=origin)
@@ -269,7 +273,7 @@ def _list_groups(workspace: Workspace) -> list[dict[str, Any]]:
     response=Page[InvitationOut],
     url_name="workspace_invitations",
 )
-def list_open_invitations(request: HttpRequest, slug: str) -> dict[str, Any]:
+def list_open_invitations(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """The invitations to a workspace that still work, the latest first."""
     workspace, _ = _managed(request, slug)
     return {"items": list_invitations(workspace)}
@@ -281,7 +285,7 @@ def list_open_invitations(request: HttpRequest, slug: str) -> dict[str, Any]:
     response={201: NewInvitationOut},
     url_name="workspace_invitations",
 )
-def invite(request: HttpRequest, slug: str, new: InvitationIn) -> Status[dict[str, Any]]:
+def invite(request: HttpRequest, slug: Path[str], new: InvitationIn) -> Status[dict[str, Any]]:
     """Make a link by which one person joins the workspace."""
     workspace, origin = _managed(request, slug)
     token = create_invitation(
@@ -300,7 +304,7 @@ def invite(request: HttpRequest, slug: str, new: InvitationIn) -> Status[dict[st
     response={204: None},
     url_name="workspace_invitation",
 )
-def revoke_open_invitation(request: HttpRequest, slug: str, id: int) -> Status[None]:
+def revoke_open_invitation(request: HttpRequest, slug: Path[str], id: int) -> Status[None]:
     """Revoke an invitation that was not used."""
     workspace, origin = _managed(request, slug)
     if not revoke_invitation(workspace, pk=id, origin=origin):
