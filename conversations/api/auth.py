@@ -20,13 +20,10 @@ from conversations.runtime.service import Runtime
 from .middleware import ApiCaller
 
 
-class TokenAuth(AuthBase):
-    """A personal token: ``Authorization: Bearer loom_…``."""
+class ScopeAuth(AuthBase):
+    """Lets in who has the scope, by the one way or the other."""
 
-    openapi_type = "http"
-    openapi_scheme = "bearer"
-    openapi_bearerFormat = "loom_…"
-    by_token = True
+    by_token: bool
 
     def __init__(self, scope: str) -> None:
         super().__init__()
@@ -44,7 +41,16 @@ class TokenAuth(AuthBase):
         return caller.user
 
 
-class BrowserAuth(TokenAuth):
+class TokenAuth(ScopeAuth):
+    """A personal token: ``Authorization: Bearer loom_…``."""
+
+    openapi_type = "http"
+    openapi_scheme = "bearer"
+    openapi_bearerFormat = "loom_…"
+    by_token = True
+
+
+class BrowserAuth(ScopeAuth):
     """A browser that is signed in; what changes something needs its CSRF token."""
 
     openapi_type = "apiKey"
@@ -55,7 +61,7 @@ class BrowserAuth(TokenAuth):
 
 def scope_of(operation: Operation) -> str:
     """The scope that an operation needs."""
-    [scope] = {one.scope for one in operation.auth_callbacks if isinstance(one, TokenAuth)}
+    [scope] = {one.scope for one in operation.auth_callbacks if isinstance(one, ScopeAuth)}
     return scope
 
 
