@@ -24,7 +24,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from conversations.archive import audit, rights
-from conversations.archive.access_snapshots import AccessSnapshot, OpenPage, read_standing
+from conversations.archive.rights import AccessSnapshot, OpenPage, read_standing
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import ATTACHMENT, HIT, LIVE, OLDER, PART, RECORD, TRANSCRIPT

@@ -1,7 +1,6 @@
 """Sending a message, and reading all of them as another program would."""
 
 import re
-from dataclasses import asdict
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, Any, Literal
@@ -16,16 +15,15 @@ from ninja import Field, Path, Query, Router, Schema, Status
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive import run_transcript
-from conversations.archive.import_history import save_spoken_files
+from conversations.archive.message_formats import read_messages, save_spoken_files
 from conversations.archive.messages import Accepted, was_sent_before
-from conversations.archive.session_messages import read_messages
 from conversations.domain.errors import Rejected
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats.spoken import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.domain.runs import COMPACT, CONTINUE, MESSAGE, REGENERATE
-from conversations.models import Session
+from conversations.models import Run, Session
 from conversations.runtime.following import wait_for_end
 from conversations.runtime.service import Runtime
 from conversations.web.forms import check_attachment_ids, check_message_text
@@ -122,10 +120,12 @@ async def answer_begun(
     return Status(202, run_out(await runtime.readers.read(run_transcript.read_run, run.pk)))
 
 
-def run_out(run: run_transcript.RunFacts, message: str = "") -> dict[str, Any]:
-    where = [run.session, run.uuid]
-    return asdict(run) | {
+def run_out(run: Run, message: str = "") -> dict[str, Any]:
+    where = [run.session.uuid, run.uuid]
+    same = ("kind", "state", "client_id", "note", "created_at", "started_at", "finished_at")
+    return {name: getattr(run, name) for name in same} | {
         "run": run.uuid,
+        "session": run.session.uuid,
         "turn": run.user_turn,
         "seq": run.user_seq,
         "error": {"code": run.error_code, "message": message} if run.error_code else None,

@@ -15,7 +15,7 @@ from ninja import Field, Query, Router, Schema, Status
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive import session_records
-from conversations.archive.import_history import import_history, prepare_messages
+from conversations.archive.message_formats import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.sessions import begin_anew, create_session, find_by_key, open_by_key
@@ -207,9 +207,7 @@ def change_one_session(
     if patch.model:
         require_model(patch.model)
     was_archived = session.archived_at is not None
-    session_records.change_session(
-        session, session_records.SessionChange(**patch.dict(exclude_unset=True))
-    )
+    session_records.change_session(session, patch.model_dump(exclude_unset=True))
     record = session_records.read_session_record(session.pk)
     if patch.title is not None:
         announce_title(session.pk, record.title)

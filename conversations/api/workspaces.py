@@ -259,10 +259,7 @@ def take_group_out(request: HttpRequest, slug: Path[str], id: int) -> Status[Non
 
 
 def _list_groups(workspace: Workspace) -> list[dict[str, Any]]:
-    own = [
-        {"id": group.pk, "name": group.name, "role": group.role, "people": group.people}
-        for group in archive_workspaces.groups_of(workspace)
-    ]
+    own = [group | {"id": group["pk"]} for group in archive_workspaces.groups_of(workspace)]
     others = archive_workspaces.groups_to_add(workspace)
     return own + [{"id": pk, "name": name, "role": None, "people": None} for pk, name in others]
 

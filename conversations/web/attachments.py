@@ -22,7 +22,7 @@ from conversations.archive import attachments as archive_attachments
 from conversations.archive.blobs import read_blob
 from conversations.archive.file_types import decode_text
 from conversations.archive.rights import WRITE
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import translate_storage_error
 from conversations.domain.attachments import HIDDEN, TEXT, clean_name, shown_attachment
 from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull
 from conversations.models import Attachment

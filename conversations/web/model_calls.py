@@ -14,13 +14,12 @@ from django.views.decorators.http import require_safe
 from conversations.access import get_session_for
 from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest, rebuild_request
 from conversations.archive import model_calls as archive_calls
-from conversations.archive.answers import window_mark_of
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
 from conversations.domain.keyset import parse_number
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import cost_text, dump_json, estimate_tokens, one_line, storable
-from conversations.models import Session
+from conversations.models import ModelCall, Session
 from conversations.rendering.rows import STOP_WORDS
 from conversations.rendering.source_text import duration_text, number_text
 
@@ -135,16 +134,16 @@ def fact(label: str, *texts: Any, turn: int | None = None) -> FactText:
 
 
 def make_sections(
-    session: Session, call: archive_calls.CallDetail, manifest: Manifest | None
+    session: Session, call: ModelCall, manifest: Manifest | None
 ) -> list[dict[str, Any]]:
     """Without a manifest that can be read, what came of the call is left."""
-    found = {"Result": list(list_outcome(call.line, manifest))}
+    found = {"Result": list(list_outcome(call, manifest))}
     if manifest is not None:
         found = {
             "Turns": list(list_turns(manifest)),
             "Also sent": list(list_additions(session, manifest)),
             "Shortened": list(list_shortened(manifest)),
-            "Size in tokens": list(list_sizes(call.line, manifest)),
+            "Size in tokens": list(list_sizes(call, manifest)),
         } | found
     return [{"name": name, "facts": facts} for name, facts in found.items() if facts]
 
@@ -205,7 +204,7 @@ def list_shortened(manifest: Manifest) -> Iterator[FactText]:
         yield fact(f"Turn {number_text(one.turn)}", sizes, turn=one.turn)
 
 
-def list_sizes(line: archive_calls.CallLine, manifest: Manifest) -> Iterator[FactText]:
+def list_sizes(call: ModelCall, manifest: Manifest) -> Iterator[FactText]:
     estimated = dict(manifest.estimated)
     total = estimated.pop("total", None)
     for name, tokens in estimated.items():
@@ -213,13 +212,13 @@ def list_sizes(line: archive_calls.CallLine, manifest: Manifest) -> Iterator[Fac
             yield fact(PARTS.get(name, name), f"about {number_text(tokens)}")
     if total is not None:
         yield fact("Total", f"about {number_text(total)}")
-    if line.input_tokens is not None:
+    if call.prompt_tokens is not None:
         off = []
-        if total and line.input_tokens:
-            percent = round(100 * (1 - line.input_tokens / total))
+        if total and call.prompt_tokens:
+            percent = round(100 * (1 - call.prompt_tokens / total))
             way = "less" if percent > 0 else "more"
             off = [f"{abs(percent)} % {way} than estimated" if percent else "as estimated"]
-        yield fact("Provider’s count", number_text(line.input_tokens), *off)
+        yield fact("Provider’s count", number_text(call.prompt_tokens), *off)
     if manifest.ratio is not None:
         yield fact("Correction", f"estimates times {manifest.ratio:.2f}")
     if manifest.limit is not None:
@@ -229,32 +228,32 @@ def list_sizes(line: archive_calls.CallLine, manifest: Manifest) -> Iterator[Fac
         yield fact("Budget", number_text(manifest.budget))
 
 
-def list_outcome(line: archive_calls.CallLine, manifest: Manifest | None) -> Iterator[FactText]:
-    yield fact("Model", line.model)
-    if line.error_code:
-        yield fact("Failed", line.error_code.replace("_", " "))
-    elif line.stop_reason:
-        reason = line.stop_reason
+def list_outcome(call: ModelCall, manifest: Manifest | None) -> Iterator[FactText]:
+    yield fact("Model", call.model)
+    if call.error_code:
+        yield fact("Failed", call.error_code.replace("_", " "))
+    elif call.stop_reason:
+        reason = call.stop_reason
         yield fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
     if manifest is not None and manifest.max_tokens is not None:
         yield fact("Output limit", f"{number_text(manifest.max_tokens)} tokens of answer")
-    if line.input_tokens is not None:
-        yield fact("Input", f"{number_text(line.input_tokens)} tokens")
+    if call.prompt_tokens is not None:
+        yield fact("Input", f"{number_text(call.prompt_tokens)} tokens")
     for label, tokens in (
-        ("Read from cache", line.cache_read_tokens),
-        ("Written to cache", line.cache_write_tokens),
+        ("Read from cache", call.cache_read_tokens),
+        ("Written to cache", call.cache_write_tokens),
     ):
         if tokens is not None:
-            share = [f"{100 * tokens // line.input_tokens} %"] if line.input_tokens else []
+            share = [f"{100 * tokens // call.prompt_tokens} %"] if call.prompt_tokens else []
             yield fact(label, f"{number_text(tokens)} tokens", *share)
-    if line.output_tokens is not None:
-        yield fact("Output", f"{number_text(line.output_tokens)} tokens")
-    if cost := cost_text(line.cost_microusd):
+    if call.output_tokens is not None:
+        yield fact("Output", f"{number_text(call.output_tokens)} tokens")
+    if cost := cost_text(call.cost_microusd):
         yield fact("Cost", f"${cost}", "list price")
-    if line.first_token_ms is not None:
-        yield fact("First token after", duration_text(line.first_token_ms))
-    if line.duration_ms is not None:
-        yield fact("Duration", duration_text(line.duration_ms))
+    if call.first_token_ms is not None:
+        yield fact("First token after", duration_text(call.first_token_ms))
+    if call.duration_ms is not None:
+        yield fact("Duration", duration_text(call.duration_ms))
     if manifest is not None and manifest.breakpoints:
         yield fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
 
@@ -267,18 +266,18 @@ def place_text(place: tuple[str, int | None]) -> str:
     return f"after the {'system prompt' if name == 'system' else name}"
 
 
-def summary_of(line: archive_calls.CallLine) -> str:
+def summary_of(call: ModelCall) -> str:
     """One line for a list."""
-    if line.error_code:
-        return f"failed: {line.error_code.replace('_', ' ')}"
+    if call.error_code:
+        return f"failed: {call.error_code.replace('_', ' ')}"
     parts = []
-    if line.input_tokens is not None:
-        parts.append(f"{number_text(line.input_tokens)} tokens in")
-        if line.input_tokens and line.cache_read_tokens:
-            parts.append(f"{100 * line.cache_read_tokens // line.input_tokens} % cached")
-    if line.output_tokens is not None:
-        parts.append(f"{number_text(line.output_tokens)} out")
-    if cost := cost_text(line.cost_microusd):
+    if call.prompt_tokens is not None:
+        parts.append(f"{number_text(call.prompt_tokens)} tokens in")
+        if call.prompt_tokens and call.cache_read_tokens:
+            parts.append(f"{100 * call.cache_read_tokens // call.prompt_tokens} % cached")
+    if call.output_tokens is not None:
+        parts.append(f"{number_text(call.output_tokens)} out")
+    if cost := cost_text(call.cost_microusd):
         parts.append(f"${cost}")
     return " · ".join(parts) or "no figures"
 
@@ -291,7 +290,7 @@ CALLS_PAGE = 15
 def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """How full the window is, what it was made of last, and the calls before."""
     found, access = get_session_for(request, uuid)
-    mark = window_mark_of(found)
+    mark = archive_calls.window_mark_of(found)
     newest = archive_calls.find_newest_call(found.pk)
     before = parse_number(request.GET["before"]) if request.GET.get("before") else None
     calls = archive_calls.list_calls(found.pk, before=before, limit=CALLS_PAGE + 1)
@@ -306,7 +305,7 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
             "floor": mark.floor,
         },
         "newest": _describe(request, found, newest) if newest else None,
-        "calls": [_line(found, line) for line in calls[:CALLS_PAGE]],
+        "calls": [_line(found, call) for call in calls[:CALLS_PAGE]],
         "next": calls[CALLS_PAGE - 1].pk if len(calls) > CALLS_PAGE else None,
     }
     return render_panel(request, found, access, "window", context)
@@ -319,7 +318,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
         raise NotFound("This session has no such turn.")
-    call = archive_calls.find_call_of_turn(found.pk, number)
+    call = archive_calls.find_newest_call(found.pk, turn=number)
     context = {
         "heading": "Model request",
         "turn": number,
@@ -337,7 +336,7 @@ def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> Htt
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     context = {
         "heading": "Model request",
-        "turn": call.line.turn,
+        "turn": call.turn_number,
         "call": _describe(request, found, call),
         "address": _address("model_call", found, call),
     }
@@ -351,7 +350,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     shows one of them alone, ``check`` says only whether it matches."""
     found, access = get_session_for(request, uuid)
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
-    rebuilt = rebuild_request(call.line.pk)
+    rebuilt = rebuild_request(call.pk)
     if request.GET.get("check"):
         return render(request, "panel/call.html#verdict", {"rebuilt": rebuilt})
     part = request.GET.get("part", "")
@@ -361,7 +360,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
         "rebuilt": rebuilt,
         "page": rebuilt.request and make_page(rebuilt.request, start=start, part=part),
         "part": part,
-        "turn": call.line.turn,
+        "turn": call.turn_number,
         "digest": call.request_digest,
         "address": _address("model_call_text", found, call),
         "query": request.GET.urlencode(),
@@ -377,23 +376,21 @@ def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int
     """The request as JSON, to keep, with whether it is what was sent."""
     found, _ = get_session_for(request, uuid)
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
-    rebuilt = rebuild_request(call.line.pk)
+    rebuilt = rebuild_request(call.pk)
     body = {
-        "turn": call.line.turn,
+        "turn": call.turn_number,
         "digest": call.request_digest,
         "matches": rebuilt.matches,
         "reason": rebuilt.reason,
         "request": asdict(rebuilt.request) if rebuilt.request else None,
     }
     response = HttpResponse(dump_json(body), content_type="application/json; charset=utf-8")
-    name = f"request-{call.line.turn or f'{run}-{ordinal}'}.json"
+    name = f"request-{call.turn_number or f'{run}-{ordinal}'}.json"
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
 
-def _describe(
-    request: HttpRequest, session: Session, call: archive_calls.CallDetail
-) -> dict[str, Any]:
+def _describe(request: HttpRequest, session: Session, call: ModelCall) -> dict[str, Any]:
     # A call for the page. On a page of its own it is checked at once; the panel asks for that when
     # it has been shown.
     manifest, damage = None, ""
@@ -404,28 +401,29 @@ def _describe(
     return {
         "sections": make_sections(session, call, manifest),
         "damage": damage,
-        "turn": call.line.turn,
-        "created_at": call.line.created_at,
+        "turn": call.turn_number,
+        "created_at": call.created_at,
         "digest": call.request_digest,
         "of_run": [
-            _line(session, line) | {"is_this": line.pk == call.line.pk} for line in call.of_run
+            _line(session, one) | {"is_this": one.pk == call.pk}
+            for one in archive_calls.list_calls_of_run(call.run_id)
         ],
         "url": _address("model_call", session, call),
         "text_url": _address("model_call_text", session, call),
-        "rebuilt": None if is_fragment(request) else rebuild_request(call.line.pk),
+        "rebuilt": None if is_fragment(request) else rebuild_request(call.pk),
     }
 
 
-def _line(session: Session, line: Any) -> dict[str, Any]:
+def _line(session: Session, call: ModelCall) -> dict[str, Any]:
     return {
-        "url": reverse("model_call", args=[session.uuid, line.run, line.ordinal]),
-        "turn": line.turn,
-        "ordinal": line.ordinal + 1,
-        "summary": summary_of(line),
-        "created_at": line.created_at,
-        "is_failed": bool(line.error_code),
+        "url": reverse("model_call", args=[session.uuid, call.run.uuid, call.ordinal]),
+        "turn": call.turn_number,
+        "ordinal": call.ordinal + 1,
+        "summary": summary_of(call),
+        "created_at": call.created_at,
+        "is_failed": bool(call.error_code),
     }
 
 
-def _address(name: str, session: Session, call: archive_calls.CallDetail) -> str:
-    return reverse(name, args=[session.uuid, call.line.run, call.line.ordinal])
+def _address(name: str, session: Session, call: ModelCall) -> str:
+    return reverse(name, args=[session.uuid, call.run.uuid, call.ordinal])

@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import copy
 
 from conversations.accounts.tokens import PREFIX, SCOPES
-from conversations.archive.accounts import digest_of
+from conversations.archive.workspaces import digest_of
 from tests.e2e.conftest import Server
 
 ADD_TOKEN = """

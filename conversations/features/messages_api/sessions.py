@@ -20,7 +20,11 @@ from conversations.api.fields import KEY_HEADER
 from conversations.api.idempotency import OtherRequest
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.attachments import attachment_block, examine, save_attachment
-from conversations.archive.import_history import import_history, prepare_messages, save_spoken_files
+from conversations.archive.message_formats import (
+    import_history,
+    prepare_messages,
+    save_spoken_files,
+)
 from conversations.archive.messages import Accepted, find_accepted
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
