@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.auth.models import User
@@ -22,66 +23,31 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from conversations.archive import audit
-from conversations.archive.rights import (
-    ALLOWED,
-    MANAGE,
-    READ,
-    WRITE,
-    AccessSnapshot,
-    OpenPage,
-    Person,
-    is_administrator,
-    is_reviewer,
-    read_as_reviewer,
-    read_standing,
-    rights_in,
-    roles_of_person,
-)
+from conversations.archive import audit, rights
+from conversations.archive.rights import AccessSnapshot, OpenPage, read_standing
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
-from conversations.domain.audit import (
-    ATTACHMENT,
-    HIT,
-    LIVE,
-    OLDER,
-    PART,
-    RECORD,
-    TRANSCRIPT,
-)
+from conversations.domain.audit import ATTACHMENT, HIT, LIVE, OLDER, PART, RECORD, TRANSCRIPT
 from conversations.domain.errors import NotFound, NotPermitted
 from conversations.models import Session, Workspace
 from conversations.review.reasons import find_reason, require_reasons
 from conversations.web.addresses import address_of, client_address
 
 HIDDEN = "This page doesn't exist or you don't have access."
-"""The same words for what is not there and for what is somebody else's."""
 
 
+# Name of a URL → the kind of reading; every other is that of a part.
 READING = {
-    "session": TRANSCRIPT,
-    "turn": TRANSCRIPT,
-    "review_session": TRANSCRIPT,
-    "review_turn": TRANSCRIPT,
-    "session_find": HIT,
-    "search": HIT,
-    "review_search": HIT,
-    "attachment": ATTACHMENT,
-    "attachment_thumb": ATTACHMENT,
+    **dict.fromkeys(("session", "turn", "review_session", "review_turn"), TRANSCRIPT),
+    **dict.fromkeys(("session_find", "search", "review_search"), HIT),
+    **dict.fromkeys(("attachment", "attachment_thumb"), ATTACHMENT),
 }
-"""Name of a URL → the kind of reading; every other is that of a part."""
 
-NO_READING = frozenset(
-    {
-        "session_commands",
-        "session_readers",
-        "review_remark",
-        "review_note_withdraw",
-        "review_flag_resolve",
-        "review_mark",
-    }
+# Names of URLs that belong to a session and show nothing of what was said in it.
+NO_READING = (
+    *("session_commands", "session_readers", "review_remark", "review_mark"),
+    *("review_note_withdraw", "review_flag_resolve"),
 )
-"""Names of URLs that belong to a session and show nothing of what was said in it."""
 
 
 class SignedOut(NotPermitted):
@@ -96,7 +62,7 @@ class AccessContext:
     said. ``browser`` holds the reasons that were stated, ``noted`` are the sessions that
     the audit log has an entry of for this visit."""
 
-    user: Person
+    user: rights.Person
     action: str
     place: str
     address: str
@@ -114,33 +80,29 @@ class AccessContext:
         )
 
 
-def visit_of(request: HttpRequest, user: Person | None = None) -> AccessContext:
+def visit_of(request: HttpRequest, user: rights.Person | None = None) -> AccessContext:
     """The visit that a request is: the same one, however often it is asked for. An
     asynchronous view gives the ``user`` that it has waited for."""
     found = getattr(request, "loom_visit", None)
-    if not isinstance(found, AccessContext):
-        found = AccessContext(
-            user=user or request.user,
-            action=_action_of(request),
-            place=request.get_full_path(),
-            address=client_address(request) or "",
-            agent=request.headers.get("User-Agent", ""),
-            browser=getattr(request, "session", None),
-        )
-        request.loom_visit = found  # type: ignore[attr-defined]
-    return found
-
-
-def _action_of(request: HttpRequest) -> str:
+    if isinstance(found, AccessContext):
+        return found
     match = request.resolver_match
     name = (match.url_name if match else "") or ""
+    action = "" if name in NO_READING else READING.get(name, PART)
     if match and match.namespace == "admin":
-        return RECORD
-    if name in NO_READING:
-        return ""
-    action = READING.get(name, PART)
-    pages = action == TRANSCRIPT and ("before" in request.GET or "after" in request.GET)
-    return OLDER if pages else action
+        action = RECORD
+    elif action == TRANSCRIPT and ("before" in request.GET or "after" in request.GET):
+        action = OLDER
+    found = AccessContext(
+        user=user or request.user,
+        action=action,
+        place=request.get_full_path(),
+        address=client_address(request) or "",
+        agent=request.headers.get("User-Agent", ""),
+        browser=getattr(request, "session", None),
+    )
+    request.loom_visit = found  # type: ignore[attr-defined]
+    return found
 
 
 def visit_of_socket(scope: dict[str, Any]) -> AccessContext:
@@ -166,6 +128,12 @@ class Access:
     can_manage: bool
 
 
+def person(request: HttpRequest) -> User:
+    """The signed-in person of a view that requires one."""
+    assert isinstance(request.user, User)
+    return request.user
+
+
 def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """For the target of a form: a POST by somebody who is signed in."""
 
@@ -177,25 +145,38 @@ def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespo
     return checked
 
 
+def post_to_session(view: Callable[..., Any]) -> Callable[..., Any]:
+    """For the target of a form of a session: an asynchronous POST by somebody who may
+    change it. In place of the uuid the view gets the session, what they may do, and who
+    they are."""
+
+    @require_POST
+    @wraps(view)
+    async def checked(request: HttpRequest, uuid: UUID, **where: Any) -> Any:
+        user = await request.auser()
+        if not user.is_authenticated:
+            return sign_in_first(uuid=uuid)
+        visit = visit_of(request, user)
+        session, access = await sync_to_async(get_session_for)(visit, uuid, to=rights.WRITE)
+        return await view(request, session, access, user, **where)
+
+    return checked
+
+
 def sign_in_first(**where: Any) -> HttpResponseRedirect:
     """To the sign-in page, and from there to the page that has the form: the form's
     own target answers no GET."""
-    if "uuid" in where:
-        return redirect_to_login(reverse("session", args=[where["uuid"]]))
-    if "slug" in where:
-        return redirect_to_login(reverse("workspace", args=[where["slug"]]))
+    for key, page in (("uuid", "session"), ("slug", "workspace")):
+        if key in where:
+            return redirect_to_login(reverse(page, args=[where[key]]))
     return redirect_to_login(reverse("home"))
 
 
 def get_session_for(
-    visit: AccessContext | HttpRequest, uuid: UUID, *, to: str = READ
+    visit: AccessContext | HttpRequest, uuid: UUID, *, to: str = rights.READ
 ) -> tuple[Session, Access]:
     """The session, if this person may do that with it. Raises NotFound, NotPermitted."""
-    visit = _visit(visit)
-    try:
-        session = get_session(uuid)
-    except NotFound as error:
-        raise NotFound(HIDDEN) from error
+    visit, session = _visit(visit), _find(get_session, uuid)
     access = _granted(visit.user, session.workspace, to)
     if access.role is None:
         _note(visit, [session])
@@ -203,14 +184,11 @@ def get_session_for(
 
 
 def get_workspace_for(
-    visit: AccessContext | HttpRequest, slug: str, *, to: str = READ
+    visit: AccessContext | HttpRequest, slug: str, *, to: str = rights.READ
 ) -> tuple[Workspace, Access]:
     """The workspace, if this person may do that with it. Raises NotFound, NotPermitted.
     A list of sessions shows nothing of what was said in them."""
-    try:
-        workspace = get_workspace(slug)
-    except NotFound as error:
-        raise NotFound(HIDDEN) from error
+    workspace = _find(get_workspace, slug)
     return workspace, _granted(_visit(visit).user, workspace, to)
 
 
@@ -219,10 +197,7 @@ def get_session_for_review(visit: AccessContext | HttpRequest, uuid: UUID) -> Se
     in the workspace, unless the session is one's own. Raises NotFound."""
     visit = _visit(visit)
     require_reviewer(visit)
-    try:
-        session = get_session(uuid)
-    except NotFound as error:
-        raise NotFound(HIDDEN) from error
+    session = _find(get_session, uuid)
     record_hits(visit, [session])
     return session
 
@@ -235,7 +210,7 @@ def origin_of_act(visit: AccessContext | HttpRequest, session: Session) -> audit
 
 def require_reviewer(visit: AccessContext | HttpRequest) -> None:
     """To everybody else the page is not there. Raises NotFound."""
-    if not is_reviewer(_visit(visit).user):
+    if not rights.is_reviewer(_visit(visit).user):
         raise NotFound(HIDDEN)
 
 
@@ -247,7 +222,7 @@ def sees_readers(session: Session, access: Access, user: User) -> bool:
 
 def require_administrator(visit: AccessContext | HttpRequest) -> None:
     """To everybody else the page is not there. Raises NotFound."""
-    if not is_administrator(_visit(visit).user):
+    if not rights.is_administrator(_visit(visit).user):
         raise NotFound(HIDDEN)
 
 
@@ -255,7 +230,7 @@ def require_keeper(visit: AccessContext | HttpRequest) -> None:
     """For those who may put sessions on hold: administrators and reviewers. To everybody
     else the page is not there. Raises NotFound."""
     user = _visit(visit).user
-    if not is_administrator(user) and not is_reviewer(user):
+    if not (rights.is_administrator(user) or rights.is_reviewer(user)):
         raise NotFound(HIDDEN)
 
 
@@ -263,7 +238,7 @@ def record_reading(visit: AccessContext | HttpRequest, sessions: Iterable[Sessio
     """Parts of these sessions are shown to a person who may read them: entered, as
     whole transcripts are."""
     visit = _visit(visit)
-    _note(visit, read_as_reviewer(visit.user, sessions))
+    _note(visit, rights.read_as_reviewer(visit.user, sessions))
 
 
 def record_hits(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
@@ -273,7 +248,7 @@ def record_hits(visit: AccessContext | HttpRequest, sessions: Iterable[Session])
     shown = list(sessions)
     own = [session for session in shown if session.owner_id == visit.user.pk]
     if own:
-        left = {session.pk for session in read_as_reviewer(visit.user, own)}
+        left = {session.pk for session in rights.read_as_reviewer(visit.user, own)}
         own = [session for session in own if session.pk not in left]
     _note(visit, [session for session in shown if session not in own])
 
@@ -285,7 +260,7 @@ def require_reason_to_search(
     are hits, and in how many sessions, tells what was said: where a reason is required,
     it is asked for first. Raises ReasonNeeded."""
     visit = _visit(visit)
-    own = roles_of_person(visit.user.pk) if workspaces else {}
+    own = rights.roles_of_person(visit.user.pk) if workspaces else {}
     if workspaces is None or not own.keys() >= set(workspaces):
         require_reasons(visit.browser, [None])
 
@@ -294,8 +269,16 @@ def record_admin_reading(request: HttpRequest, session: Session) -> None:
     """A record of the session is shown in the admin, whose own permissions decide who
     sees it: entered, unless the person is a member."""
     visit = visit_of(request)
-    if rights_in(session.workspace, visit.user).role is None:
+    if rights.rights_in(session.workspace, visit.user).role is None:
         _note(visit, [session])
+
+
+def _find[K, T](get: Callable[[K], T], key: K) -> T:
+    # In the same words for what is not there and for what is somebody else's.
+    try:
+        return get(key)
+    except NotFound as error:
+        raise NotFound(HIDDEN) from error
 
 
 def _visit(visit: AccessContext | HttpRequest) -> AccessContext:
@@ -307,16 +290,11 @@ def _note(visit: AccessContext, sessions: Iterable[Session]) -> None:
         return
     new = [session for session in sessions if session.pk not in visit.noted]
     require_reasons(visit.browser, [session.uuid for session in new])
-    audit.record(
-        visit.origin,
-        *(
-            replace(
-                audit.note_of(session, visit.action),
-                reason=find_reason(visit.browser, session.uuid),
-            )
-            for session in new
-        ),
-    )
+    notes = [
+        replace(audit.note_of(one, visit.action), reason=find_reason(visit.browser, one.uuid))
+        for one in new
+    ]
+    audit.record(visit.origin, *notes)
     visit.noted.update(session.pk for session in new)
 
 
@@ -339,9 +317,9 @@ def recheck_access(
         and earlier is not None
         and replace(now, role=earlier.role) == earlier
     ):
-        _require(ALLOWED[now.role], to)
+        _require(rights.ALLOWED[now.role], to)
         return
-    signed_in = _signed_in_by(place.session_key)
+    signed_in = read_signed_in(place.session_key)
     if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
     access = _granted(signed_in, workspace, to)
@@ -349,24 +327,20 @@ def recheck_access(
         raise NotFound(HIDDEN)
 
 
-def is_signed_in(session_key: str) -> bool:
-    """Whether somebody is, in the browser that has this session."""
-    return _signed_in_by(session_key).is_authenticated
-
-
-def _signed_in_by(session_key: str | None) -> Person:
+def read_signed_in(session_key: str | None) -> rights.Person:
+    """Who is, in the browser that has this session."""
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     return get_user(request)
 
 
-def _granted(user: Person, workspace: Workspace, to: str) -> Access:
-    rights = rights_in(workspace, user)
-    _require(rights.allowed, to)
+def _granted(user: rights.Person, workspace: Workspace, to: str) -> Access:
+    granted = rights.rights_in(workspace, user)
+    _require(granted.allowed, to)
     return Access(
-        role=rights.role,
-        can_write=WRITE in rights.allowed,
-        can_manage=MANAGE in rights.allowed,
+        role=granted.role,
+        can_write=rights.WRITE in granted.allowed,
+        can_manage=rights.MANAGE in granted.allowed,
     )
 
 

@@ -8,6 +8,7 @@ opening a record of one is a reading, as it is on the session's own page.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -42,8 +43,7 @@ else:
     AnyPaginator = Paginator
 
 PER_PAGE = 50
-PAGES = 100
-"""Pages that a list offers; what lies beyond is found by search and filters."""
+PAGES = 100  # pages that a list offers; what lies beyond is found by search and filters
 
 SHOWN_CHARS = 20_000
 FOUND_SESSIONS = 500
@@ -86,19 +86,14 @@ def long_text(name: str) -> Callable[[Model], SafeString | str]:
             return "-"
         cut = len(text) - SHOWN_CHARS
         note = f"\n… {cut} more characters" if cut > 0 else ""
-        return format_html("<pre>{}{}</pre>", text[:SHOWN_CHARS] if note else _indented(text), note)
+        shown = text[:SHOWN_CHARS]
+        if not note and text[:1] in "[{":
+            with suppress(ValueError, RecursionError):  # damaged: as it is
+                shown = json.dumps(json.loads(text), indent=2)
+        return format_html("<pre>{}{}</pre>", shown, note)
 
     show.__name__ = name
     return show
-
-
-def _indented(text: str) -> str:
-    if text[:1] not in "[{":
-        return text
-    try:
-        return json.dumps(json.loads(text), indent=2)
-    except (ValueError, RecursionError):
-        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +188,13 @@ class TableAdmin(ReadOnlyAdmin):
         """The sessions first: a join would walk through all rows of all sessions."""
         if not self._session_path:
             return super().get_search_results(request, queryset, search_term)
-        if not search_term.strip():
+        words = search_term.strip().replace("\0", "")
+        if not words:
             return queryset, False
-        return queryset.filter(**{f"{self._session_path}__in": _find_sessions(search_term)}), False
+        by_uuid, by_title = Q(uuid__istartswith=words), Q(title__icontains=words)
+        found = Session.objects.filter(by_uuid | by_title | Q(owner__username__iexact=words))
+        keys = list(found.order_by("-pk").values_list("pk", flat=True)[:FOUND_SESSIONS])
+        return queryset.filter(**{f"{self._session_path}__in": keys}), False
 
     def render_change_form(
         self,
@@ -207,16 +206,12 @@ class TableAdmin(ReadOnlyAdmin):
         obj: Any = None,
     ) -> HttpResponse:
         """The record is shown: the permission was checked, and nothing is rendered yet."""
-        if self.table.says_something and (session := self._session_of(obj)) is not None:
+        session = obj if isinstance(obj, Session) else None
+        if self._session_path not in ("", "pk"):  # None where it is purged
+            session = attrgetter(self._session_path.replace("__", "."))(obj)
+        if self.table.says_something and session is not None:
             record_admin_reading(request, session)
         return super().render_change_form(request, context, add, change, form_url, obj)
-
-    def _session_of(self, row: Any) -> Session | None:
-        """The session that the row belongs to; None where there is none, or it is purged."""
-        if self._session_path in ("", "pk"):
-            return row if isinstance(row, Session) else None
-        found: Session | None = attrgetter(self._session_path.replace("__", "."))(row)
-        return found
 
     @admin.display(description="title")
     def title_or_none(self, session: Session) -> str:
@@ -229,32 +224,24 @@ class TableAdmin(ReadOnlyAdmin):
     @admin.display(description="transcript")
     def transcript(self, row: Session | Turn) -> SafeString:
         if isinstance(row, Turn):
-            return _link(reverse("turn", args=[row.session.uuid, row.number]), "Transcript")
-        return _link(reverse("session", args=[row.uuid]), "Transcript")
+            return _link("Transcript", "turn", row.session.uuid, row.number)
+        return _link("Transcript", "session", row.uuid)
 
     @admin.display(description="review")
     def review(self, session: Session) -> SafeString:
-        return _link(reverse("review_session", args=[session.uuid]), "Review")
+        return _link("Review", "review_session", session.uuid)
 
     @admin.display(description="rights")
     def rights(self, user: User) -> SafeString:
-        return _link(reverse("person", args=[user.pk]), "Change under People")
+        return _link("Change under People", "person", user.pk)
 
 
-def _link(address: str, text: str) -> SafeString:
-    return format_html('<a href="{}">{}</a>', address, text)
+def _link(text: str, page: str, *args: Any) -> SafeString:
+    return format_html('<a href="{}">{}</a>', reverse(page, args=args), text)
 
 
 def _large_columns(model: type[Model]) -> list[str]:
     return [field.name for field in model._meta.concrete_fields if isinstance(field, TextField)]
-
-
-def _find_sessions(term: str) -> list[int]:
-    words = term.strip().replace("\0", "")
-    found = Session.objects.filter(
-        Q(uuid__istartswith=words) | Q(title__icontains=words) | Q(owner__username__iexact=words)
-    )
-    return list(found.order_by("-pk").values_list("pk", flat=True)[:FOUND_SESSIONS])
 
 
 TABLES: dict[str, Table] = {
@@ -399,8 +386,8 @@ TABLES: dict[str, Table] = {
         "user type created_at last_used_at", search="user__username", left_out="data"
     ),
 }
-"""Label of a model → what its list shows; those of an extra count where it is switched on."""
 
+# Label of a model → why the admin has no page of it.
 NOT_SHOWN = {
     "sessions.Session": "its key is the cookie that signs in; Device has what may be seen of it",
     "contenttypes.ContentType": "the list of these tables",
@@ -409,7 +396,6 @@ NOT_SHOWN = {
     "socialaccount.SocialApp": "holds nothing, and would hold a secret: settings name it",
     "socialaccount.SocialToken": "holds nothing, and would hold tokens",
 }
-"""Label of a model → why the admin has no page of it."""
 
 
 def show_tables(tables: Mapping[str, Table]) -> None:

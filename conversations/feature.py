@@ -55,7 +55,7 @@ class PurgedTables:
     names: dict[type["Model"], str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """A link to a feature's page. ``says``: what it is for, where there is room for that;
     ``begins_group``: in a menu a line stands above it."""
@@ -86,7 +86,6 @@ class Feature(AppConfig):
     """
 
     def _import(self, name: str) -> Any:
-        """The feature's own module of this name; None where it has none."""
         assert self.module is not None
         if not module_has_submodule(self.module, name):
             return None

@@ -15,7 +15,7 @@ from twisted.internet import defer, reactor
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from conversations.access import is_signed_in
+from conversations.access import read_signed_in
 from conversations.runtime.current import current_runtime, stop_current_runtime
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,8 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     async def _ask(self, session_key: str) -> None:
         try:
             runtime = await current_runtime()
-            self.is_known = await runtime.readers.read(is_signed_in, session_key)
+            person = await runtime.readers.read(read_signed_in, session_key)
+            self.is_known = person.is_authenticated
         except Exception as error:
             self.is_known = False
             fields = {"error_class": type(error).__name__}

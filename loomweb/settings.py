@@ -58,7 +58,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.gzip.GZipMiddleware",
     "conversations.web.errors.StorageErrorMiddleware",
-    "conversations.web.encodings.refuse_odd_encodings",
+    "conversations.web.errors.refuse_odd_encodings",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -235,7 +235,7 @@ def test_no_page_of_any_table_changes_anything(
     if not is_superuser:
         person.user_permissions.set(Permission.objects.all())
     client.force_login(person)
-    before, in_turn = rows_of_all_tables(), cycle((method,) for method in UNSAFE[1:])
+    before, in_turn = rows_of_all_tables(), cycle(UNSAFE)
     for model, model_admin in admin.site._registry.items():
         row = model._default_manager.order_by("pk").first()
         data = {"_save": "Save", "post": "yes", "action": "delete_selected"}
@@ -245,11 +245,11 @@ def test_no_page_of_any_table_changes_anything(
             if pattern.name is None:  # leads to the record
                 continue
             address = reverse(f"admin:{pattern.name}", kwargs=taken)
-            if pattern.name.endswith(("_add", "_delete")):
+            if is_superuser and pattern.name.endswith(("_add", "_delete")):
                 assert client.get(address).status_code == 403, address
-            others = next(in_turn) if is_superuser else ()  # each page with each would be slow
-            for method in ("post", *others):
-                assert getattr(client, method)(address, data).status_code == 405, address
+            # Each page with each method would be slow.
+            method = next(in_turn) if is_superuser else "post"
+            assert getattr(client, method)(address, data).status_code == 405, address
     assert changed_tables(before) == set()
 
 

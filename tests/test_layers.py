@@ -27,7 +27,7 @@ WRITERS = (
     "review/",
     "features/",
     "agent/undo/records",
-    "api/stored_responses",
+    "api/idempotency",
 )
 
 

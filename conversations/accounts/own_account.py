@@ -23,14 +23,13 @@ from django.utils.http import content_disposition_header
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_safe
 
-from conversations.access import post_by_person, sign_in_first
+from conversations.access import person, post_by_person, sign_in_first
 from conversations.archive.rights import is_administrator, is_reviewer
 from conversations.archive.workspaces import list_workspaces
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.text import dump_json, instant
 from conversations.feature import features
 from conversations.models import Device, Membership, WorkspaceGroup
-from conversations.web.pages import person
 
 from .devices import list_devices, sign_out_device, sign_out_devices
 from .forms import PreferencesForm

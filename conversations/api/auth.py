@@ -1,20 +1,28 @@
 """Who is let in: each operation names the scope that it needs."""
 
-from typing import cast
+from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 from ninja.operation import Operation
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
+from conversations.access import get_session_for
 from conversations.accounts.tokens import missing_scope
+from conversations.archive.rights import WRITE
 from conversations.domain.errors import NotPermitted
+from conversations.models import Session
+from conversations.runtime.current import current_runtime
+from conversations.runtime.service import Runtime
 
 from .middleware import ApiCaller
 
 
-class _Auth(AuthBase):
+class ScopeAuth(AuthBase):
+    """Lets in who has the scope, by the one way or the other."""
+
     by_token: bool
 
     def __init__(self, scope: str) -> None:
@@ -22,19 +30,18 @@ class _Auth(AuthBase):
         self.scope = scope
 
     def __call__(self, request: HttpRequest) -> User | None:
-        caller = _caller(request)
+        caller: ApiCaller | None = getattr(request, "api_caller", None)
         if caller is None or (caller.token_pk is not None) is not self.by_token:
             return None
         if reason := missing_scope(self.scope, caller.scopes):
             raise NotPermitted(reason, code="insufficient_scope")
-        self.check(request)
+        # No other site can make a browser send a token, but any can make it send its cookie.
+        if not self.by_token and check_csrf(request) is not None:
+            raise NotPermitted("The CSRF token is missing or wrong.", code="csrf")
         return caller.user
 
-    def check(self, request: HttpRequest) -> None:
-        """What else such a caller has to show. Raises NotPermitted."""
 
-
-class TokenAuth(_Auth):
+class TokenAuth(ScopeAuth):
     """A personal token: ``Authorization: Bearer loom_…``."""
 
     openapi_type = "http"
@@ -43,7 +50,7 @@ class TokenAuth(_Auth):
     by_token = True
 
 
-class BrowserAuth(_Auth):
+class BrowserAuth(ScopeAuth):
     """A browser that is signed in; what changes something needs its CSRF token."""
 
     openapi_type = "apiKey"
@@ -51,14 +58,10 @@ class BrowserAuth(_Auth):
     openapi_name = "sessionid"
     by_token = False
 
-    def check(self, request: HttpRequest) -> None:
-        if check_csrf(request) is not None:
-            raise NotPermitted("The CSRF token is missing or wrong.", code="csrf")
-
 
 def scope_of(operation: Operation) -> str:
     """The scope that an operation needs."""
-    [scope] = {one.scope for one in operation.auth_callbacks if isinstance(one, _Auth)}
+    [scope] = {one.scope for one in operation.auth_callbacks if isinstance(one, ScopeAuth)}
     return scope
 
 
@@ -69,10 +72,12 @@ def needs(scope: str) -> list[AuthBase]:
 
 def caller_of(request: HttpRequest) -> ApiCaller:
     """In an operation that ``needs`` a scope."""
-    caller = _caller(request)
-    assert caller is not None
+    caller: ApiCaller = request.api_caller  # type: ignore[attr-defined]
     return caller
 
 
-def _caller(request: HttpRequest) -> ApiCaller | None:
-    return cast("ApiCaller | None", getattr(request, "api_caller", None))
+async def open_for_writing(request: HttpRequest, uuid: UUID) -> tuple[Session, Runtime, int]:
+    """For an asynchronous operation: the session, what changes it, and who asks for that.
+    Raises as ``get_session_for``."""
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=WRITE)
+    return session, await current_runtime(), caller_of(request).user.pk

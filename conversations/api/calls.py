@@ -7,11 +7,10 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Path, Query, Router, Schema
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import APPROVE, READ, WRITE
-from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.tool_calls import (
     MAX_REASON_CHARS,
     ToolRecord,
@@ -22,10 +21,8 @@ from conversations.archive.tool_calls import (
 )
 from conversations.domain.text import load_json
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
-from conversations.models import Session
-from conversations.runtime.current import current_runtime
 
-from .auth import caller_of, needs
+from .auth import needs, open_for_writing
 from .fields import Page, Paging, Text, make_page, walk_of
 
 router = Router(tags=["Calls of tools"])
@@ -88,10 +85,10 @@ class DenyIn(Schema):
     reason: Text = Field("", max_length=MAX_REASON_CHARS, description="For the model.")
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/calls", auth=needs(READ), response=Page[CallOut], url_name="calls"
-)
-def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> dict[str, Any]:
+@router.get("/calls", auth=needs(READ), response=Page[CallOut], url_name="calls")
+def list_calls(
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[CallFilters]
+) -> dict[str, Any]:
     """Calls in the order in which the model made them."""
     session, _ = get_session_for(request, uuid)
     walk = walk_of(wanted)
@@ -105,13 +102,8 @@ def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> 
     return make_page(walk, found, as_item=_as_call, place_of=lambda record: str(record.call.pk))
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/calls/{uuid:call}",
-    auth=needs(READ),
-    response=WholeCallOut,
-    url_name="call",
-)
-def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
+@router.get("/calls/{uuid:call}", auth=needs(READ), response=WholeCallOut, url_name="call")
+def get_call(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
     """One call with what it gave."""
     session, _ = get_session_for(request, uuid)
     record = read_tool_record(session, call)
@@ -120,64 +112,44 @@ def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/calls/{uuid:call}/approve",
-    auth=needs(APPROVE),
-    response=CallOut,
-    url_name="call_approve",
+    "/calls/{uuid:call}/approve", auth=needs(APPROVE), response=CallOut, url_name="call_approve"
 )
 async def approve(
-    request: HttpRequest, uuid: UUID, call: UUID, wanted: ApproveIn | None = None
+    request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: ApproveIn | None = None
 ) -> dict[str, Any]:
     """Let a call run that waits. The first decision counts: the same one again by the same
     person changes nothing, another is refused."""
-    decision = ALWAYS if wanted and wanted.always else ONCE
-    return await _decide(request, uuid, call, decision)
+    return await _decide(request, uuid, call, ALWAYS if wanted and wanted.always else ONCE)
 
 
-@router.post(
-    "/sessions/{uuid:uuid}/calls/{uuid:call}/deny",
-    auth=needs(APPROVE),
-    response=CallOut,
-    url_name="call_deny",
-)
+@router.post("/calls/{uuid:call}/deny", auth=needs(APPROVE), response=CallOut, url_name="call_deny")
 async def deny(
-    request: HttpRequest, uuid: UUID, call: UUID, wanted: DenyIn | None = None
+    request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: DenyIn | None = None
 ) -> dict[str, Any]:
     """Refuse a call that waits. The model reads the reason."""
     return await _decide(request, uuid, call, DENY, reason=wanted.reason.strip() if wanted else "")
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/calls/{uuid:call}/cancel",
-    auth=needs(WRITE),
-    response=CallOut,
-    url_name="call_cancel",
+    "/calls/{uuid:call}/cancel", auth=needs(WRITE), response=CallOut, url_name="call_cancel"
 )
-async def cancel(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
+async def cancel(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
     """End a call that runs or waits; the run goes on."""
-    session = await _decidable(request, uuid, call)
-    runtime = await current_runtime()
-    await runtime.cancel_call(session, call=call, user_pk=caller_of(request).user.pk)
-    return await _read(session, call)
+    return await _decide(request, uuid, call, None)
 
 
 async def _decide(
-    request: HttpRequest, uuid: UUID, call: UUID, decision: str, *, reason: str = ""
+    request: HttpRequest, uuid: UUID, call: UUID, decision: str | None, *, reason: str = ""
 ) -> dict[str, Any]:
-    session = await _decidable(request, uuid, call)
-    runtime = await current_runtime()
-    user_pk = caller_of(request).user.pk
-    await runtime.decide_call(session, call=call, decision=decision, user_pk=user_pk, reason=reason)
-    return await _read(session, call)
-
-
-async def _decidable(request: HttpRequest, uuid: UUID, call: UUID) -> Session:
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    session, runtime, user_pk = await open_for_writing(request, uuid)
+    # A call of a program's own tool waits for its result, and not for a person.
     await sync_to_async(require_decidable)(session, call)
-    return session
-
-
-async def _read(session: Session, call: UUID) -> dict[str, Any]:
+    if decision is None:
+        await runtime.cancel_call(session, call=call, user_pk=user_pk)
+    else:
+        await runtime.decide_call(
+            session, call=call, decision=decision, user_pk=user_pk, reason=reason
+        )
     return _as_call(await sync_to_async(read_tool_record)(session, call))
 
 
@@ -194,5 +166,6 @@ def _as_call(record: ToolRecord) -> dict[str, Any]:
     try:
         made["arguments"] = load_json(call.arguments, default={})
     except ValueError:
+        # What the model wrote is shown as it is, however damaged.
         made["arguments"] = call.arguments
     return {name: getattr(call, name) for name in CallOut.model_fields.keys() - made.keys()} | made

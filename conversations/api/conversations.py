@@ -7,7 +7,6 @@ conversation begins under the same key, linked to the old one, which stays reada
 
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -25,12 +24,11 @@ from conversations.archive.sessions import find_by_key, find_in_workspaces, open
 from conversations.archive.turns import walk_active_turns
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.session_keys import BEAD, check_key, path_of
-from conversations.domain.turns import MalformedTurn, StoredTurn, read_tool_calls
+from conversations.domain.turns import MalformedTurn, read_tool_calls
 from conversations.models import Session
-from conversations.runtime.current import current_runtime
-from conversations.web.downloads import in_threads
+from conversations.web.attachments import in_threads
 
-from .auth import caller_of, needs
+from .auth import caller_of, needs, open_for_writing
 from .fields import LongText, Metadata, Moment, Paging, Title
 from .problems import dump
 from .sessions import SessionFilters, SessionStart, begun_as, list_sessions_of
@@ -185,61 +183,41 @@ async def reset_conversation(
 ) -> dict[str, Any]:
     """Begin from the start in the same session. The archive keeps what was said; neither
     the model nor this conversation's messages have it any more."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
-    runtime = await current_runtime()
-    await runtime.reset(
-        session,
-        keeps_instructions=(wanted or ResetIn()).keep_system_message,
-        user_pk=caller_of(request).user.pk,
-    )
+    session, runtime, user_pk = await open_for_writing(request, uuid)
+    keeps = (wanted or ResetIn()).keep_system_message
+    await runtime.reset(session, keeps_instructions=keeps, user_pk=user_pk)
     return _as_line(await sync_to_async(read_session_record)(session.pk))
 
 
 def _whole(session: Session) -> StreamingHttpResponse:
-    pieces = _pieces(session)
-    return StreamingHttpResponse(in_threads(pieces), content_type="application/json")
+    # Written while it is read: a conversation may be larger than memory.
+
+    def pieces() -> Iterator[str]:
+        yield dump(_as_line(read_session_record(session.pk)))[:-1] + ', "messages": ['
+        comma = ""
+        if session.instructions:
+            at = {"number": 0, "role": "system", "timestamp": session.created_at}
+            yield dump(NO_MESSAGE | at | {"content": session.instructions})
+            comma = ", "
+        for turn in walk_active_turns(session.pk):
+            try:
+                calls = read_tool_calls(turn)
+            except MalformedTurn:
+                calls = []
+            # The kind of block is the provider's own word, and not of this form.
+            shown = [{k: value for k, value in call.items() if k != "type"} for call in calls]
+            message = {name: getattr(turn, name, None) for name in NO_MESSAGE}
+            message |= {"timestamp": turn.created_at, "tool_calls": shown or None}
+            yield comma + dump(message)
+            comma = ", "
+        yield "]}"
+
+    return StreamingHttpResponse(in_threads(pieces()), content_type="application/json")
 
 
-def _pieces(session: Session) -> Iterator[str]:
-    yield dump(_as_line(read_session_record(session.pk)))[:-1] + ', "messages": ['
-    first = _instructions(session) if session.instructions else None
-    messages = chain(filter(None, [first]), map(_as_message, walk_active_turns(session.pk)))
-    for place, message in enumerate(messages):
-        yield ", " * (place > 0) + dump(message)
-    yield "]}"
-
-
-def _instructions(session: Session) -> dict[str, Any]:
-    return {
-        "number": 0,
-        "role": "system",
-        "content": session.instructions,
-        "timestamp": session.created_at,
-        "token_count": 0,
-        "tool_calls": None,
-        "tool_call_id": None,
-        "tool_name": None,
-    }
-
-
-def _as_message(turn: StoredTurn) -> dict[str, Any]:
-    try:
-        calls = read_tool_calls(turn)
-    except MalformedTurn:
-        calls = []
-    return {
-        "number": turn.number,
-        "role": turn.role,
-        "content": turn.content,
-        "timestamp": turn.created_at,
-        "token_count": turn.token_count,
-        "tool_calls": [
-            {name: value for name, value in call.items() if name != "type"} for call in calls
-        ]
-        or None,
-        "tool_call_id": turn.tool_call_id,
-        "tool_name": turn.tool_name,
-    }
+NO_MESSAGE: dict[str, Any] = {
+    name: 0 if name == "token_count" else None for name in ConversationMessage.model_fields
+}
 
 
 def _as_line(record: SessionRecord) -> dict[str, Any]:

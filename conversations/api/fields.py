@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
@@ -14,49 +13,46 @@ from conversations.domain.keyset import PageCursor, parse_number, parse_page_cur
 from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.domain.text import is_storable
 
-MAX_NUMBER = 2**53 - 1
-"""The largest number that every program reads exactly."""
+MAX_NUMBER = 2**53 - 1  # the largest number that every program reads exactly
 
 LAST_YEAR = 9000
 
 
-def _storable(text: str) -> str:
-    if not is_storable(text):
-        raise ValueError("a NUL or half a surrogate pair cannot be kept")
-    return text
+def must(holds: Callable[[Any], bool], reason: str) -> AfterValidator:
+    """Of a value: one for which this does not hold is refused with the reason."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise ValueError(reason)
+        return value
+
+    return AfterValidator(check)
 
 
-def _in_time(moment: datetime) -> datetime:
-    if moment.year >= LAST_YEAR:
-        raise ValueError(f"lies before the year {LAST_YEAR}")
-    return moment
+def is_of_programs(channel: str) -> bool:
+    # A session of one in which only members of the workspace read may quote all of it, and a
+    # program gives its answers to whom it likes.
+    return channel not in MEMBER_CHANNELS
 
 
-def _with_words(text: str) -> str:
-    if not text.strip():
-        raise ValueError("needs at least one character")
-    return text
-
-
-def _of_programs(channel: str) -> str:
-    # Such a session may quote all of its workspace, and a program gives its answers to
-    # whom it likes.
-    if channel in MEMBER_CHANNELS:
-        raise ValueError("is one in which only members of the workspace read; choose another")
-    return channel
-
-
-Text = Annotated[str, AfterValidator(_storable)]
+Text = Annotated[str, must(is_storable, "a NUL or half a surrogate pair cannot be kept")]
 Title = Annotated[
-    Text, StringConstraints(min_length=1, max_length=120), AfterValidator(_with_words)
+    Text,
+    StringConstraints(min_length=1, max_length=120),
+    must(lambda text: bool(text.strip()), "needs at least one character"),
 ]
 ShortText = Annotated[Text, StringConstraints(max_length=1000)]
 LongText = Annotated[Text, StringConstraints(max_length=100_000)]
-Moment = Annotated[AwareDatetime, AfterValidator(_in_time)]
+Moment = Annotated[
+    AwareDatetime, must(lambda moment: moment.year < LAST_YEAR, f"lies before the year {LAST_YEAR}")
+]
 Channel = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$"),
-    AfterValidator(_of_programs),
+    must(
+        is_of_programs,
+        "is one in which only members of the workspace read; choose another",
+    ),
 ]
 Metadata = dict[Text, Any]
 FormatName = Literal["anthropic", "openai"]

@@ -3,17 +3,15 @@
 from typing import Annotated, Any
 from uuid import UUID
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from ninja import File, Router, Schema, Status, UploadedFile
+from ninja import File, Path, Router, Schema, Status, UploadedFile
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.attachments import get_attachment, remove_attachment
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.domain.errors import Rejected, StorageFull
-from conversations.web.attachments import give_attachment
-from conversations.web.uploads import lacks_space, save_files
+from conversations.domain.errors import StorageFull
+from conversations.web.attachments import give_attachment, lacks_space, save_files
 
 from .auth import caller_of, needs
 from .idempotency import belongs_to, makes_once
@@ -45,22 +43,14 @@ class AttachmentsOut(Schema):
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/attachments",
-    auth=needs(WRITE),
-    response={201: AttachmentsOut},
-    url_name="attachments",
+    "/attachments", auth=needs(WRITE), response={201: AttachmentsOut}, url_name="attachments"
 )
 @makes_once(in_one=False)
-def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | HttpResponse:
+def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] | HttpResponse:
     """Keep files that are to be sent. Where one of them is refused, its reason stands in
     ``files`` of the problem, beside the others, which are kept."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     belongs_to(request, session)
-    if len(files) > settings.LOOM.max_attachments:
-        raise Rejected(
-            f"At most {settings.LOOM.max_attachments} files can be attached to a message.",
-            code="too_many_attachments",
-        )
     results = save_files(session.pk, files, user_pk=caller_of(request).user.pk)
     refused = [result for result in results if "reason" in result]
     if refused:
@@ -73,28 +63,24 @@ def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | Http
 
 
 @router.get(
-    "/sessions/{uuid:uuid}/attachments/{uuid:attachment}",
+    "/attachments/{uuid:attachment}",
     auth=needs(READ),
     url_name="attachment",
     openapi_extra={
         "responses": {200: {"description": "The file as it came.", "content": {"*/*": BYTES}}}
     },
 )
-def get_file(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
+def get_file(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> HttpResponse:
     """A file as it came. What is not sent yet is its sender's alone."""
     session, _ = get_session_for(request, uuid)
     user_pk = caller_of(request).user.pk
     return give_attachment(request, get_attachment(session.pk, attachment, user_pk=user_pk))
 
 
-@router.api_operation(
-    ["DELETE"],
-    "/sessions/{uuid:uuid}/attachments/{uuid:attachment}",
-    auth=needs(WRITE),
-    response={204: None},
-    url_name="attachment",
+@router.delete(
+    "/attachments/{uuid:attachment}", auth=needs(WRITE), response={204: None}, url_name="attachment"
 )
-def take_back(request: HttpRequest, uuid: UUID, attachment: UUID) -> Status[None]:
+def take_back(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> Status[None]:
     """Take back a file that is not sent."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     remove_attachment(session.pk, attachment, user_pk=caller_of(request).user.pk)

@@ -1,37 +1,95 @@
 """Requests that may be sent twice: with the header ``Idempotency-Key``, what makes
 something makes it once, and the second answer is the first one again.
 
-Who asks again is let in as whoever asks first: the token's scope, the browser's CSRF token
-and the right to what the answer is about are asked for before it is given."""
+A claim is on disk before anything is done. The answer is kept with what the request has
+made, in one transaction where that is possible: a process that dies in between leaves
+neither, and the claim, which somebody else takes over after a while.
+"""
 
 import hashlib
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import datetime, timedelta
 from functools import partial, wraps
 from typing import Any
 
-from django.db import transaction
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from ninja.operation import Operation
 from ninja.utils import contribute_operation_callback
 
 from conversations.access import get_session_for, get_workspace_for
 from conversations.archive.rights import WRITE
-from conversations.domain.errors import LoomError
-from conversations.models import Session
+from conversations.domain.errors import Conflict, LoomError, Rejected
+from conversations.models import ApiAnswer, Session
 
+from .auth import caller_of
 from .fields import KEY_HEADER
 from .problems import problem, problem_of
-from .stored_responses import (
-    Claim,
-    KeptAnswer,
-    OtherRequest,
-    StillAnswering,
-    claim_request,
-    drop_claim,
-    save_answer,
-)
+
+# Answers to requests with an idempotency key: claimed, kept, given again.
+
+
+# How long a request that nobody has answered counts as being carried out.
+LEASE = timedelta(minutes=1)
+
+CHUNK = 500
+
+
+class StillAnswering(Conflict):
+    """The same request is being carried out just now."""
+
+    code = "idempotency_busy"
+
+
+class OtherRequest(Rejected):
+    """The key belongs to another request."""
+
+    code = "idempotency_mismatch"
+    status = 422
+
+
+def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
+    """What the same request was answered; without a ``status`` it is the caller's to carry
+    out. Raises StillAnswering and OtherRequest."""
+    now = timezone.now()
+    kept = ApiAnswer.objects.select_related("session").filter(user=user, key=key)
+    try:
+        with transaction.atomic():
+            kept.filter(created_at__lt=_oldest(now)).delete()
+            found = kept.first()
+            if found is None:
+                return ApiAnswer.objects.create(
+                    user=user, key=key, fingerprint=fingerprint, created_at=now
+                )
+    except IntegrityError:  # another request was a moment earlier
+        found = kept.get()
+    if found.fingerprint != fingerprint:
+        raise OtherRequest("This Idempotency-Key was sent with another request before.")
+    if found.status is None:
+        # The process that claimed it has died, if that was so long ago. One takes it over.
+        left = ApiAnswer.objects.filter(pk=found.pk, status=None, created_at__lt=now - LEASE)
+        if not left.update(created_at=now):
+            raise StillAnswering("The same request is being carried out. Ask again in a moment.")
+    return found
+
+
+def forget_answers(now: datetime) -> int:
+    """Remove those that are given no more. Returns how many."""
+    removed = 0
+    old = ApiAnswer.objects.filter(created_at__lt=_oldest(now)).order_by("pk")
+    while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
+        removed += ApiAnswer.objects.filter(pk__in=keys).delete()[0]
+    return removed
+
+
+def _oldest(now: datetime) -> datetime:
+    return now - timedelta(hours=settings.LOOM.idempotency_hours)
+
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -79,88 +137,73 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
 
     @wraps(run)
     def once(request: HttpRequest, **values: Any) -> HttpResponse:
-        refusal: HttpResponse | None = None
-        if KEY_HEADER in request.headers:
-            refusal = operation._run_checks(request)
+        key = request.headers.get(KEY_HEADER)
+        if key is None:
+            return run(request, **values)
+        # Before anything is told: who asks again is let in as whoever asks first.
+        refusal: HttpResponse | None = operation._run_checks(request)
         if refusal is not None:
             return refusal
-        claim = _claim(request, to, values)
-        if claim is None:
-            return run(request, **values)
-        if isinstance(claim, HttpResponse):
-            return claim
+        if not _KEY.fullmatch(key):
+            reason = f"{KEY_HEADER} is 1 to 255 visible characters of ASCII."
+            return problem(422, reason, code="idempotency_key_invalid")
+        try:
+            user, fingerprint = caller_of(request).user, _fingerprint(request)
+            claimed = claim_request(user, key=key, fingerprint=fingerprint)
+            if claimed.status is not None:
+                return _answer_again(request, claimed, to, values)
+        except LoomError as error:
+            response = problem_of(error)
+            if isinstance(error, StillAnswering):
+                response["Retry-After"] = "1"
+            return response
+        own = ApiAnswer.objects.filter(pk=claimed.pk)
+        is_done = False
         try:
             with transaction.atomic() if in_one else nullcontext():
                 response = run(request, **values)
-                is_kept = _keep(request, claim, response)
-                if in_one:
-                    transaction.set_rollback(not is_kept)
+                is_done = response.status_code < 300
+                if is_done:
+                    own.update(
+                        status=response.status_code,
+                        location=response.get("Location", ""),
+                        body=response.content.decode(),
+                        session=getattr(request, "loom_answer_of", None),
+                    )
+                elif in_one:
+                    transaction.set_rollback(True)
         except BaseException:
-            drop_claim(claim)
+            is_done = False
             raise
-        if not is_kept:
-            drop_claim(claim)
+        finally:
+            # What was refused may be sent again.
+            if not is_done:
+                own.filter(status=None).delete()
         return response
 
     return once
 
 
-def _claim(request: HttpRequest, to: str, values: dict[str, Any]) -> Claim | HttpResponse | None:
-    """None: the header is not there, or nobody who is known sent it."""
-    key = request.headers.get(KEY_HEADER)
-    caller = getattr(request, "api_caller", None)
-    if key is None or caller is None:
-        return None
-    if not _KEY.fullmatch(key):
-        reason = f"{KEY_HEADER} is 1 to 255 visible characters of ASCII."
-        return problem(422, reason, code="idempotency_key_invalid")
-    try:
-        found = claim_request(caller.user, key=key, fingerprint=_fingerprint(request))
-    except StillAnswering as error:
-        busy = problem_of(error)
-        busy["Retry-After"] = "1"
-        return busy
-    except OtherRequest as error:
-        return problem_of(error)
-    return found if isinstance(found, Claim) else _give_again(request, found, to, values)
-
-
-def _give_again(
-    request: HttpRequest, found: KeptAnswer, to: str, values: dict[str, Any]
+def _answer_again(
+    request: HttpRequest, kept: ApiAnswer, to: str, values: dict[str, Any]
 ) -> HttpResponse:
-    """The answer, to who might be given it now."""
-    try:
-        if found.session is not None:
-            get_session_for(request, found.session, to=to)
-        elif slug := values.get("slug"):
-            get_workspace_for(request, slug, to=to)
-    except LoomError as error:
-        return problem_of(error)
+    """Raises as ``access`` does for who might not be given it now."""
+    if kept.session is not None:
+        get_session_for(request, kept.session.uuid, to=to)
+    elif slug := values.get("slug"):
+        get_workspace_for(request, slug, to=to)
     response = HttpResponse(
-        found.body, status=found.status, content_type="application/json; charset=utf-8"
+        kept.body, status=kept.status, content_type="application/json; charset=utf-8"
     )
-    if found.location:
-        response["Location"] = found.location
+    if kept.location:
+        response["Location"] = kept.location
     response["Idempotent-Replayed"] = "true"
     return response
 
 
-def _keep(request: HttpRequest, claim: Claim, response: HttpResponse) -> bool:
-    """False for what was refused."""
-    if response.status_code >= 300:
-        return False
-    answer = KeptAnswer(
-        status=response.status_code,
-        location=response.get("Location", ""),
-        body=response.content.decode(),
-    )
-    save_answer(claim, answer, session_pk=getattr(request, "loom_answer_of", None))
-    return True
-
-
 def _fingerprint(request: HttpRequest) -> str:
-    """Of the method, the address and the body: of files, what is in them, since how they
-    are parted differs each time."""
+    # Of the method, the address and the body: of files, what is in them, since how they are parted
+    # differs each time.
     parts = [f"{request.method} {request.get_full_path()}\n".encode()]
     if request.content_type != "multipart/form-data":
         parts.append(request.body)

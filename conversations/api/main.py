@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_safe
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.openapi.docs import Swagger
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
@@ -15,24 +19,13 @@ from conversations.review import api as review
 from conversations.review.reasons import ReasonNeeded
 from conversations.search import api as search
 
-from . import (
-    calls,
-    conversations,
-    files,
-    messages,
-    runs,
-    sessions,
-    sessions_by_key,
-    state,
-    streams,
-    turns,
-    workspaces,
-)
+from . import calls, conversations, files, messages, sessions, state, streams, turns, workspaces
 from .auth import scope_of
 from .problems import MEDIA_TYPE, JsonParser, JsonRenderer, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
 
+# How any operation may refuse, beside what it answers.
 REFUSALS = {
     "400": "The request cannot be carried out as it is.",
     "401": "No valid token, and not signed in.",
@@ -45,7 +38,6 @@ REFUSALS = {
     "503": "A part of the installation does not answer; `Retry-After` where it is known when.",
     "507": "The server’s disk is full; nothing was stored.",
 }
-"""How any operation may refuse, beside what it answers."""
 
 
 class LoomAPI(NinjaAPI):
@@ -56,13 +48,10 @@ class LoomAPI(NinjaAPI):
         return operation.view_func.__name__
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """The description, made once: with refusals as problem details, and the scope that
-        each operation asks for."""
-        self._described = self._described or self._describe(**options)
-        return self._described
-
-    def _describe(self, **options: Any) -> OpenAPISchema:
-        schema = super().get_openapi_schema(**options)
+        """With refusals as problem details, and the scope that each operation asks for."""
+        if self._described is not None:
+            return self._described
+        self._described = schema = super().get_openapi_schema(**options)
         made = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schema["components"]["schemas"] |= made.pop("$defs") | {"Problem": made}
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -93,21 +82,12 @@ api = LoomAPI(
     renderer=JsonRenderer(),
 )
 api.add_router("workspaces", workspaces.router)
-for part in (
-    calls,
-    conversations,
-    turns,
-    files,
-    sessions_by_key,
-    messages,
-    runs,
-    search,
-    sessions,
-    state,
-    review,
-    streams,
-):
-    api.add_router("", part.router)
+api.add_router("workspaces/{slug:slug}", workspaces.of_one)
+for one in (conversations.router, sessions.key_router, search.router, sessions.router):
+    api.add_router("", one)
+for part in (calls, turns, files, messages, state, streams):
+    api.add_router("sessions/{uuid:uuid}", part.router)
+api.add_router("", review.router)
 for feature in features():
     for router in feature.api_routers():
         api.add_router("", router)
@@ -137,9 +117,41 @@ def on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 @api.exception_handler(HttpError)
 def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-    reason = error.__cause__  # of a body that could not be read
-    return (
-        problem_of(reason)
-        if isinstance(reason, LoomError)
-        else problem(error.status_code, str(error))
-    )
+    # What was wrong with a body that could not be read.
+    if isinstance(error.__cause__, LoomError):
+        return problem_of(error.__cause__)
+    return problem(error.status_code, str(error))
+
+
+# The API's addresses, all below ``/api/v1/``, and its reference as a page.
+
+
+class Reference(Swagger):
+    """Swagger UI with the static files of django-ninja, inside a page of ours."""
+
+    template = "api/docs.html"
+
+
+@require_safe
+def api_docs(request: HttpRequest) -> HttpResponse:
+    """What programs can do. Who is signed in can try what only reads."""
+    settings: dict[str, Any] = {
+        "deepLinking": False,
+        "docExpansion": "none",
+        "defaultModelsExpandDepth": 0,
+        "supportedSubmitMethods": ["get"] if request.user.is_authenticated else [],
+        "validatorUrl": None,  # else the description is sent to a server of Swagger's
+    }
+    return Reference(settings).render_page(request, api)
+
+
+@csrf_exempt
+def no_such_address(request: HttpRequest, rest: str) -> HttpResponse:
+    return problem(404, "There is no such address.")
+
+
+urlpatterns = [
+    path("docs", api_docs, name="api_docs"),
+    path("", api.urls),
+    path("<path:rest>", no_such_address, name="api_elsewhere"),
+]

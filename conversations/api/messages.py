@@ -3,48 +3,41 @@
 import re
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Path, Query, Router, Schema, Status
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
+from conversations.archive import run_transcript
 from conversations.archive.message_formats import read_messages, save_spoken_files
 from conversations.archive.messages import Accepted, was_sent_before
-from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.run_transcript import RunTranscript, read_run, read_said
+from conversations.domain.errors import Rejected
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
+from conversations.domain.runs import COMPACT, CONTINUE, MESSAGE, REGENERATE
 from conversations.models import Run, Session
-from conversations.runtime.current import current_runtime
 from conversations.runtime.following import wait_for_end
 from conversations.runtime.service import Runtime
 from conversations.web.forms import check_attachment_ids, check_message_text
 
-from .auth import caller_of, needs
-from .fields import (
-    FormatName,
-    Page,
-    Paging,
-    key_header,
-    walk_of,
-)
-from .stored_responses import OtherRequest
+from .auth import needs, open_for_writing
+from .fields import MAX_NUMBER, FormatName, Page, Paging, key_header, make_page, walk_of
+from .idempotency import OtherRequest
 from .streams import STREAMED, free_connection, recheck_of, require_room, stream_run, wants_stream
 from .turns import RowOut
 
 # What the operations that begin a run have in common: a key, waiting, answers.
 
 
-MAX_WAIT_SECONDS = 600
-"""Seconds; then a program asks again, or follows the stream."""
+MAX_WAIT_SECONDS = 600  # seconds; then a program asks again, or follows the stream
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
@@ -112,7 +105,7 @@ async def answer_begun(
     """The run as it is after waiting, or its stream if that is what the caller takes.
     Raises as ``access`` does for who has lost the right to it while waiting."""
     await free_connection()
-    run = await runtime.readers.read(read_run, accepted.run_pk)
+    run = await runtime.readers.read(run_transcript.read_run, accepted.run_pk)
     if wants_stream(request):
         return await stream_run(request, runtime, session, run, StreamCursor(), is_let_in=True)
     if wait:
@@ -121,44 +114,38 @@ async def answer_begun(
         has_ended = await wait_for_end(runtime, run, seconds=wait)
         await runtime.readers.read(recheck)
         if has_ended:
-            return Status(200, said_out(await runtime.readers.read(read_said, run.pk)))
-    return Status(202, run_out(await runtime.readers.read(read_run, run.pk)))
+            return Status(
+                200, said_out(await runtime.readers.read(run_transcript.read_said, run.pk))
+            )
+    return Status(202, run_out(await runtime.readers.read(run_transcript.read_run, run.pk)))
 
 
 def run_out(run: Run, message: str = "") -> dict[str, Any]:
     where = [run.session.uuid, run.uuid]
-    return {
+    same = ("kind", "state", "client_id", "note", "created_at", "started_at", "finished_at")
+    return {name: getattr(run, name) for name in same} | {
         "run": run.uuid,
         "session": run.session.uuid,
-        "kind": run.kind,
-        "state": run.state,
-        "client_id": run.client_id,
         "turn": run.user_turn,
         "seq": run.user_seq,
-        "note": run.note,
         "error": {"code": run.error_code, "message": message} if run.error_code else None,
-        "created_at": run.created_at,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
         "url": reverse("api:run", args=where),
         "stream": reverse("api:run_stream", args=where),
     }
 
 
-def said_out(said: RunTranscript) -> dict[str, Any]:
+def said_out(said: run_transcript.RunTranscript) -> dict[str, Any]:
     texts = [_text_of(row) for row in said.rows if row["event_type"] == ASSISTANT_TEXT]
     texts += [part.text for part in said.draft if part.kind == TEXT]
-    return run_out(said.run, reason_of(said)) | {
-        "rows": said.rows,
-        "text": "\n\n".join(text for text in texts if text),
-    }
+    text = "\n\n".join(text for text in texts if text)
+    return run_out(said.run, reason_of(said)) | {"rows": said.rows, "text": text}
 
 
 def _text_of(row: dict[str, Any]) -> str:
     return str((row["payload"] or {}).get("text", ""))
 
 
-def reason_of(said: RunTranscript) -> str:
+def reason_of(said: run_transcript.RunTranscript) -> str:
     """Why a run failed, as the transcript says it; empty for one that has not."""
     notices = [row for row in said.rows if row["event_type"] == INFO and row["payload"]]
     reasons = [row for row in notices if row["payload"].get("code") == said.run.error_code]
@@ -182,14 +169,9 @@ class HistoryFilters(Paging):
     format: FormatName = "anthropic"
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/messages",
-    auth=needs(READ),
-    response=Page[dict[str, Any]],
-    url_name="messages",
-)
+@router.get("/messages", auth=needs(READ), response=Page[dict[str, Any]], url_name="messages")
 def list_messages(
-    request: HttpRequest, uuid: UUID, wanted: Query[HistoryFilters]
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[HistoryFilters]
 ) -> dict[str, Any]:
     """The conversation as it stands, as messages of another program's format, files
     included. Results of tools that belong together are never parted."""
@@ -198,35 +180,31 @@ def list_messages(
     if walk.is_back:
         raise bad_cursor()
     page = read_messages(
-        session,
-        format=wanted.format,
-        from_turn=walk.number or 0,
-        limit=walk.limit,
+        session, format=wanted.format, from_turn=walk.number or 0, limit=walk.limit
     )
     following = None if page.next_turn is None else str(PageCursor(str(page.next_turn)))
     return {"items": page.messages, "next": following, "previous": None}
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/messages",
+    "/messages",
     auth=needs(WRITE),
     response={200: RunSaidOut, 202: RunOut},
     openapi_extra=STREAMED,
     url_name="messages",
 )
 async def send_message(
-    request: HttpRequest, uuid: UUID, message: MessageIn, key: Key = None, wait: Wait = 0
+    request: HttpRequest, uuid: Path[UUID], message: MessageIn, key: Key = None, wait: Wait = 0
 ) -> Any:
     """Send a message; the run that answers it goes on whether or not anybody waits. It
     waits itself while another run of the session is not over. With ``Accept:
     text/event-stream`` the answer is the run's stream."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
-    runtime = await current_runtime()
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     require_room(request, runtime)
     spoken = read_spoken([message.text if message.content is None else message.content])
     given = check_attachment_ids([str(one) for one in message.attachments])
     text = check_message_text(spoken.text, may_be_empty=bool(given or spoken.files))
-    user_pk, client_id = caller_of(request).user.pk, client_id_of(key)
+    client_id = client_id_of(key)
     attachments = given + await sync_to_async(save_spoken_files)(
         session, spoken.files, client_id=client_id, user_pk=user_pk
     )
@@ -240,3 +218,92 @@ async def send_message(
         if not is_same:
             raise OtherRequest("This key was used in the session for something else.")
     return await answer_begun(request, runtime, session, accepted, wait=wait)
+
+
+# Runs: listed, read while they go on, begun anew, stopped, taken back.
+
+
+@router.get("/runs", auth=needs(READ), response=Page[RunOut], url_name="runs")
+def list_session_runs(
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[Paging]
+) -> dict[str, Any]:
+    """Runs of a session, the newest first."""
+    session, _ = get_session_for(request, uuid)
+    walk = walk_of(wanted)
+    found = run_transcript.list_runs(
+        session.pk, from_pk=walk.number, back=walk.is_back, limit=walk.limit + 1
+    )
+    return make_page(walk, found, as_item=run_out, place_of=lambda run: str(run.pk))
+
+
+@router.get("/runs/{uuid:run}", auth=needs(READ), response=RunSaidOut, url_name="run")
+def get_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> dict[str, Any]:
+    """A run with what it has said by now. To follow it without asking again and again,
+    there is its stream."""
+    session, _ = get_session_for(request, uuid)
+    return said_out(run_transcript.read_said(run_transcript.find_run(session, run).pk))
+
+
+KINDS = {"regenerate": REGENERATE, "edit": MESSAGE, "continue": CONTINUE, "compact": COMPACT}
+
+
+class RunIn(Schema):
+    """What is to be done: ``regenerate`` answers the message ``turn`` (the last one)
+    again, ``edit`` replaces the message ``turn`` and all that follows by ``text``,
+    ``continue`` goes on after an answer that was cut off, ``compact`` has older turns
+    summarised for the model."""
+
+    kind: Literal["regenerate", "edit", "continue", "compact"]
+    turn: int | None = Field(None, ge=1, le=MAX_NUMBER)
+    text: str = ""
+
+
+@router.post(
+    "/runs",
+    auth=needs(WRITE),
+    response={200: RunSaidOut, 202: RunOut},
+    openapi_extra=STREAMED,
+    url_name="runs",
+)
+async def begin_run(
+    request: HttpRequest, uuid: Path[UUID], wanted: RunIn, key: Key = None, wait: Wait = 0
+) -> Any:
+    """Begin a run that no new message asks for."""
+    session, runtime, user_pk = await open_for_writing(request, uuid)
+    require_room(request, runtime)
+    given: dict[str, Any] = {"client_id": client_id_of(key), "user_pk": user_pk}
+    if wanted.kind == "regenerate":
+        accepted = await runtime.regenerate(session, turn=wanted.turn, **given)
+    elif wanted.kind == "continue":
+        accepted = await runtime.continue_run(session, **given)
+    elif wanted.kind == "compact":
+        accepted = await runtime.compact(session, **given)
+    elif wanted.turn is None:
+        raise Rejected("Say which message is edited: its turn.", code="bad_number")
+    else:
+        text = check_message_text(wanted.text, may_be_empty=True)
+        accepted = await runtime.edit(session, turn=wanted.turn, text=text, **given)
+    if not accepted.is_new:
+        run = await runtime.readers.read(run_transcript.read_run, accepted.run_pk)
+        if run.kind != KINDS[wanted.kind]:
+            raise OtherRequest("This key was used in the session for something else.")
+    return await answer_begun(request, runtime, session, accepted, wait=wait)
+
+
+@router.post("/stop", auth=needs(WRITE), response={204: None}, url_name="stop")
+async def stop_run(request: HttpRequest, uuid: Path[UUID]) -> Status[None]:
+    """End the running answer; its text is kept. Nothing happens where none is written."""
+    session, runtime, _ = await open_for_writing(request, uuid)
+    await runtime.stop_run(session)
+    return Status(204, None)
+
+
+@router.post(
+    "/runs/{uuid:run}/withdraw", auth=needs(WRITE), response={204: None}, url_name="run_withdraw"
+)
+async def withdraw_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> Status[None]:
+    """Take a message back that still waits."""
+    session, runtime, _ = await open_for_writing(request, uuid)
+    await runtime.readers.read(run_transcript.find_run, session, run)
+    await runtime.withdraw(session, run=run)
+    return Status(204, None)

@@ -21,9 +21,9 @@ MEDIA_TYPE = "application/problem+json"
 ROOT = "/api/v1/"
 PROBLEMS = "/api/v1/problems"
 
-LINES_SECONDS = 10
-"""After which somebody with too many streams may have fewer."""
+LINES_SECONDS = 10  # after which somebody with too many streams may have fewer
 
+# Status → the code of an error that has no better one.
 CODES = {
     400: "bad_request",
     401: "signed_out",
@@ -38,7 +38,6 @@ CODES = {
     503: "unavailable",
     507: "storage_full",
 }
-"""Status → the code of an error that has no better one."""
 
 
 class Wrong(Schema):
@@ -106,10 +105,9 @@ def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     is_error = response.status_code >= HTTPStatus.BAD_REQUEST
     if not is_error or response.get("Content-Type", "").startswith(MEDIA_TYPE):
         return response
-    detail = {
-        404: "There is no such address.",
-        405: f"{request.method} is not possible here.",
-    }.get(response.status_code, HTTPStatus(response.status_code).description)
+    detail = {404: "There is no such address.", 405: f"{request.method} is not possible here."}.get(
+        response.status_code, HTTPStatus(response.status_code).description
+    )
     made = problem(response.status_code, detail or "The request cannot be carried out.")
     if "Allow" in response:
         made["Allow"] = response["Allow"]
@@ -123,7 +121,7 @@ class JsonParser(Parser):
     """Of bodies: JSON as its standard has it, of texts that are ones."""
 
     def parse_body(self, request: HttpRequest) -> Any:
-        value = json.loads(request.body, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(request.body, parse_constant=refuse_constant, parse_float=read_finite)
         require_encodable(value)
         if value is None:
             raise ValueError("there is nothing in it")
@@ -132,11 +130,12 @@ class JsonParser(Parser):
         return value
 
 
-def _refuse(name: str) -> None:
+def refuse_constant(name: str) -> None:
+    """Of ``NaN`` and the infinities, which Python reads. Raises ValueError."""
     raise ValueError(f"{name} is not JSON")
 
 
-def _finite(text: str) -> float:
+def read_finite(text: str) -> float:
     """Raises ValueError for a number that could not be written as JSON again."""
     number = float(text)
     if not isfinite(number):

@@ -14,31 +14,18 @@ from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
+from conversations.archive import session_records
 from conversations.archive.message_formats import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
-from conversations.archive.session_records import (
-    SessionFilter,
-    SessionRecord,
-    change_session,
-    dump_metadata,
-    list_session_records,
-    read_session_record,
-    require_future,
-)
-from conversations.archive.sessions import create_session
-from conversations.domain.errors import Conflict, Rejected
+from conversations.archive.sessions import begin_anew, create_session, find_by_key, open_by_key
+from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.keyset import parse_list_cursor
 from conversations.domain.session_keys import MAX_KEY_CHARS, channel_of, check_key
-from conversations.models import Session, Workspace
-from conversations.runtime.current import (
-    announce_title,
-    compact_at_end,
-    current_runtime,
-    list_models,
-)
+from conversations.models import Session
+from conversations.runtime.current import announce_title, compact_at_end, list_models
 
-from .auth import caller_of, needs
+from .auth import caller_of, needs, open_for_writing
 from .fields import (
     MAX_NUMBER,
     Channel,
@@ -95,7 +82,7 @@ class SessionOut(Schema):
     metadata: dict[str, Any]
 
     @staticmethod
-    def resolve_key(record: SessionRecord) -> str | None:
+    def resolve_key(record: session_records.SessionRecord) -> str | None:
         return record.key or None
 
 
@@ -186,31 +173,42 @@ def list_workspace_sessions(
 @makes_once()
 def begin_session(
     request: HttpRequest, response: HttpResponse, slug: str, new: NewSession
-) -> Status[SessionRecord]:
+) -> Status[session_records.SessionRecord]:
     """Begin a session. ``Location`` has its address."""
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
-    session = _create(workspace, new, request)
+    begun = begun_as(new)
+    key = new.key and check_key(new.key)
+    brought = prepare_messages(new.messages, format=new.format, model=new.model or "")
+    channel = new.channel or channel_of(key or "", otherwise="api")
+    owner = caller_of(request).user
+    try:
+        with transaction.atomic():
+            session = create_session(workspace, owner=owner, key=key, channel=channel, **begun)
+            import_history(session, brought, user_pk=owner.pk)
+    except IntegrityError as error:
+        raise Conflict("Another session has this key.", code="key_taken") from error
     belongs_to(request, session)
-    response["Location"] = reverse("api:session", args=[session.uuid])
-    return Status(201, read_session_record(session.pk))
+    return _located(response, session, status=201)
 
 
 @router.get("/sessions/{uuid:uuid}", auth=needs(READ), response=SessionOut, url_name="session")
-def get_one_session(request: HttpRequest, uuid: UUID) -> SessionRecord:
+def get_one_session(request: HttpRequest, uuid: UUID) -> session_records.SessionRecord:
     """One session: its counters, its state, what it goes on from."""
     session, _ = get_session_for(request, uuid)
-    return read_session_record(session.pk)
+    return session_records.read_session_record(session.pk)
 
 
 @router.patch("/sessions/{uuid:uuid}", auth=needs(WRITE), response=SessionOut, url_name="session")
-def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) -> SessionRecord:
+def change_one_session(
+    request: HttpRequest, uuid: UUID, patch: SessionPatch
+) -> session_records.SessionRecord:
     """Change what is given: all of it, or nothing where one value is refused."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     if patch.model:
         require_model(patch.model)
     was_archived = session.archived_at is not None
-    change_session(session, patch.model_dump(exclude_unset=True))
-    record = read_session_record(session.pk)
+    session_records.change_session(session, patch.model_dump(exclude_unset=True))
+    record = session_records.read_session_record(session.pk)
     if patch.title is not None:
         announce_title(session.pk, record.title)
     if patch.archived and not was_archived and settings.LOOM.compact_at_end:
@@ -224,14 +222,14 @@ def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) ->
     response=SessionOut,
     url_name="session_rewind",
 )
-async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> SessionRecord:
+async def rewind(
+    request: HttpRequest, uuid: UUID, wanted: RewindIn
+) -> session_records.SessionRecord:
     """Take back a message with all that follows. The archive keeps it; the model is not
     given it any more."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
-    runtime = await current_runtime()
-    user_pk = caller_of(request).user.pk
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
-    return await sync_to_async(read_session_record)(session.pk)
+    return await sync_to_async(session_records.read_session_record)(session.pk)
 
 
 class ModelOut(Schema):
@@ -261,8 +259,8 @@ def begun_as(start: SessionStart) -> dict[str, Any]:
     """For ``archive.sessions.create_session``. Raises Rejected."""
     if start.model:
         require_model(start.model)
-    dump_metadata(start.metadata)
-    require_future(start.expires_at)
+    session_records.dump_metadata(start.metadata)
+    session_records.require_future(start.expires_at)
     return {
         "title": start.title or "",
         "model": start.model or "",
@@ -272,32 +270,12 @@ def begun_as(start: SessionStart) -> dict[str, Any]:
     }
 
 
-def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Session:
-    begun = begun_as(new)
-    key = new.key and check_key(new.key)
-    brought = prepare_messages(new.messages, format=new.format, model=new.model or "")
-    owner = caller_of(request).user
-    try:
-        with transaction.atomic():
-            session = create_session(
-                workspace,
-                owner=owner,
-                key=key,
-                channel=new.channel or channel_of(key or "", otherwise="api"),
-                **begun,
-            )
-            import_history(session, brought, user_pk=owner.pk)
-            return session
-    except IntegrityError as error:
-        raise Conflict("Another session has this key.", code="key_taken") from error
-
-
 def list_sessions_of(
     request: HttpRequest,
     slug: str | None,
     filters: SessionFilters,
     *,
-    as_item: Callable[[SessionRecord], Any] = lambda record: record,
+    as_item: Callable[[session_records.SessionRecord], Any] = lambda record: record,
 ) -> dict[str, Any]:
     """A page of the sessions of a workspace, or of all (None) that the caller is in.
     Where somebody may not read what was said, nothing of it is shown."""
@@ -308,17 +286,9 @@ def list_sessions_of(
         workspace, access = get_workspace_for(request, slug)
         workspaces, is_member = (workspace.pk,), access.role is not None
     walk = walk_of(filters)
-    wanted = SessionFilter(
-        workspaces=workspaces,
-        key=filters.key,
-        channel=filters.channel,
-        archived=filters.archived,
-        expired=filters.expired,
-        query=filters.q,
-        parent=filters.parent,
-    )
-    found = list_session_records(
-        wanted,
+    wanted = filters.dict(include={"key", "channel", "archived", "expired", "parent"})
+    found = session_records.list_session_records(
+        session_records.SessionFilter(workspaces=workspaces, query=filters.q, **wanted),
         mark=parse_list_cursor(walk.place) if walk.place else None,
         is_back=walk.is_back,
         limit=walk.limit + 1,
@@ -329,3 +299,62 @@ def list_sessions_of(
         as_item=lambda one: as_item(one if is_member else one.without_words()),
         place_of=lambda one: str(one.cursor),
     )
+
+
+# Sessions by key: how another system finds its session again.
+
+
+key_router = Router(tags=["Sessions by key"])
+
+PATH = "/workspaces/{slug:slug}/keys/{path:key}"
+
+
+@key_router.get(PATH, auth=needs(READ), response=SessionOut, url_name="session_by_key")
+def get_session_by_key(request: HttpRequest, slug: str, key: str) -> session_records.SessionRecord:
+    """The session of a key. One that has expired, or is to be purged, has it no more."""
+    workspace, _ = get_workspace_for(request, slug)
+    found = find_by_key(workspace, check_key(key))
+    if found is None:
+        raise NotFound("No session has this key.")
+    session, _ = get_session_for(request, found.uuid)
+    return session_records.read_session_record(session.pk)
+
+
+@key_router.put(
+    PATH, auth=needs(WRITE), response={200: SessionOut, 201: SessionOut}, url_name="session_by_key"
+)
+def open_session_by_key(
+    request: HttpRequest,
+    response: HttpResponse,
+    slug: str,
+    key: str,
+    start: SessionStart | None = None,
+) -> Status[session_records.SessionRecord]:
+    """Find the session of a key, or begin it (201): at first use, and when the last one
+    has expired; then that is its `parent`. The body counts for one that begins. Of any
+    number of callers at once, one begins it."""
+    workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
+    begun = begun_as(start or SessionStart.model_validate({}))
+    owner = caller_of(request).user
+    session, is_new = open_by_key(workspace, key=check_key(key), owner=owner, **begun)
+    return _located(response, session, status=201 if is_new else 200)
+
+
+@key_router.post(PATH, auth=needs(WRITE), response={201: SessionOut}, url_name="session_by_key")
+@makes_once()
+def begin_session_under_key(
+    request: HttpRequest, response: HttpResponse, slug: str, key: str
+) -> Status[session_records.SessionRecord]:
+    """Begin a new session under a key. The one that had it stays as it is, without the
+    key, and is the new one's `parent`."""
+    workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
+    session = begin_anew(workspace, key=check_key(key), owner=caller_of(request).user)
+    belongs_to(request, session)
+    return _located(response, session, status=201)
+
+
+def _located(
+    response: HttpResponse, session: Session, *, status: int
+) -> Status[session_records.SessionRecord]:
+    response["Location"] = reverse("api:session", args=[session.uuid])
+    return Status(status, session_records.read_session_record(session.pk))

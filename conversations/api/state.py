@@ -1,29 +1,26 @@
 """What a session has beside its turns: the session state, files that it changed, summaries."""
 
-from pathlib import Path
+import pathlib
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Path, Query, Router, Schema
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.agent.undo.disk import FileState, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
-from conversations.agent.undo.review import FileReview, review_changes
+from conversations.agent.undo.review import review_changes
 from conversations.archive.context import require_compaction
-from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.session_records import SessionRecord, read_session_record
 from conversations.archive.session_state import read_state_view
 from conversations.domain.errors import Rejected
 from conversations.domain.keyset import PageCursor, parse_page_cursor
-from conversations.domain.session_state import StateItem
-from conversations.runtime.current import current_runtime
 
-from .auth import caller_of, needs
+from .auth import needs, open_for_writing
 from .fields import Moment, Page, Text
 from .sessions import SessionOut
 
@@ -62,50 +59,29 @@ class StateEditIn(Schema):
     text: Text = ""
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/state", auth=needs(READ), response=StateOut, url_name="session_state"
-)
-def get_session_state(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
+@router.get("/state", auth=needs(READ), response=StateOut, url_name="session_state")
+def get_session_state(request: HttpRequest, uuid: Path[UUID]) -> dict[str, Any]:
     """The items of the session state that are in force, and those that were struck."""
     session, _ = get_session_for(request, uuid)
     return _read_state(session.pk)
 
 
-@router.post(
-    "/sessions/{uuid:uuid}/state/{item}",
-    auth=needs(WRITE),
-    response=StateOut,
-    url_name="session_state_item",
-)
+@router.post("/state/{item}", auth=needs(WRITE), response=StateOut, url_name="session_state_item")
 async def edit_session_state(
-    request: HttpRequest, uuid: UUID, item: str, wanted: StateEditIn
+    request: HttpRequest, uuid: Path[UUID], item: str, wanted: StateEditIn
 ) -> dict[str, Any]:
     """Pin, unpin, reword (`edit`), strike or restore (`unstrike`) one item. What is so
     already changes nothing."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
-    runtime = await current_runtime()
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.edit_state(
-        session,
-        actor_pk=caller_of(request).user.pk,
-        action=wanted.action,
-        item=item,
-        text=wanted.text,
+        session, actor_pk=user_pk, action=wanted.action, item=item, text=wanted.text
     )
     return await sync_to_async(_read_state)(session.pk)
 
 
 def _read_state(session_pk: int) -> dict[str, Any]:
     view = read_state_view(session_pk)
-    return {
-        "turn": view.turn,
-        "seq": view.seq,
-        "items": [_as_item(item) for item in view.items],
-        "struck": [_as_item(item) for item in view.struck],
-    }
-
-
-def _as_item(item: StateItem) -> dict[str, Any]:
-    return item._asdict() | {"actions": item.actions}
+    return {"turn": view.turn, "seq": view.seq, "items": view.items, "struck": view.struck}
 
 
 # Files that calls of tools changed, and putting them back.
@@ -179,20 +155,32 @@ class RevertedOut(Schema):
     left: dict[str, str]
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/changes", auth=needs(READ), response=ChangesOut, url_name="changes"
-)
+@router.get("/changes", auth=needs(READ), response=ChangesOut, url_name="changes")
 def list_changed_files(
-    request: HttpRequest, uuid: UUID, wanted: Query[ChangeFilters]
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[ChangeFilters]
 ) -> dict[str, Any]:
     """The files that calls of tools have changed, and how each stands now."""
     session, _ = get_session_for(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call)
     after = real_path(unquote(parse_page_cursor(wanted.cursor).place)) if wanted.cursor else ""
-    review = review_changes(session.pk, Path(session.workspace.root), scope=scope, after=after)
+    review = review_changes(
+        session.pk, pathlib.Path(session.workspace.root), scope=scope, after=after
+    )
     following = quote(stored_path(review.following)) if review.following else ""
     return {
-        "items": [_as_file(file) for file in review.files],
+        "items": [
+            {
+                "path": stored_path(file.path),
+                "before": _as_file_state(file.before),
+                "after": _as_file_state(file.after),
+                "state": file.plan.state if file.plan else "back",
+                "reason": file.plan.reason if file.plan else "",
+                "moved_from": stored_path(file.moved_from),
+                "moved_to": stored_path(file.moved_to),
+                "calls": list(dict.fromkeys(one.call for one in file.changes if one.call)),
+            }
+            for file in review.files
+        ],
         "next": str(PageCursor(following)) if following else None,
         "total": review.total,
         "standing": review.standing,
@@ -200,24 +188,20 @@ def list_changed_files(
     }
 
 
-@router.post(
-    "/sessions/{uuid:uuid}/changes/revert",
-    auth=needs(WRITE),
-    response=RevertedOut,
-    url_name="changes_revert",
-)
-async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> dict[str, Any]:
+@router.post("/changes/revert", auth=needs(WRITE), response=RevertedOut, url_name="changes_revert")
+async def revert_changes(
+    request: HttpRequest, uuid: Path[UUID], wanted: RevertIn
+) -> dict[str, Any]:
     """Put files back as they were before a call, a run, the session, or a revert."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
     if wanted.all is (scope != Scope()):
         raise Rejected("Say what is to be put back.", code="nothing_to_revert")
-    runtime = await current_runtime()
     done = await runtime.revert_files(
         session,
-        Path(session.workspace.root),
+        pathlib.Path(session.workspace.root),
         scope=scope,
-        actor_pk=caller_of(request).user.pk,
+        actor_pk=user_pk,
         replace={real_path(path) for path in wanted.replace},
     )
     return {
@@ -227,24 +211,10 @@ async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> 
 
 
 def _scope_of(**given: UUID | None) -> Scope:
-    """Raises Rejected for more than one."""
     chosen = {name: uuid for name, uuid in given.items() if uuid is not None}
     if len(chosen) > 1:
         raise Rejected(f"Give one of {', '.join(given)}.", code="bad_scope")
     return Scope(**chosen)
-
-
-def _as_file(file: FileReview) -> dict[str, Any]:
-    return {
-        "path": stored_path(file.path),
-        "before": _as_file_state(file.before),
-        "after": _as_file_state(file.after),
-        "state": file.plan.state if file.plan else "back",
-        "reason": file.plan.reason if file.plan else "",
-        "moved_from": stored_path(file.moved_from),
-        "moved_to": stored_path(file.moved_to),
-        "calls": list(dict.fromkeys(one.call for one in file.changes if one.call)),
-    }
 
 
 def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
@@ -258,16 +228,15 @@ def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/summaries/{uuid:summary}/undo",
+    "/summaries/{uuid:summary}/undo",
     auth=needs(WRITE),
     response=SessionOut,
     url_name="summary_undo",
 )
-async def undo_summary(request: HttpRequest, uuid: UUID, summary: UUID) -> SessionRecord:
+async def undo_summary(request: HttpRequest, uuid: Path[UUID], summary: UUID) -> SessionRecord:
     """Give the model the turns themselves again. The row of the summary, of the type
     `compaction`, has its uuid."""
-    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     await sync_to_async(require_compaction)(session, summary)
-    runtime = await current_runtime()
-    await runtime.undo_compaction(session, uuid=summary, user_pk=caller_of(request).user.pk)
+    await runtime.undo_compaction(session, uuid=summary, user_pk=user_pk)
     return await sync_to_async(read_session_record)(session.pk)

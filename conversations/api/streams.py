@@ -21,9 +21,9 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from ninja import Header, Query, Router
+from ninja import Header, Path, Query, Router
 
-from conversations.access import AccessContext, SignedOut, get_session_for, recheck_access, visit_of
+from conversations.access import SignedOut, get_session_for, recheck_access, visit_of
 from conversations.accounts.tokens import READ, is_working
 from conversations.archive.rights import READ as MAY_READ
 from conversations.archive.rights import OpenPage, read_standing
@@ -40,7 +40,6 @@ from conversations.runtime.visitors import STREAMS
 
 from .auth import caller_of, needs
 from .fields import MAX_NUMBER
-from .middleware import ApiCaller
 
 # Requests that last: they hold no connection to the database, and end for those who lose the
 # right to what they read.
@@ -58,19 +57,19 @@ def free_connection() -> None:
 async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], None]:
     """What asks again whether the caller may still read the session. It raises
     SignedOut, NotFound or NotPermitted."""
-    caller = caller_of(request)
-    if caller.token_pk is not None:
-        return partial(_recheck_token, visit_of(request), caller, session)
-    place = OpenPage(request.session.session_key or "", caller.user.pk, session.workspace_id)
-    earlier = await sync_to_async(read_standing)(place)
-    return partial(recheck_access, place, session.workspace, to=MAY_READ, earlier=earlier)
+    caller, visit = caller_of(request), visit_of(request)
+    if caller.token_pk is None:
+        place = OpenPage(request.session.session_key or "", caller.user.pk, session.workspace_id)
+        earlier = await sync_to_async(read_standing)(place)
+        return partial(recheck_access, place, session.workspace, to=MAY_READ, earlier=earlier)
 
+    def recheck() -> None:
+        user = User.objects.filter(pk=caller.user.pk, is_active=True).first()
+        if user is None or caller.token_pk is None or not is_working(caller.token_pk):
+            raise SignedOut("The token works no more.")
+        get_session_for(replace(visit, user=user), session.uuid)
 
-def _recheck_token(visit: AccessContext, caller: ApiCaller, session: Session) -> None:
-    user = User.objects.filter(pk=caller.user.pk, is_active=True).first()
-    if user is None or caller.token_pk is None or not is_working(caller.token_pk):
-        raise SignedOut("The token works no more.")
-    get_session_for(replace(visit, user=user), session.uuid)
+    return recheck
 
 
 logger = logging.getLogger(__name__)
@@ -79,21 +78,19 @@ router = Router(tags=["Streams"])
 
 MEDIA_TYPE = "text/event-stream"
 
-RETRY = "retry: 2000\n"
-"""Milliseconds before a browser comes again."""
+RETRY = "retry: 2000\n"  # milliseconds before a browser comes again
 
 COMMENT = ":\n\n"
 
-RECHECK_SECONDS = 5.0
-"""How long somebody may go on reading after the right to was lost."""
+RECHECK_SECONDS = 5.0  # how long somebody may go on reading after the right to was lost
 
 _TEXT = {"type": "string"}
 _EVENT = {
     "type": "object",
     "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT, "retry": {"type": "integer"}},
 }
+# The description of an operation that answers with a stream: each of its events.
 STREAMED: dict[str, Any] = {"responses": {200: {"content": {MEDIA_TYPE: {"schema": _EVENT}}}}}
-"""The description of an operation that answers with a stream: each of its events."""
 
 LastEventId = Annotated[
     str | None,
@@ -108,7 +105,7 @@ After = Annotated[
 
 
 @router.get(
-    "/sessions/{uuid:uuid}/runs/{uuid:run}/stream",
+    "/runs/{uuid:run}/stream",
     auth=needs(READ),
     response={200: str, 204: None},
     openapi_extra=STREAMED,
@@ -116,7 +113,7 @@ After = Annotated[
 )
 async def follow_run(
     request: HttpRequest,
-    uuid: UUID,
+    uuid: Path[UUID],
     run: UUID,
     last_event_id: LastEventId = None,
     given: LastEventIdQuery = None,
@@ -134,7 +131,7 @@ async def follow_run(
 
 
 @router.get(
-    "/sessions/{uuid:uuid}/events/stream",
+    "/events/stream",
     auth=needs(READ),
     response={200: str},
     openapi_extra=STREAMED,
@@ -142,7 +139,7 @@ async def follow_run(
 )
 async def follow_session(
     request: HttpRequest,
-    uuid: UUID,
+    uuid: Path[UUID],
     after: After = None,
     last_event_id: LastEventId = None,
     given: LastEventIdQuery = None,
@@ -194,67 +191,42 @@ async def _respond(
     *,
     is_let_in: bool = False,
 ) -> HttpResponseBase:
-    person_pk = caller_of(request).user.pk
+    lines, person_pk = runtime.lines, caller_of(request).user.pk
     if not is_let_in:
-        runtime.lines.require_room(STREAMS, person_pk)
+        lines.require_room(STREAMS, person_pk)
     # Compressed, events would wait for each other in the browser's end of the stream.
     request.META.pop("HTTP_ACCEPT_ENCODING", None)
     recheck = await recheck_of(request, session)
-    take = runtime.lines.take_anyway if is_let_in else runtime.lines.take
-    content = _write(runtime, session, reader, first, recheck, person_pk, take)
-    response = StreamingHttpResponse(content, content_type=f"{MEDIA_TYPE}; charset=utf-8")
-    response["X-Accel-Buffering"] = "no"
-    return response
 
-
-async def _write(
-    runtime: Runtime,
-    session: Session,
-    reader: Reader,
-    first: StoryEvent | None,
-    recheck: Callable[[], None],
-    person_pk: int,
-    take: Callable[[str, int], None],
-) -> AsyncGenerator[str]:
-    """Ends early for who may not read it any more, and where the database is away: its
-    client comes again, and is told or goes on. So do those of many that begin at once and
-    are too many."""
-    await free_connection()
-    try:
-        take(STREAMS, person_pk)
-    except TooMany:
-        return
-    try:
-        async with aclosing(_write_events(runtime, session, reader, first, recheck)) as parts:
-            async for part in parts:
-                yield part
-    finally:
-        runtime.lines.release(STREAMS, person_pk)
-
-
-async def _write_events(
-    runtime: Runtime,
-    session: Session,
-    reader: Reader,
-    first: StoryEvent | None,
-    recheck: Callable[[], None],
-) -> AsyncGenerator[str]:
-    yield RETRY + event_text(first) if first else COMMENT
-    wait_for_database(runtime.options.database_wait)
-    checked_at = monotonic()
-    events = follow(runtime, session.pk, reader, heartbeat=settings.LOOM.sse_heartbeat_seconds)
-    async with aclosing(events):
+    async def write() -> AsyncGenerator[str]:
+        await free_connection()
         try:
-            async for event in events:
-                if monotonic() >= checked_at + RECHECK_SECONDS:
-                    await runtime.readers.read(recheck)
-                    checked_at = monotonic()
-                yield COMMENT if event is None else event_text(event)
+            (lines.take_anyway if is_let_in else lines.take)(STREAMS, person_pk)
+        except TooMany:
+            return  # many began at once: its client comes again, and is told
+        try:
+            yield RETRY + event_text(first) if first else COMMENT
+            wait_for_database(runtime.options.database_wait)
+            checked_at = monotonic()
+            heartbeat = settings.LOOM.sse_heartbeat_seconds
+            async with aclosing(follow(runtime, session.pk, reader, heartbeat=heartbeat)) as events:
+                async for event in events:
+                    if monotonic() >= checked_at + RECHECK_SECONDS:
+                        await runtime.readers.read(recheck)
+                        checked_at = monotonic()
+                    yield COMMENT if event is None else event_text(event)
         except (DatabaseError, Unavailable) as error:
+            # The client comes again, and goes on where this ended.
             fields = {"error_class": type(error).__name__}
             logger.warning("stream_not_read", extra={"fields": fields})
         except LoomError:
-            return
+            return  # who reads may not any more, which is told when they come again
+        finally:
+            lines.release(STREAMS, person_pk)
+
+    response = StreamingHttpResponse(write(), content_type=f"{MEDIA_TYPE}; charset=utf-8")
+    response["X-Accel-Buffering"] = "no"
+    return response
 
 
 def event_text(event: StoryEvent) -> str:

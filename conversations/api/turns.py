@@ -1,5 +1,6 @@
 """Turns: what was said, verbatim, by number."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -64,10 +65,10 @@ class TurnFilters(Numbered):
     )
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/turns", auth=needs(READ), response=Page[TurnOut], url_name="turns"
-)
-def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> dict[str, Any]:
+@router.get("/turns", auth=needs(READ), response=Page[TurnOut], url_name="turns")
+def list_turns(
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[TurnFilters]
+) -> dict[str, Any]:
     """Turns in their order."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
@@ -88,13 +89,8 @@ def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> 
     )
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/turns/{int:number}",
-    auth=needs(READ),
-    response=TurnOut,
-    url_name="turn",
-)
-def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, Any]:
+@router.get("/turns/{int:number}", auth=needs(READ), response=TurnOut, url_name="turn")
+def get_turn(request: HttpRequest, uuid: Path[UUID], number: Path[int]) -> dict[str, Any]:
     """One turn."""
     session, _ = get_session_for(request, uuid)
     turn = read_turn(session.pk, number) if number <= MAX_NUMBER else None
@@ -118,39 +114,28 @@ def walk_by_number(wanted: Numbered) -> PageRequest:
 
 def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
     """As :class:`TurnOut` has it."""
-    blocks, calls, damage = _read(turn)
-    return {
-        "number": turn.number,
-        "role": turn.role,
-        "content": turn.content,
+    calls: list[dict[str, Any]] = []
+    blocks = damage = None
+    try:
+        blocks = read_blocks(turn)
+        named = ("id", "name", "input")
+        calls = [{name: call.get(name) for name in named} for call in read_tool_calls(turn)]
+    except MalformedTurn as error:
+        # Told instead of raised: the turns around it are wanted too.
+        blocks, damage = None, str(error)
+    return asdict(turn) | {
         "blocks": blocks,
-        "tool_calls": calls,
-        "tool_call_id": turn.tool_call_id,
-        "tool_name": turn.tool_name,
-        "token_count": turn.token_count,
-        "stop_reason": turn.stop_reason,
-        "complete": turn.complete,
+        "tool_calls": [
+            {name: call.get(name) for name in ("id", "name", "input")} for call in calls
+        ],
         "active": not is_in(turn.number, rewound),
         "metadata": read_metadata(turn),
-        "created_at": turn.created_at,
-        "digest": turn.digest,
         "damage": damage,
     }
 
 
 def is_in(number: int, ranges: Ranges) -> bool:
     return any(low <= number <= high for low, high in ranges)
-
-
-def _read(turn: StoredTurn) -> tuple[list[Any] | None, list[dict[str, Any]], str | None]:
-    """Blocks, calls, and what of them is damaged."""
-    try:
-        blocks = read_blocks(turn)
-        calls = read_tool_calls(turn)
-    except MalformedTurn as error:
-        return None, [], str(error)
-    named = ({name: call.get(name) for name in ("id", "name", "input")} for call in calls)
-    return blocks, list(named), None
 
 
 # Events: what a person saw, by seq.
@@ -182,19 +167,12 @@ class EventOut(RowOut):
     active: bool
 
 
-@router.get(
-    "/sessions/{uuid:uuid}/events", auth=needs(READ), response=Page[EventOut], url_name="events"
-)
-def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> dict[str, Any]:
+@router.get("/events", auth=needs(READ), response=Page[EventOut], url_name="events")
+def list_events(request: HttpRequest, uuid: Path[UUID], wanted: Query[Numbered]) -> dict[str, Any]:
     """The journal in its order. Turns that it does not cover have no events."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
-    found = walk_events(
-        session.pk,
-        start=walk.number,
-        is_back=walk.is_back,
-        limit=walk.limit + 1,
-    )
+    found = walk_events(session.pk, start=walk.number, is_back=walk.is_back, limit=walk.limit + 1)
     rewound = read_rewound(session.pk, "seq")
     return make_page(
         walk,

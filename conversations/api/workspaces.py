@@ -1,12 +1,13 @@
 """Workspaces: which ones the caller is in, how they are set up, who belongs to them."""
 
+from copy import copy
 from datetime import timedelta
 from typing import Any, Literal
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Path, Router, Schema, Status
 
 from conversations.access import Access, get_workspace_for, visit_of
 from conversations.accounts.invitations import (
@@ -14,31 +15,29 @@ from conversations.accounts.invitations import (
     list_invitations,
     revoke_invitation,
 )
+from conversations.accounts.people import find_group
 from conversations.accounts.tokens import MANAGE, READ
+from conversations.archive import workspaces as archive_workspaces
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.rights import MANAGE as TO_MANAGE
 from conversations.archive.rights import change_channel_recall
-from conversations.archive.workspaces import (
-    add_member,
-    change_tool_rules,
-    change_workspace,
-    create_workspace,
-    find_user,
-    list_workspaces,
-    members_of,
-    remove_member,
-    resolve_root,
-)
 from conversations.domain.errors import NotFound, Rejected
 from conversations.models import Workspace
-from conversations.runtime.current import list_models
-from conversations.web.forms import ToolRulesForm, WorkspaceSettingsForm
+from conversations.web.forms import ToolRulesForm, WorkspaceSettingsForm, make_workspace_at
 
 from .auth import caller_of, needs
 from .fields import LongText, Moment, Page, ShortText, Title
 
 router = Router(tags=["Workspaces"])
+of_one = Router(tags=["Workspaces"])
 
 Role = Literal["owner", "member", "viewer"]
+
+
+def _managed(request: HttpRequest, slug: str) -> tuple[Workspace, AuditOrigin]:
+    visit = visit_of(request)
+    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
+    return workspace, visit.origin
 
 
 class WorkspaceOut(Schema):
@@ -52,11 +51,11 @@ class WorkspaceOut(Schema):
 @router.get("", auth=needs(READ), response=Page[WorkspaceOut], url_name="workspaces")
 def list_own_workspaces(request: HttpRequest) -> dict[str, Any]:
     """The workspaces that you are a member of, by name."""
-    return {"items": list_workspaces(caller_of(request).user.pk)}
+    return {"items": archive_workspaces.list_workspaces(caller_of(request).user.pk)}
 
 
-@router.get("/{slug:slug}", auth=needs(READ), response=WorkspaceOut, url_name="workspace")
-def get_workspace(request: HttpRequest, slug: str) -> dict[str, Any]:
+@of_one.get("", auth=needs(READ), response=WorkspaceOut, url_name="workspace")
+def get_workspace(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """One workspace."""
     return _as_out(*get_workspace_for(request, slug))
 
@@ -78,14 +77,7 @@ def make_workspace(
     request: HttpRequest, response: HttpResponse, new: NewWorkspace
 ) -> Status[dict[str, Any]]:
     """Make a workspace of a folder. You are its owner."""
-    user = caller_of(request).user
-    root = resolve_root(
-        new.root.strip(),
-        roots=settings.LOOM.workspace_roots,
-        data_dir=settings.LOOM.data_dir,
-        user_pk=user.pk,
-    )
-    workspace = create_workspace(root=root, name=new.name or "", owner=user)
+    workspace = make_workspace_at(new.root.strip(), new.name or "", owner=caller_of(request).user)
     response["Location"] = reverse("api:workspace", args=[workspace.slug])
     return Status(201, _as_out(*get_workspace_for(request, workspace.slug)))
 
@@ -122,44 +114,36 @@ class WorkspacePatch(Schema):
     channel_recall: ShortText | None = None
 
 
-@router.get(
-    "/{slug:slug}/settings",
-    auth=needs(MANAGE),
-    response=WorkspaceSettings,
-    url_name="workspace_settings",
+@of_one.get(
+    "/settings", auth=needs(MANAGE), response=WorkspaceSettings, url_name="workspace_settings"
 )
-def get_workspace_settings(request: HttpRequest, slug: str) -> Workspace:
+def get_workspace_settings(request: HttpRequest, slug: Path[str]) -> Workspace:
     """How a workspace is set up, for its owners."""
-    workspace, _ = get_workspace_for(request, slug, to=TO_MANAGE)
+    workspace, _ = _managed(request, slug)
     return workspace
 
 
-@router.patch(
-    "/{slug:slug}/settings",
-    auth=needs(MANAGE),
-    response=WorkspaceSettings,
-    url_name="workspace_settings",
+@of_one.patch(
+    "/settings", auth=needs(MANAGE), response=WorkspaceSettings, url_name="workspace_settings"
 )
-def change_workspace_settings(request: HttpRequest, slug: str, patch: WorkspacePatch) -> Workspace:
+def change_workspace_settings(
+    request: HttpRequest, slug: Path[str], patch: WorkspacePatch
+) -> Workspace:
     """Set a workspace up: all that is given, or nothing where one value is refused."""
-    visit = visit_of(request)
-    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
-    given = patch.model_dump(include=patch.model_fields_set)
-    values = {name: getattr(workspace, name) for name in WorkspaceSettings.model_fields} | given
+    workspace, origin = _managed(request, slug)
+    wanted = copy(workspace)
+    for name, value in patch.dict(exclude_unset=True).items():
+        setattr(wanted, name, value)
     # The forms of the settings page have the rules of what goes with what.
-    chosen = {None: "", True: "yes", False: "no"}[values["reads_instruction_files"]]
-    models = [*(model.id for model in list_models()), workspace.default_model]
-    form = WorkspaceSettingsForm(values | {"reads_instruction_files": chosen}, models=models)
-    rules = ToolRulesForm(values)
+    form = WorkspaceSettingsForm(workspace, WorkspaceSettingsForm.values_of(wanted))
+    rules = ToolRulesForm({name: getattr(wanted, name) for name in ToolRulesForm.base_fields})
     wrong = [text for one in (form, rules) for texts in one.errors.values() for text in texts]
     if wrong:
         raise Rejected(" ".join(map(str, wrong)), code="bad_settings")
     tools = dict(rules.cleaned_data)
-    change_channel_recall(
-        workspace, channel_recall=tools.pop("channel_recall"), origin=visit.origin
-    )
-    change_workspace(workspace, **form.cleaned_data)
-    change_tool_rules(workspace, **tools)
+    change_channel_recall(workspace, channel_recall=tools.pop("channel_recall"), origin=origin)
+    archive_workspaces.change_workspace(workspace, **form.cleaned_data)
+    archive_workspaces.change_tool_rules(workspace, **tools)
     workspace.refresh_from_db()
     return workspace
 
@@ -174,6 +158,16 @@ class MemberOut(Schema):
 
 class MemberIn(Schema):
     role: Role
+
+
+class GroupOut(Schema):
+    """A group of people. ``role`` is what it gives them here, null for one that could be
+    added; ``people`` counts those who can sign in."""
+
+    id: int
+    name: str
+    role: str | None
+    people: int | None
 
 
 class InvitationIn(Schema):
@@ -202,90 +196,114 @@ class NewInvitationOut(Schema):
     link: str
 
 
-@router.get(
-    "/{slug:slug}/members",
-    auth=needs(MANAGE),
-    response=Page[MemberOut],
-    url_name="workspace_members",
-)
-def list_members(request: HttpRequest, slug: str) -> dict[str, Any]:
+@of_one.get("/members", auth=needs(MANAGE), response=Page[MemberOut], url_name="workspace_members")
+def list_members(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """The members of a workspace by name, for its owners."""
-    workspace, _ = get_workspace_for(request, slug, to=TO_MANAGE)
-    members = members_of(workspace)
+    workspace, _ = _managed(request, slug)
+    members = archive_workspaces.members_of(workspace)
     return {"items": [{"username": name, "role": role} for name, role in members]}
 
 
-@router.put(
-    "/{slug:slug}/members/{username}",
-    auth=needs(MANAGE),
-    response=MemberOut,
-    url_name="workspace_member",
+@of_one.put(
+    "/members/{username}", auth=needs(MANAGE), response=MemberOut, url_name="workspace_member"
 )
-def set_member(request: HttpRequest, slug: str, username: str, new: MemberIn) -> dict[str, Any]:
+def set_member(
+    request: HttpRequest, slug: Path[str], username: str, new: MemberIn
+) -> dict[str, Any]:
     """Give a person a role in the workspace, or another one. The last owner stays one."""
-    visit = visit_of(request)
-    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
-    add_member(workspace, user_pk=find_user(username).pk, role=new.role, origin=visit.origin)
+    workspace, origin = _managed(request, slug)
+    archive_workspaces.add_member(
+        workspace, user_pk=archive_workspaces.find_user(username).pk, role=new.role, origin=origin
+    )
     return {"username": username, "role": new.role}
 
 
-@router.delete(
-    "/{slug:slug}/members/{username}",
-    auth=needs(MANAGE),
-    response={204: None},
-    url_name="workspace_member",
+@of_one.delete(
+    "/members/{username}", auth=needs(MANAGE), response={204: None}, url_name="workspace_member"
 )
-def take_member_out(request: HttpRequest, slug: str, username: str) -> Status[None]:
+def take_member_out(request: HttpRequest, slug: Path[str], username: str) -> Status[None]:
     """Take a person out of the workspace; nothing happens for one who is not in it."""
-    visit = visit_of(request)
-    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
-    person = find_user(username, even_closed=True)
-    remove_member(workspace, user_pk=person.pk, origin=visit.origin)
+    workspace, origin = _managed(request, slug)
+    person = archive_workspaces.find_user(username, even_closed=True)
+    archive_workspaces.remove_member(workspace, user_pk=person.pk, origin=origin)
     return Status(204, None)
 
 
-@router.get(
-    "/{slug:slug}/invitations",
+@of_one.get("/groups", auth=needs(MANAGE), response=Page[GroupOut], url_name="workspace_groups")
+def list_groups(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
+    """The groups of a workspace by name, for its owners; then those that could be added."""
+    workspace, _ = _managed(request, slug)
+    return {"items": _list_groups(workspace)}
+
+
+@of_one.put("/groups/{int:id}", auth=needs(MANAGE), response=GroupOut, url_name="workspace_group")
+def set_group(request: HttpRequest, slug: Path[str], id: int, new: MemberIn) -> dict[str, Any]:
+    """Give the people of a group a role in the workspace, or another one."""
+    workspace, origin = _managed(request, slug)
+    # Groups that stand for a role in the installation are none of a workspace.
+    if id not in [group["id"] for group in _list_groups(workspace)]:
+        raise NotFound("There is no such group.")
+    archive_workspaces.add_group(workspace, group=find_group(id), role=new.role, origin=origin)
+    [shown] = [group for group in _list_groups(workspace) if group["id"] == id]
+    return shown
+
+
+@of_one.delete(
+    "/groups/{int:id}", auth=needs(MANAGE), response={204: None}, url_name="workspace_group"
+)
+def take_group_out(request: HttpRequest, slug: Path[str], id: int) -> Status[None]:
+    """Take a group out of the workspace; nothing happens for one that is not in it."""
+    workspace, origin = _managed(request, slug)
+    archive_workspaces.remove_group(workspace, group=find_group(id), origin=origin)
+    return Status(204, None)
+
+
+def _list_groups(workspace: Workspace) -> list[dict[str, Any]]:
+    own = [group | {"id": group["pk"]} for group in archive_workspaces.groups_of(workspace)]
+    others = archive_workspaces.groups_to_add(workspace)
+    return own + [{"id": pk, "name": name, "role": None, "people": None} for pk, name in others]
+
+
+@of_one.get(
+    "/invitations",
     auth=needs(MANAGE),
     response=Page[InvitationOut],
     url_name="workspace_invitations",
 )
-def list_open_invitations(request: HttpRequest, slug: str) -> dict[str, Any]:
+def list_open_invitations(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """The invitations to a workspace that still work, the latest first."""
-    workspace, _ = get_workspace_for(request, slug, to=TO_MANAGE)
+    workspace, _ = _managed(request, slug)
     return {"items": list_invitations(workspace)}
 
 
-@router.post(
-    "/{slug:slug}/invitations",
+@of_one.post(
+    "/invitations",
     auth=needs(MANAGE),
     response={201: NewInvitationOut},
     url_name="workspace_invitations",
 )
-def invite(request: HttpRequest, slug: str, new: InvitationIn) -> Status[dict[str, Any]]:
+def invite(request: HttpRequest, slug: Path[str], new: InvitationIn) -> Status[dict[str, Any]]:
     """Make a link by which one person joins the workspace."""
-    visit = visit_of(request)
-    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
+    workspace, origin = _managed(request, slug)
     token = create_invitation(
         workspace=workspace,
         role=new.role,
         label=new.label,
         lifetime=timedelta(days=settings.LOOM.invitation_days),
-        origin=visit.origin,
+        origin=origin,
     )
     return Status(201, {"link": request.build_absolute_uri(reverse("join", args=[token]))})
 
 
-@router.delete(
-    "/{slug:slug}/invitations/{int:id}",
+@of_one.delete(
+    "/invitations/{int:id}",
     auth=needs(MANAGE),
     response={204: None},
     url_name="workspace_invitation",
 )
-def revoke_open_invitation(request: HttpRequest, slug: str, id: int) -> Status[None]:
+def revoke_open_invitation(request: HttpRequest, slug: Path[str], id: int) -> Status[None]:
     """Revoke an invitation that was not used."""
-    visit = visit_of(request)
-    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
-    if not revoke_invitation(workspace, pk=id, origin=visit.origin):
+    workspace, origin = _managed(request, slug)
+    if not revoke_invitation(workspace, pk=id, origin=origin):
         raise NotFound("This invitation is not open any more.")
     return Status(204, None)

@@ -1,13 +1,11 @@
 """Tables, constraints and small properties. Nothing here writes: see ``archive``."""
 
-from conversations.features.terminal.remote import BROKEN
-
 from .accounts import ApiAnswer, ApiToken, Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead, PurgedContent, PurgeOrder, Receipt
 from .context import Compaction, SessionSkill, StateCheckpoint
 from .review import ReviewFlag, ReviewMark, ReviewNote
-from .runs import DraftChunk, ModelCall, Run, ToolCall, involving
+from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall, involving
 from .search import SearchEntry, SearchProgress
 from .sessions import UNINDEXED, UNREVIEWED, Session
 from .tools import Attachment, FileChange, Revert, ToolPermission

@@ -25,7 +25,7 @@ from conversations.archive.workspaces import find_user
 from conversations.domain.errors import Rejected
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.models import AuditEntry, ReviewFlag, ReviewMark, ReviewNote, Session
-from conversations.web.downloads import in_threads
+from conversations.web.attachments import in_threads
 
 from .audit_log import ACTIONS, Wanted, export_log, read_log_page
 from .queue import QueueFilters, read_queue

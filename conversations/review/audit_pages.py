@@ -18,7 +18,13 @@ from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
-from conversations.access import get_session_for, require_administrator, sees_readers, visit_of
+from conversations.access import (
+    get_session_for,
+    person,
+    require_administrator,
+    sees_readers,
+    visit_of,
+)
 from conversations.archive.audit import readings_of
 from conversations.archive.rights import is_reviewer
 from conversations.archive.workspaces import workspace_names
@@ -26,9 +32,8 @@ from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.domain.text import storable
 from conversations.models import AuditEntry
-from conversations.web.downloads import in_threads
-from conversations.web.form_fields import PersonField, date_field, midnight
-from conversations.web.pages import person
+from conversations.web.attachments import in_threads
+from conversations.web.forms import PersonField, date_field, midnight
 from conversations.web.panel import render_panel
 
 from .audit_log import ACT_ANY, READ_ANY, WRITERS, Wanted, export_log, read_log_page

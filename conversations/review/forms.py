@@ -9,7 +9,7 @@ from django import forms
 
 from conversations.domain.text import storable
 from conversations.models.review import LABELS, TEXT_LIMIT
-from conversations.web.form_fields import LinesField, PersonField, date_field, midnight
+from conversations.web.forms import LinesField, PersonField, date_field, midnight
 
 from . import QueueFilters
 

@@ -18,6 +18,7 @@ from conversations import review as archive
 from conversations.access import (
     get_session_for_review,
     origin_of_act,
+    person,
     post_by_person,
     require_reviewer,
 )
@@ -25,7 +26,6 @@ from conversations.archive.rights import readable_workspaces
 from conversations.archive.sessions import get_session
 from conversations.domain.errors import NotFound, Rejected
 from conversations.models import Session
-from conversations.web.pages import person
 
 from . import draw_sample, next_unreviewed, read_items, read_queue
 from .forms import QUEUES, QueueForm, RemarkForm, SampleForm, carried_filters

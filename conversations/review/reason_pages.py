@@ -12,7 +12,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods
 
 from conversations.domain.text import storable
-from conversations.web.form_fields import LinesField
+from conversations.web.forms import LinesField
 
 from .reasons import MAX_REASON_CHARS, REQUIRED, SITTING, ReasonNeeded, reason_of, save_reason
 

@@ -8,15 +8,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from conversations.access import record_hits, require_reason_to_search, require_reviewer
+from conversations.access import person, record_hits, require_reason_to_search, require_reviewer
 from conversations.archive.rights import readable_workspaces
 from conversations.models import Session
 from conversations.runtime.current import list_models
 from conversations.search import SearchQuery, SearchResults, Within, search_sessions
 from conversations.search.forms import SearchForm
 from conversations.search.pages import PAGE, HitPages, answer_search
-from conversations.web.form_fields import PersonField, QuickSelect, QuickTextInput
-from conversations.web.pages import person
+from conversations.web.forms import PersonField
 
 from . import QueueFilters
 from .queue_pages import queue_tabs
@@ -33,12 +32,12 @@ class ReviewSearchForm(SearchForm):
     """Text, and filters over the sessions of all people. Every field may be empty."""
 
     person = PersonField()
-    model = forms.CharField(required=False, max_length=120, widget=QuickTextInput)
+    model = forms.CharField(required=False, max_length=120, widget=forms.TextInput)
     outcome = forms.ChoiceField(
-        choices=OUTCOMES, required=False, label="Outcome", widget=QuickSelect
+        choices=OUTCOMES, required=False, label="Outcome", widget=forms.Select
     )
     queue = forms.ChoiceField(
-        choices=SESSIONS, required=False, label="Sessions", widget=QuickSelect
+        choices=SESSIONS, required=False, label="Sessions", widget=forms.Select
     )
 
     field_order = (

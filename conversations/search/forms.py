@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django import forms
 
 from conversations.domain.text import storable
-from conversations.web.form_fields import QuickSearchInput, QuickSelect, QuickTextInput, date_field
+from conversations.web.forms import date_field
 
 MAX_QUERY_CHARS = 1000  # Characters of a query that count.
 
@@ -19,8 +19,8 @@ ORDERS = (("best", "Best match"), ("newest", "Newest first"))
 class FindForm(forms.Form):
     """Text and an order: what finding in one session takes."""
 
-    q = forms.CharField(required=False, label="Search for", widget=QuickSearchInput)
-    order = forms.ChoiceField(choices=ORDERS, required=False, label="Order", widget=QuickSelect)
+    q = forms.CharField(required=False, label="Search for", widget=forms.SearchInput)
+    order = forms.ChoiceField(choices=ORDERS, required=False, label="Order", widget=forms.Select)
 
     use_required_attribute = False
 
@@ -67,11 +67,11 @@ class SearchForm(FindForm):
 
     workspace = forms.ChoiceField(
         required=False,
-        widget=QuickSelect,
+        widget=forms.Select,
         error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},
     )
-    role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by", widget=QuickSelect)
-    tool = forms.CharField(required=False, max_length=128, widget=QuickTextInput)
+    role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by", widget=forms.Select)
+    tool = forms.CharField(required=False, max_length=128, widget=forms.TextInput)
     after = date_field("From")
     before = date_field("Before")
 

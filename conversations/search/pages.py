@@ -17,13 +17,13 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from conversations.access import get_session_for, record_reading, require_reason_to_search
+from conversations.access import get_session_for, person, record_reading, require_reason_to_search
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 from conversations.models import Session
-from conversations.web.pages import person, render_page
+from conversations.web.pages import render_page
 
 from . import (
     EVERYWHERE,

@@ -7,8 +7,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 
-IPV6_CUSTOMER_BITS = 64
-"""Of an IPv6 address, those that say whose network it is."""
+IPV6_CUSTOMER_BITS = 64  # of an IPv6 address, those that say whose network it is
 
 
 def client_address(request: HttpRequest) -> str | None:

@@ -4,70 +4,130 @@ What is given out was sent by somebody: the browser saves it, or shows it as an 
 inside a page, and never runs it.
 """
 
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
-from conversations.access import get_session_for, post_by_person
-from conversations.archive.attachments import (
-    attachment_block,
-    get_attachment,
-    list_attachments,
-    remove_attachment,
-)
+from conversations.access import get_session_for, person, post_by_person
+from conversations.archive import attachments as archive_attachments
 from conversations.archive.blobs import read_blob
-from conversations.archive.file_types import decode_text
+from conversations.archive.file_types import check_size, decode_text
 from conversations.archive.rights import WRITE
-from conversations.domain.attachments import HIDDEN, TEXT, shown_attachment
+from conversations.archive.storage import translate_storage_error
+from conversations.domain.attachments import HIDDEN, TEXT, clean_name, shown_attachment
 from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull
 from conversations.models import Attachment
 
 from .forms import check_attachment_ids
-from .pages import person
-from .uploads import lacks_space, save_files
+
+# Files that come with a form.
+
+
+class FilesRefused(Rejected):
+    """Some files cannot be attached; ``kept`` are the uuids of the others."""
+
+    code = "attachment_refused"
+
+    def __init__(self, message: str, *, kept: Sequence[str], is_full: bool) -> None:
+        super().__init__(message)
+        self.kept = kept
+        if is_full:
+            self.status = StorageFull.status
+
+
+def save_files(
+    session_pk: int, files: Sequence["UploadedFile[Any]"], *, user_pk: int
+) -> list[dict[str, Any]]:
+    """Of each file its name and, as ``attachment``, what is shown of it; or ``code`` and
+    ``reason`` where it cannot be attached. Raises Rejected where they are too many."""
+    most = settings.LOOM.max_attachments
+    if len(files) > most:
+        reason = f"At most {most} files can be attached to a message."
+        raise Rejected(reason, code="too_many_attachments")
+    results: list[dict[str, Any]] = []
+    for file in files:
+        name = clean_name(file.name or "")
+        try:
+            check_size(file.size or 0, name)
+            kept = archive_attachments.upload_attachment(
+                session_pk, data=file.read(), name=name, user_pk=user_pk
+            )
+        except (OSError, LoomError) as error:
+            # One file that is refused keeps no other from being attached.
+            refusal = translate_storage_error(error) or error
+            if not isinstance(refusal, Rejected | StorageFull):
+                raise
+            results.append({"name": name, "code": refusal.code, "reason": refusal.message})
+        else:
+            results.append(
+                {
+                    "name": name,
+                    "attachment": shown_attachment(archive_attachments.attachment_block(kept)),
+                }
+            )
+    return results
+
+
+def require_files(
+    session_pk: int, files: Sequence["UploadedFile[Any]"], *, user_pk: int
+) -> list[str]:
+    """Keep the files; returns their uuids. Raises FilesRefused."""
+    results = save_files(session_pk, files, user_pk=user_pk)
+    kept = [result["attachment"]["uuid"] for result in results if "attachment" in result]
+    if reasons := [result["reason"] for result in results if "reason" in result]:
+        reason = " ".join(dict.fromkeys(reasons))
+        raise FilesRefused(reason, kept=kept, is_full=lacks_space(results))
+    return kept
+
+
+def lacks_space(results: Sequence[dict[str, Any]]) -> bool:
+    """Whether a file was refused only since the server has no room for it."""
+    return any(result.get("code") == StorageFull.code for result in results)
+
 
 POLICY = "sandbox; default-src 'none'"
+
+OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # how a text in UTF-16 begins
 
 CACHED = "private, max-age=3600"
 
 
 def session_attachments(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Files of the next message: taken in by POST, described by GET."""
-    answer = _take_files if request.method == "POST" else _describe_files
+    answer = take_files if request.method == "POST" else describe_files
     return answer(request, uuid=uuid)
 
 
 @login_required
 @require_safe
-def _describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
+def describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Of the named files those that the person can send, with what is shown of each."""
     found, _ = get_session_for(request, uuid)
     wanted = check_attachment_ids(request.GET.getlist("uuid")[: settings.LOOM.max_attachments])
     files = [
-        shown_attachment(attachment_block(file))
-        for file in list_attachments(found.pk, wanted)
+        shown_attachment(archive_attachments.attachment_block(file))
+        for file in archive_attachments.list_attachments(found.pk, wanted)
         if file.turn_number is None and file.added_by_id == person(request).pk
     ]
     return JsonResponse({"files": files})
 
 
 @post_by_person
-def _take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
+def take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Keep files that are to be sent; says of each what became of it."""
     found, _ = get_session_for(request, uuid, to=WRITE)
     files = request.FILES.getlist("files")
     if not files:
         raise Rejected("The request has no file.", code="no_file")
-    if len(files) > settings.LOOM.max_attachments:
-        raise Rejected(
-            f"At most {settings.LOOM.max_attachments} files can be attached to a message.",
-            code="too_many_attachments",
-        )
     results = save_files(found.pk, files, user_pk=person(request).pk)
     status = StorageFull.status if lacks_space(results) else 200
     return JsonResponse({"files": results}, status=status)
@@ -91,7 +151,13 @@ def give_attachment(request: HttpRequest, found: Attachment) -> HttpResponse:
     """The content, to be saved."""
     response = _give(request, found.digest, "application/octet-stream")
     if response.status_code == 200:
-        response["Content-Type"] = _safe_type(found, response.content)
+        data = response.content
+        response["Content-Type"] = found.media_type
+        if found.kind == TEXT:
+            # A text is a plain one, whatever it calls itself: the browser runs none.
+            is_utf8 = decode_text(data) is not None and not data.startswith(OTHER_MARKS)
+            plain = "text/plain; charset=utf-8"
+            response["Content-Type"] = plain if is_utf8 else "application/octet-stream"
     header = content_disposition_header(as_attachment=True, filename=found.name)
     response["Content-Disposition"] = header or "attachment"
     return response
@@ -109,7 +175,7 @@ def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> Htt
     """Take back a file that is not sent."""
     found, _ = get_session_for(request, uuid, to=WRITE)
     try:
-        remove_attachment(found.pk, attachment, user_pk=person(request).pk)
+        archive_attachments.remove_attachment(found.pk, attachment, user_pk=person(request).pk)
     except LoomError as error:
         return JsonResponse({"code": error.code, "reason": error.message}, status=error.status)
     return HttpResponse(status=204)
@@ -117,11 +183,11 @@ def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> Htt
 
 def _attachment_for(request: HttpRequest, uuid: UUID, attachment: UUID) -> Attachment:
     found, _ = get_session_for(request, uuid)
-    return get_attachment(found.pk, attachment, user_pk=person(request).pk)
+    return archive_attachments.get_attachment(found.pk, attachment, user_pk=person(request).pk)
 
 
 def _give(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
-    """A content never changes, so its digest says whether the browser has it."""
+    # A content never changes, so its digest says whether the browser has it.
     etag = f'"{digest}"'
     response = get_conditional_response(request, etag=etag)
     if not isinstance(response, HttpResponse):
@@ -136,9 +202,25 @@ def _give(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
     return response
 
 
-def _safe_type(found: Attachment, data: bytes) -> str:
-    """What was found out about the content; a text is a plain one."""
-    if found.kind != TEXT:
-        return found.media_type
-    is_utf8 = decode_text(data) is not None and not data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    return "text/plain; charset=utf-8" if is_utf8 else "application/octet-stream"
+# Long files that are written while the browser reads them.
+
+
+PIECE_CHARS = 64_000
+
+
+async def in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
+    """The text in pieces of about this size: the event loop does not wait for the
+    database, and no more than one piece is held."""
+    while piece := await sync_to_async(_take)(pieces):
+        yield piece
+
+
+def _take(pieces: Iterator[str]) -> bytes:
+    taken: list[str] = []
+    size = 0
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size >= PIECE_CHARS:
+            break
+    return "".join(taken).encode("utf-8", "backslashreplace")

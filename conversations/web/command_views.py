@@ -2,6 +2,7 @@
 files.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -14,20 +15,29 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
-from conversations.access import HIDDEN, get_session_for, get_workspace_for, sign_in_first, visit_of
+from conversations.access import (
+    HIDDEN,
+    get_session_for,
+    get_workspace_for,
+    person,
+    sign_in_first,
+    visit_of,
+)
 from conversations.accounts.people import read_preferences
 from conversations.agent.files.completing import find_files
-from conversations.archive.rights import READ, WRITE
+from conversations.archive.rights import READ, WRITE, is_administrator
+from conversations.archive.session_records import list_recent_sessions
+from conversations.archive.workspaces import list_workspaces
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
+from conversations.feature import Link, links_at
+from conversations.models import Membership
 from conversations.runtime.current import list_models
 
-from .carry_out import ON_THE_PAGE, execute
-from .commands import COMMANDS, Command, NoCommand, commands_for, read_command
-from .pages import person, render_page
+from .commands import COMMANDS, ON_THE_PAGE, NoCommand, execute, read_command
+from .pages import MAX_FILTER_CHARS, render_page
 
-MAX_NAME_CHARS = 200
-"""Characters of a part of a path that count."""
+MAX_NAME_CHARS = 200  # characters of a part of a path that count
 
 
 @login_required
@@ -72,62 +82,53 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
 def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     session, access = get_session_for(request, uuid)
     allowed = (READ, WRITE) if access.can_write else (READ,)
+    models = {model.id: model.name for model in list_models()}
+    described = []
+    for command in COMMANDS:
+        if command.to in allowed:
+            choices = models if command.argument == "model" else command.choices
+            described.append(
+                {
+                    "name": command.name,
+                    "says": command.says,
+                    "argument": command.argument,
+                    "needs_argument": command.needs_argument,
+                    "choices": [{"value": value, "says": says} for value, says in choices.items()],
+                    "on_the_page": command.name in ON_THE_PAGE,
+                }
+            )
     return {
-        "commands": [_describe(command) for command in commands_for(allowed=allowed)],
+        "commands": described,
         "files": reverse("workspace_files", args=[session.workspace.slug]),
         "style": static("css/commands.css"),
     }
 
 
-def _describe(command: Command) -> dict[str, Any]:
-    return {
-        "name": command.name,
-        "says": command.says,
-        "argument": command.argument,
-        "needs_argument": command.needs_argument,
-        "choices": _choices(command),
-        "on_the_page": command.name in ON_THE_PAGE,
-    }
-
-
-def _choices(command: Command) -> list[dict[str, str]]:
-    if command.argument == "model":
-        return [{"value": model.id, "says": model.name} for model in list_models()]
-    return [{"value": name, "says": says} for name, says in command.choices.items()]
-
-
 # The keys, and the page that lists them with the commands.
 
 
-type Keys = tuple[tuple[tuple[str, ...], str], ...]
+type Keys = list[tuple[tuple[str, ...], str]]
 
-KEYS: tuple[tuple[str, Keys], ...] = (
-    (
-        "Writing",
-        (
-            (("Enter",), "Send the message"),
-            (("Shift", "Enter"), "New line"),
-            (("/",), "Commands, where the message begins; the message, from elsewhere"),
-            (("@",), "Files of the workspace"),
-            (("Esc",), "Stop the answer; leave a list, the editor or a menu"),
-        ),
-    ),
-    (
-        "Going places",
-        (
-            (("Ctrl", "K"), "Sessions, commands and pages"),
-            (("Ctrl", "Shift", "O"), "New session"),
-            (("Alt", "↑", "↓"), "Session above, session below"),
-            (("j", "k"), "Next row, previous row"),
-            (("f",), "Find in this session; Enter goes to the next hit"),
-            (("?",), "This list"),
-        ),
-    ),
-)
-"""Groups of keys with what they do."""
+KEYS: dict[str, Keys] = {
+    "Writing": [
+        (("Enter",), "Send the message"),
+        (("Shift", "Enter"), "New line"),
+        (("/",), "Commands, where the message begins; the message, from elsewhere"),
+        (("@",), "Files of the workspace"),
+        (("Esc",), "Stop the answer; leave a list, the editor or a menu"),
+    ],
+    "Going places": [
+        (("Ctrl", "K"), "Sessions, commands and pages"),
+        (("Ctrl", "Shift", "O"), "New session"),
+        (("Alt", "↑", "↓"), "Session above, session below"),
+        (("j", "k"), "Next row, previous row"),
+        (("f",), "Find in this session; Enter goes to the next hit"),
+        (("?",), "This list"),
+    ],
+}
 
-ENTER_BREAKS: Keys = ((("Ctrl", "Enter"), "Send the message"), (("Enter",), "New line"))
-"""The first two, for whoever prefers that."""
+# The first two, for whoever prefers that.
+ENTER_BREAKS: Keys = [(("Ctrl", "Enter"), "Send the message"), (("Enter",), "New line")]
 
 
 @login_required
@@ -136,6 +137,68 @@ def help_page(request: HttpRequest) -> HttpResponse:
     """Commands and keys: a page, and what the chat shows in a dialog."""
     keys = KEYS
     if read_preferences(person(request).pk).enter == "break":
-        (writing, usual), *others = KEYS
-        keys = ((writing, ENTER_BREAKS + usual[2:]), *others)
-    return render_page(request, "help.html", "lists", {"commands": COMMANDS, "keys": keys})
+        keys = keys | {"Writing": ENTER_BREAKS + keys["Writing"][2:]}
+    context = {"commands": COMMANDS, "keys": keys.items()}
+    return render_page(request, "help.html", "lists", context)
+
+
+# The palette: where one can go, found by typing, on every page.
+
+
+PALETTE_PAGE = 12
+
+
+@login_required
+@require_safe
+def palette(request: HttpRequest) -> HttpResponse:
+    """Sessions that fit to ``q``, the last used first, paged by ``before``; with
+    ``all=1`` the workspaces and pages too."""
+    found = list_recent_sessions(
+        person(request),
+        query=request.GET.get("q", "")[:MAX_FILTER_CHARS],
+        before=request.GET.get("before", ""),
+        limit=PALETTE_PAGE,
+    )
+    sessions = [
+        {
+            "name": item.title or "Untitled session",
+            "says": item.workspace_name,
+            "url": reverse("session", args=[item.uuid]),
+        }
+        for item in found.items
+    ]
+    answer: dict[str, Any] = {"sessions": sessions, "more": found.next_cursor}
+    if request.GET.get("all") == "1":
+        answer |= {"places": list(list_places(request)), "style": static("css/commands.css")}
+    return JsonResponse(answer)
+
+
+def list_places(request: HttpRequest) -> Iterator[dict[str, str]]:
+    """``form``: the address is that of a form without fields."""
+    user = person(request)
+    for item in list_workspaces(user.pk):
+        url = reverse("workspace", args=[item.slug])
+        yield {"name": item.name, "says": "Workspace", "url": url}
+        if item.role != Membership.Role.VIEWER:
+            new = reverse("session_create", args=[item.slug])
+            yield {"name": f"New session in {item.name}", "says": "", "url": new, "form": "yes"}
+        if item.role == Membership.Role.OWNER:
+            rules = reverse("workspace_settings", args=[item.slug])
+            yield {"name": f"Settings of {item.name}", "says": "", "url": rules}
+    pages = [
+        Link("All workspaces", reverse("home")),
+        Link("Search what was said", reverse("search")),
+        Link("Commands and keys", reverse("help")),
+        Link("Account", reverse("account")),
+        *links_at("menu.account", request),
+        Link("Tokens", reverse("tokens")),
+        Link("API", reverse("api_docs")),
+        *links_at("menu.api", request),
+        Link("Change password", reverse("password_change")),
+    ]
+    if is_administrator(user):
+        pages.append(Link("People", reverse("people")))
+    if user.is_staff:
+        pages.append(Link("Admin", reverse("admin:index")))
+    for page in pages:
+        yield {"name": page.label, "says": page.says, "url": page.url}

@@ -1,18 +1,33 @@
 """The commands of the composer: what there are, and what somebody typed.
 
 The one table of them: the list above the composer, the palette, the page of commands
-and keys and the plain form are made from it. :mod:`carry_out` does what they say.
+and keys and the plain form are made from it. Each is carried out below.
+The page does some of them by itself (:data:`ON_THE_PAGE`); here they have the meaning
+that works without JavaScript: an address, as a rule.
 Commands are for this server; the model never gets them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
+from typing import NamedTuple
+from uuid import uuid4
 
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from conversations.agent.undo.records import has_changes, last_changing_run
+from conversations.archive import sessions as archive_sessions
 from conversations.archive.rights import READ, WRITE
 from conversations.domain.errors import Rejected
 from conversations.feature import features
+from conversations.models import Session
+from conversations.runtime.current import announce_title, current_runtime, find_model, list_models
+
+from .hydration import hydrate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +54,9 @@ COMMANDS = (
     Command(name="clear", says="Clear the view (nothing is deleted)"),
     Command(name="compact", says="Summarize older turns", to=WRITE),
     Command(
-        name="rename",
-        says="Rename this session",
-        argument="title",
-        needs_argument=True,
-        to=WRITE,
+        name="rename", says="Rename this session", argument="title", needs_argument=True, to=WRITE
     ),
-    Command(
-        name="model",
-        says="Choose the model",
-        argument="model",
-        needs_argument=True,
-        to=WRITE,
-    ),
+    Command(name="model", says="Choose the model", argument="model", needs_argument=True, to=WRITE),
     Command(name="undo", says="Undo the file changes of the last answer"),
     *(Command(**asdict(command)) for feature in features() for command in feature.commands()),
 )
@@ -65,8 +70,7 @@ class NoCommand(Rejected):
     code = "no_command"
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(NamedTuple):
     """A command with what follows its name."""
 
     command: Command
@@ -83,7 +87,9 @@ def read_command(text: str, commands: Iterable[Command] = COMMANDS) -> Typed | N
     by_name = {command.name: command for command in commands}
     command = by_name.get(name)
     if command is None:
-        raise NoCommand(f"Unknown command /{name[:40]}.{_nearest(name, by_name)}")
+        near = get_close_matches(name, list(by_name), n=1, cutoff=0.5)
+        help_text = f"Did you mean /{near[0]}?" if near else "See /help for the list."
+        raise NoCommand(f"Unknown command /{name[:40]}. {help_text}")
     if argument and not command.argument:
         raise NoCommand(f"/{name} takes no argument.")
     if command.needs_argument and not argument:
@@ -100,12 +106,94 @@ def choice_of(command: Command, argument: str) -> str:
     return wanted
 
 
-def commands_for(*, allowed: Iterable[str]) -> Iterator[Command]:
-    """Those that somebody with these rights can use."""
-    rights = frozenset(allowed)
-    return (command for command in COMMANDS if command.to in rights)
+# What each command of the composer does.
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
-    near = get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f" Did you mean /{near[0]}?" if near else " See /help for the list."
+# Commands that scripts carry out without asking the server.
+ON_THE_PAGE = frozenset({"help", "resume", "history", "clear"})
+
+PAGE, PANEL, FILE = "page", "panel", "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """What to say, and where to go: to a page, a part of the panel or a file. ``value``
+    is what was chosen."""
+
+    said: str = ""
+    url: str = ""
+    opens: str = PAGE
+    value: str = ""
+
+
+async def execute(typed: Typed, session: Session, user: User) -> CommandResult:
+    """Do it. The caller has checked the right that the command takes. Raises Rejected."""
+    if typed.command.view:
+        choice = {typed.command.argument: choice_of(typed.command, typed.argument)}
+        url = reverse(typed.command.view, args=[session.uuid], query=choice)
+        return CommandResult(said="Downloading the session.", url=url, opens=FILE)
+    orders = CommandOrders(session, user)
+    result: CommandResult = await getattr(orders, typed.command.name)(typed.argument)
+    return result
+
+
+class CommandOrders:
+    """A method for each command: it gets what follows the name."""
+
+    def __init__(self, session: Session, user: User) -> None:
+        self.session, self.user = session, user
+
+    async def help(self, argument: str) -> CommandResult:
+        return CommandResult(url=reverse("help"))
+
+    async def new(self, argument: str) -> CommandResult:
+        session = await sync_to_async(archive_sessions.open_empty_session)(
+            self.session.workspace, owner=self.user
+        )
+        return CommandResult(url=reverse("session", args=[session.uuid]))
+
+    async def resume(self, argument: str) -> CommandResult:
+        query = {"q": argument} if argument else None
+        return CommandResult(
+            url=reverse("workspace", args=[self.session.workspace.slug], query=query)
+        )
+
+    async def history(self, argument: str) -> CommandResult:
+        uuid = self.session.uuid
+        if argument and argument.lower() != "older":
+            url = reverse("session_find", args=[uuid], query={"q": argument})
+            return CommandResult(url=url, opens=PANEL)
+        page = await sync_to_async(hydrate)(self.session, limit=settings.LOOM.page_size)
+        if not page.older:
+            return CommandResult(said="No older messages.")
+        query = {"before": str(page.older)}
+        return CommandResult(url=reverse("session", args=[uuid], query=query))
+
+    async def clear(self, argument: str) -> CommandResult:
+        raise Rejected("Clearing the view needs JavaScript.", code="needs_script")
+
+    async def compact(self, argument: str) -> CommandResult:
+        runtime = await current_runtime()
+        await runtime.compact(self.session, client_id=uuid4().hex, user_pk=self.user.pk)
+        return CommandResult(
+            said="Older turns are being summarised for the model. Nothing is removed."
+        )
+
+    async def rename(self, argument: str) -> CommandResult:
+        title = await sync_to_async(archive_sessions.rename_session)(self.session, title=argument)
+        announce_title(self.session.pk, title)
+        return CommandResult(said=f"The session is called {title} now.", value=title)
+
+    async def model(self, argument: str) -> CommandResult:
+        model = find_model(argument, list_models())
+        await sync_to_async(archive_sessions.choose_model)(self.session, model=model.id)
+        return CommandResult(said=f"From now on {model.name} answers.", value=model.id)
+
+    async def undo(self, argument: str) -> CommandResult:
+        """What the last answer has changed; everything, if that was put back."""
+        if not await sync_to_async(has_changes)(self.session.pk):
+            return CommandResult(said="No file was changed in this session.")
+        run = await sync_to_async(last_changing_run)(self.session.pk)
+        query = {"run": str(run)} if run else None
+        url = reverse("session_changes", args=[self.session.uuid], query=query)
+        return CommandResult(url=url, opens=PANEL)

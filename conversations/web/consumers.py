@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 from uuid import UUID
@@ -18,17 +19,10 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from conversations.access import SignedOut, get_session_for, recheck_access, visit_of_socket
+from conversations.archive.messages import Accepted
 from conversations.archive.rights import READ, WRITE, OpenPage, read_standing
 from conversations.archive.storage import translate_storage_error
-from conversations.domain.errors import (
-    DATABASE_UNAVAILABLE,
-    LoomError,
-    NotFound,
-    Rejected,
-    StorageFull,
-    TooMany,
-    Unavailable,
-)
+from conversations.domain import errors
 from conversations.domain.keyset import parse_cursor
 from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
@@ -84,91 +78,92 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.session, _ = await self.runtime.readers.read(
                 get_session_for, visit_of_socket(self.scope), self._uuid, to=READ
             )
-            place = OpenPage(self._session_key, self._user_pk, self.session.workspace_id)
+            session_key = self.scope["session"].session_key or ""
+            place = OpenPage(session_key, self._user_pk, self.session.workspace_id)
             standing = await self.runtime.readers.read(read_standing, place)
-            self.visitor = WatchedAccess(place, standing, self._recheck_soon)
-            await self._subscribe()
-        except NotFound:
+            self.visitor = WatchedAccess(place, standing, self.recheck_soon)
+            # Subscribe first, then replay, so that nothing falls in between.
+            self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self.deliver)
+            self.runtime.hub.add(self.subscriber)
+            self.runtime.visitors.add(self.visitor)
+            self.runtime.models.prepare()
+            query = parse_qs(self.scope["query_string"].decode("latin-1"))
+            rewinds = query.get("rewinds", [""])[0]
+            await self._catch_up(
+                query.get("after", [""])[0],
+                hello=True,
+                rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
+            )
+        except errors.NotFound:
             await self.close(UNKNOWN)
-        except TooMany:
+        except errors.TooMany:
             await self.close(TOO_MANY)
-        except (Unavailable, StorageFull) as error:
-            is_stopping = error.code not in (DATABASE_UNAVAILABLE, StorageFull.code)
+        except (errors.Unavailable, errors.StorageFull) as error:
+            is_stopping = error.code not in (errors.DATABASE_UNAVAILABLE, errors.StorageFull.code)
             await self.close(STOPPING if is_stopping else TRY_AGAIN_LATER)
-        except LoomError as error:
+        except errors.LoomError as error:
             await self._send(_error(error))
             await self.close(BAD_FRAME)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if self.subscriber is None:  # refused; this came before the page knew
             return
-        is_too_large = len(text_data or "") > settings.LOOM.max_frame_bytes
-        frame = None if is_too_large else _parse(text_data or "")
-        if frame is None:
+        frame: Any = None
+        if len(text_data or "") <= settings.LOOM.max_frame_bytes:
+            with suppress(ValueError, RecursionError):  # thousands of open brackets
+                frame = json.loads(text_data or "")
+        if not isinstance(frame, dict):
             await self.close(BAD_FRAME)
             return
         execute = _REQUESTS.get(str(frame.get("type")))
         try:
             if execute is None:
-                raise Rejected("Unknown frame type.", code="unknown_type")
+                raise errors.Rejected("Unknown frame type.", code="unknown_type")
             await execute(self, frame)
         except Exception as exception:
             error = translate_storage_error(exception) or exception
-            if not isinstance(error, LoomError):
+            if not isinstance(error, errors.LoomError):
                 raise
             await self._send(_error(error, client_id=frame.get("client_id")))
-            if isinstance(error, SignedOut | NotFound):
+            if isinstance(error, SignedOut | errors.NotFound):
                 await self._turn_away(error)
 
     async def send_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
         attachments = check_attachment_ids(frame.get("attachments") or [])
         text = check_message_text(frame.get("text"), may_be_empty=bool(attachments))
-        session = await self._authorised(WRITE)
-        await self._acknowledge(
-            self.runtime.send(
-                session,
-                client_id=client_id,
-                text=text,
-                user_pk=self._user_pk,
-                attachments=attachments,
-            )
-        )
+        await self._begin(self.runtime.send, client_id, text=text, attachments=attachments)
 
     async def edit_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
         text = check_message_text(frame.get("text"), may_be_empty=True)
-        session = await self._authorised(WRITE)
-        await self._acknowledge(
-            self.runtime.edit(
-                session,
-                client_id=client_id,
-                turn=_number(frame, "turn"),
-                text=text,
-                user_pk=self._user_pk,
-            )
-        )
+        await self._begin(self.runtime.edit, client_id, turn=_number(frame, "turn"), text=text)
 
     async def regenerate(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
         turn = None if frame.get("turn") is None else _number(frame, "turn")
-        session = await self._authorised(WRITE)
-        await self._acknowledge(
-            self.runtime.regenerate(session, client_id=client_id, turn=turn, user_pk=self._user_pk)
-        )
+        await self._begin(self.runtime.regenerate, client_id, turn=turn)
 
     async def continue_run(self, frame: Frame) -> None:
-        client_id = check_client_id(frame.get("client_id"))
-        session = await self._authorised(WRITE)
-        await self._acknowledge(
-            self.runtime.continue_run(session, client_id=client_id, user_pk=self._user_pk)
-        )
+        await self._begin(self.runtime.continue_run, check_client_id(frame.get("client_id")))
 
     async def compact(self, frame: Frame) -> None:
-        client_id = check_client_id(frame.get("client_id"))
+        await self._begin(self.runtime.compact, check_client_id(frame.get("client_id")))
+
+    async def _begin(
+        self, begin: Callable[..., Awaitable[Accepted]], client_id: str, **values: Any
+    ) -> None:
         session = await self._authorised(WRITE)
-        await self._acknowledge(
-            self.runtime.compact(session, client_id=client_id, user_pk=self._user_pk)
+        accepted = await begin(session, client_id=client_id, user_pk=self._user_pk, **values)
+        await self._send(
+            {
+                "type": "ack",
+                "client_id": accepted.client_id,
+                "run": str(accepted.run),
+                "seq": accepted.seq,
+                "turn": accepted.turn,
+                "queued": accepted.turn is None,
+            }
         )
 
     async def stop(self, _: Frame) -> None:
@@ -179,25 +174,27 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self.runtime.withdraw(await self._authorised(WRITE), run=run)
 
     async def approve(self, frame: Frame) -> None:
-        decision = ALWAYS if frame.get("always") is True else ONCE
-        await self._decide(frame, decision, reason="")
+        await self._decide(frame, ALWAYS if frame.get("always") is True else ONCE)
 
     async def deny(self, frame: Frame) -> None:
         await self._decide(frame, DENY, reason=check_reason(frame.get("reason") or ""))
 
-    async def _decide(self, frame: Frame, decision: str, *, reason: str) -> None:
-        call = _uuid(frame, "call")
-        session = await self._authorised(WRITE)
-        await _known_call(
-            self.runtime.decide_call(
-                session, call=call, decision=decision, user_pk=self._user_pk, reason=reason
-            )
-        )
-
     async def cancel(self, frame: Frame) -> None:
-        call = _uuid(frame, "call")
+        await self._decide(frame, None)
+
+    async def _decide(self, frame: Frame, decision: str | None, *, reason: str = "") -> None:
+        call, user_pk = _uuid(frame, "call"), self._user_pk
         session = await self._authorised(WRITE)
-        await _known_call(self.runtime.cancel_call(session, call=call, user_pk=self._user_pk))
+        try:
+            if decision is None:
+                await self.runtime.cancel_call(session, call=call, user_pk=user_pk)
+            else:
+                await self.runtime.decide_call(
+                    session, call=call, decision=decision, user_pk=user_pk, reason=reason
+                )
+        except errors.NotFound as error:
+            # Not the socket's session is missing, for which the page would be closed.
+            raise errors.Rejected(error.message, code="unknown_call") from error
 
     async def sync(self, frame: Frame) -> None:
         await self._authorised(READ)
@@ -215,10 +212,6 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self._send({"type": "pong"})
 
     @property
-    def _session_key(self) -> str:
-        return self.scope["session"].session_key or ""
-
-    @property
     def _user_pk(self) -> int:
         return int(self.scope["user"].pk)
 
@@ -228,8 +221,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         return uuid
 
     async def _authorised(self, to: str) -> Session:
-        """The session, if the person still may: rights can change while a socket is
-        open. What else may have changed of it, the runtime reads when it needs it."""
+        # The session, if the person still may: rights can change while a socket is open. What else
+        # may have changed of it, the runtime reads when it needs it.
         await self.runtime.readers.read(
             recheck_access,
             self.visitor.place,
@@ -239,54 +232,26 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         )
         return self.session
 
-    def _recheck_soon(self) -> None:
+    def recheck_soon(self) -> None:
+        """Close the socket of a person who may not read the session any more."""
         if self.rechecking is None or self.rechecking.done():
             self.rechecking = asyncio.create_task(self._recheck())
 
     async def _recheck(self) -> None:
-        """Close the socket of a person who may not read the session any more."""
         try:
             await self._authorised(READ)
-        except (DatabaseError, Unavailable) as error:
+        except (DatabaseError, errors.Unavailable) as error:
             self.visitor.look_again()
             fields = {"error_class": type(error).__name__}
             logger.warning("session_not_rechecked", extra={"fields": fields})
-        except LoomError as error:
+        except errors.LoomError as error:
             await self._turn_away(error)
 
-    async def _turn_away(self, error: LoomError) -> None:
-        """Nothing more for a person who may not read the session any more."""
+    async def _turn_away(self, error: errors.LoomError) -> None:
         assert self.subscriber is not None
         self.runtime.hub.remove(self.subscriber)
         self.runtime.visitors.remove(self.visitor)
         await self.close(SIGNED_OUT if isinstance(error, SignedOut) else UNKNOWN)
-
-    async def _acknowledge(self, request: Awaitable[Any]) -> None:
-        accepted = await request
-        await self._send(
-            {
-                "type": "ack",
-                "client_id": accepted.client_id,
-                "run": str(accepted.run),
-                "seq": accepted.seq,
-                "turn": accepted.turn,
-                "queued": accepted.turn is None,
-            }
-        )
-
-    async def _subscribe(self) -> None:
-        """Subscribe first, then replay, so that nothing falls in between."""
-        self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self._deliver)
-        self.runtime.hub.add(self.subscriber)
-        self.runtime.visitors.add(self.visitor)
-        self.runtime.models.prepare()
-        query = parse_qs(self.scope["query_string"].decode("latin-1"))
-        rewinds = query.get("rewinds", [""])[0]
-        await self._catch_up(
-            query.get("after", [""])[0],
-            hello=True,
-            rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
-        )
 
     def _release(self) -> None:
         if self.rechecking is not None:
@@ -310,16 +275,13 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.subscriber.reached = max(self.subscriber.reached, last_seq)
         self.subscriber.release()
 
-    def _deliver(self, text: str) -> None:
+    def deliver(self, text: str) -> None:
         """Hand one frame to the server; called on its loop, by the hub."""
         outbound = self.scope.get("outbound")
-        if outbound is not None and outbound.is_too_slow(len(text)):
-            self._give_up()
-        else:
+        if outbound is None or not outbound.is_too_slow(len(text)):
             asyncio.ensure_future(self.send(text_data=text))  # noqa: RUF006 (ends at once)
-
-    def _give_up(self) -> None:
-        """Close the socket of a page that does not read; it catches up later."""
+            return
+        # A page that does not read would fill the memory. It catches up when it comes again.
         fields = {"session_id": str(self._uuid)}
         logger.warning("page_reads_too_slowly", extra={"fields": fields})
         self._release()
@@ -355,38 +317,21 @@ _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
 }
 
 
-async def _known_call(request: Awaitable[None]) -> None:
-    """A call that is not there is a bad request; the session of the socket is there."""
-    try:
-        await request
-    except NotFound as error:
-        raise Rejected(error.message, code="unknown_call") from error
-
-
 def _uuid(frame: Frame, name: str) -> UUID:
     try:
         return UUID(str(frame.get(name)))
     except ValueError as error:
-        raise Rejected(f"{name} must be a UUID.", code=f"bad_{name}") from error
+        raise errors.Rejected(f"{name} must be a UUID.", code=f"bad_{name}") from error
 
 
 def _number(frame: Frame, name: str) -> int:
     value = frame.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
-        raise Rejected(f"{name} must be a positive integer.", code="bad_number")
+        raise errors.Rejected(f"{name} must be a positive integer.", code="bad_number")
     return value
 
 
-def _parse(text: str) -> Frame | None:
-    """The frame; None for what is not a JSON object."""
-    try:
-        frame = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return frame if isinstance(frame, dict) else None
-
-
-def _error(error: LoomError, *, client_id: Any = None) -> Frame:
+def _error(error: errors.LoomError, *, client_id: Any = None) -> Frame:
     frame: Frame = {"type": "error", "code": error.code, "message": error.message}
     is_echoed = isinstance(client_id, str) and is_storable(client_id)
     return frame | {"client_id": client_id} if is_echoed else frame

@@ -1,16 +1,19 @@
 """Deliberate errors as pages: the reason, and the status that belongs to it."""
 
+import codecs
 import logging
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from asgiref.sync import iscoroutinefunction
 from channels.exceptions import StopConsumer
 from django.core.exceptions import BadRequest, DisallowedHost
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 from django.views.defaults import server_error
 
@@ -51,8 +54,8 @@ logger = logging.getLogger(__name__)
 
 READS = ("GET", "HEAD", "OPTIONS")
 
+# The close code (RFC 6455's registry) of a socket that may come again in a moment.
 TRY_AGAIN_LATER = 1013
-"""The close code (RFC 6455's registry) of a socket that may come again in a moment."""
 
 
 class StorageErrorMiddleware:
@@ -92,7 +95,7 @@ def note_storage_error(request: HttpRequest, error: BaseException) -> HttpRespon
 
 
 def _logged(response: HttpResponse) -> HttpResponse:
-    """It is one line in our log: not also Django's, with a traceback."""
+    # It is one line in our log: not also Django's, with a traceback.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
 
@@ -100,13 +103,9 @@ def _logged(response: HttpResponse) -> HttpResponse:
 def _take_noted(request: HttpRequest) -> LoomError | None:
     error: LoomError | None = request.__dict__.pop("storage_error", None)
     if error is not None:
-        _drop_lost_connections()
+        for one in connections.all(initialized_only=True):
+            one.close_if_unusable_or_obsolete()
     return error
-
-
-def _drop_lost_connections() -> None:
-    for one in connections.all(initialized_only=True):
-        one.close_if_unusable_or_obsolete()
 
 
 class SocketStorageErrorMiddleware:
@@ -194,3 +193,24 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     style the policy would refuse."""
     context = {"message": "Load the page again and repeat it.", "code": "csrf", "status": 403}
     return render(request, "403.html", context, status=403)
+
+
+# Forms and queries are in an encoding that gives characters and nothing else.
+
+
+TAKEN = frozenset({"utf-8", "ascii", "iso8859-1"})
+
+
+@sync_and_async_middleware
+def refuse_odd_encodings(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
+    """Answers 400 to a request that names another one."""
+
+    def respond(request: HttpRequest) -> Any:
+        if request.encoding and codecs.lookup(request.encoding).name not in TAKEN:
+            raise BadRequest("Requests must be in UTF-8.")
+        return get_response(request)
+
+    async def respond_async(request: HttpRequest) -> Any:
+        return await respond(request)
+
+    return respond_async if iscoroutinefunction(get_response) else respond

@@ -1,19 +1,22 @@
 """What people type into the pages, checked."""
 
 import re
-from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
 from typing import Any
 from uuid import UUID
 
 from django import forms
 from django.conf import settings
+from django.contrib.auth.models import User
 
 from conversations.archive.tool_calls import MAX_REASON_CHARS
+from conversations.archive.workspaces import create_workspace, find_user, resolve_root
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.session_state import ACTIONS
 from conversations.domain.text import require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
 from conversations.models import Membership, Workspace
+from conversations.runtime.current import list_models
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
@@ -30,6 +33,15 @@ _WINDOW_FIELDS = (
 class WorkspaceForm(forms.Form):
     name = forms.CharField(max_length=120, required=False, strip=True)
     root = forms.CharField(max_length=1024, label="Folder", strip=True)
+
+
+def make_workspace_at(root: str, name: str, *, owner: User) -> Workspace:
+    """Of a folder that a workspace may have; without a name it has the folder's. Raises
+    Rejected."""
+    folder = resolve_root(
+        root, roots=settings.LOOM.workspace_roots, data_dir=settings.LOOM.data_dir, user_pk=owner.pk
+    )
+    return create_workspace(root=folder, name=name, owner=owner)
 
 
 class WorkspaceSettingsForm(forms.Form):
@@ -81,12 +93,19 @@ class WorkspaceSettingsForm(forms.Form):
         empty_value=None,
     )
 
-    def __init__(self, *args: Any, models: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._models = models
-
+    def __init__(self, workspace: Workspace, data: Any = None) -> None:
+        super().__init__(data, initial=self.values_of(workspace))
+        # One that is offered no more stays until another is chosen.
+        self._models = [*(model.id for model in list_models()), workspace.default_model]
         for name in ("keep_recent", "high_water", "low_water"):
             self.fields[name].widget.attrs["placeholder"] = getattr(settings.LOOM, name)
+
+    @classmethod
+    def values_of(cls, workspace: Workspace) -> dict[str, Any]:
+        """What the workspace has, as a browser sends it."""
+        values = {name: getattr(workspace, name) for name in cls.base_fields}
+        reads = {None: "", True: "yes", False: "no"}[workspace.reads_instruction_files]
+        return values | {"reads_instruction_files": reads}
 
     @property
     def general_fields(self) -> list[forms.BoundField]:
@@ -197,3 +216,44 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
             code="message_too_long",
         )
     return require_encodable(value)
+
+
+# Fields that several forms have.
+
+
+def date_field(label: str) -> forms.DateField:
+    """A day that may be left out, as the browser's own calendar gives it."""
+    return forms.DateField(
+        label=label,
+        required=False,
+        input_formats=["%Y-%m-%d"],
+        widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}),
+        error_messages={"invalid": "A date looks like 2026-01-31."},
+    )
+
+
+def midnight(day: date | None) -> datetime | None:
+    """When the day begins: days are those of UTC."""
+    return datetime.combine(day, time.min, tzinfo=UTC) if day else None
+
+
+class PersonField(forms.CharField):
+    """The name of an account, which may be closed, or nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(required=False, max_length=150, widget=forms.TextInput)
+
+    def clean(self, value: Any) -> User | None:
+        name = super().clean(value)
+        try:
+            return find_user(name, even_closed=True) if name else None
+        except Rejected as error:
+            raise forms.ValidationError("Nobody here has this name.") from error
+
+
+class LinesField(forms.CharField):
+    """Text of several lines. The end of one counts as a browser counts it, which says how
+    much fits: as one character, though it sends two."""
+
+    def to_python(self, value: Any) -> str | None:
+        return super().to_python(value.replace("\r\n", "\n") if value else value)

@@ -21,8 +21,16 @@ def healthz(_: HttpRequest) -> JsonResponse:
 def readyz(_: HttpRequest) -> JsonResponse:
     """The database answers, the archive is guarded, and something can be written. While
     only large things are refused, since room is short, it is ready and warns."""
+    problem = ""
     try:
-        problem = "archive not guarded" if missing_guards(connection) else _find_write_problem()
+        if missing_guards(connection):
+            problem = "archive not guarded"
+        elif error := MONITOR.find_problem():
+            if isinstance(translate_storage_error(error), StorageFull):
+                problem = "disk full"
+            else:
+                is_database = isinstance(error, DatabaseError)
+                problem = "database not available" if is_database else "disk not writable"
     except DatabaseError:
         problem = "database not available"
     if problem:
@@ -31,15 +39,6 @@ def readyz(_: HttpRequest) -> JsonResponse:
         return JsonResponse({"status": "ready"})
     warning = f"low on disk space: less than {settings.LOOM.min_free_mib} MiB are free"
     return JsonResponse({"status": "ready", "warnings": [warning]})
-
-
-def _find_write_problem() -> str:
-    error = MONITOR.find_problem()
-    if error is None:
-        return ""
-    if isinstance(translate_storage_error(error), StorageFull):
-        return "disk full"
-    return "database not available" if isinstance(error, DatabaseError) else "disk not writable"
 
 
 @require_safe

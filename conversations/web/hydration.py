@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 
 def hydrate(session: Session, *, limit: int, **where: Any) -> TranscriptPage:
     """Read a page (``where`` as for ``read_page``) and log how it went."""
-    began = monotonic()
-    loom = settings.LOOM
+    began, loom = monotonic(), settings.LOOM
     source = "journal" if loom.use_journal else "turns"
-    base = {"session_id": str(session.uuid)}
-    _log(logging.DEBUG, "chat_hydrate_started", base | {"source": source, "page_size": limit})
+    base = {"session_id": str(session.uuid), "source": source}
+    fields: dict[str, Any] = base | {"page_size": limit}
+    logger.debug("chat_hydrate_started", extra={"fields": fields})
     try:
         page = read_page(
             session,
@@ -28,22 +28,14 @@ def hydrate(session: Session, *, limit: int, **where: Any) -> TranscriptPage:
             **where,
         )
     except Exception as error:
-        failed = base | {"error_class": type(error).__name__, "source": source}
-        _log(logging.ERROR, "chat_hydrate_failed", failed)
+        fields = base | {"error_class": type(error).__name__}
+        logger.error("chat_hydrate_failed", extra={"fields": fields})
         raise
-    _log(
-        logging.INFO,
-        "chat_hydrate_completed",
-        base
-        | {
-            "source": page.source,
-            "rows_rendered": len(page.rows),
-            "rows_skipped": page.skipped,
-            "elapsed_ms": round((monotonic() - began) * 1000, 1),
-        },
-    )
+    fields = base | {
+        "source": page.source,
+        "rows_rendered": len(page.rows),
+        "rows_skipped": page.skipped,
+        "elapsed_ms": round((monotonic() - began) * 1000, 1),
+    }
+    logger.info("chat_hydrate_completed", extra={"fields": fields})
     return page
-
-
-def _log(level: int, event: str, fields: dict[str, Any]) -> None:
-    logger.log(level, event, extra={"fields": fields})

@@ -1,7 +1,7 @@
 """What the model saw: the record of each call, and its very text."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -13,34 +13,104 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
 from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest, rebuild_request
-from conversations.archive.model_calls import (
-    find_newest_call,
-    list_calls,
-    list_calls_of_run,
-    read_skill_names,
-    read_summarised,
-    require_call,
-    window_mark_of,
-)
-from conversations.domain.errors import NotFound, Rejected
+from conversations.archive import model_calls as archive_calls
+from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
-from conversations.domain.text import cost_text, dump_json, one_line, storable
+from conversations.domain.keyset import parse_number
+from conversations.domain.stream import ModelRequest
+from conversations.domain.text import cost_text, dump_json, estimate_tokens, one_line, storable
 from conversations.models import ModelCall, Session
 from conversations.rendering.rows import STOP_WORDS
 from conversations.rendering.source_text import duration_text, number_text
 
 from .pages import is_fragment
 from .panel import render_panel
-from .request_text import make_page, make_single
+
+# The text of a model request, a part at a time: a window may have megabytes.
+
+
+MESSAGES = 20  # messages of one page
+
+SHOWN = 6_000  # characters of one text that a page shows; the rest is one click away
+
+SHOWN_ALONE = 400_000  # the same where it is the only one
+
+
+def make_page(request: ModelRequest, *, start: int | None = None, part: str = "") -> dict[str, Any]:
+    """A page of messages from number ``start`` on; without it the newest ones, since
+    what is new stands there. The system prompt and the tools stand above. ``part`` is the
+    key of a text that is shown alone, as long as a page can carry."""
+    system = "\n\n".join(str(block.get("text", "")) for block in request.system)
+    tools = "\n\n".join(dump_json(tool) for tool in request.tools)
+    head = {
+        "system": ("System prompt", system),
+        "tools": (f"Tools ({len(request.tools)})", tools),
+        "choices": ("Asked of the answer", dump_json(request.choices) if request.choices else ""),
+    }
+    head = {key: named for key, named in head.items() if named[1]}
+    count = len(request.messages)
+    first = max(1, count - MESSAGES + 1) if start is None else max(1, min(start, count))
+    last = min(count, first + MESSAGES - 1)
+    numbers: Iterable[int] = range(first, last + 1)
+    limit = SHOWN
+    if part in head:
+        head, numbers, limit = {part: head[part]}, (), SHOWN_ALONE
+    elif part.isascii() and part.isdigit() and 1 <= int(part[:9]) <= count:
+        head, numbers, limit = {}, (int(part),), SHOWN_ALONE
+    return {
+        "head": [show_text(key, *named, limit=limit) for key, named in head.items()],
+        "messages": [
+            show_text(str(n), *describe_message(n, request.messages[n - 1]), limit=limit)
+            for n in numbers
+        ],
+        "count": count,
+        "first": first,
+        "last": last,
+        "earlier": max(1, first - MESSAGES) if limit == SHOWN and first > 1 else None,
+        "later": last + 1 if limit == SHOWN and last < count else None,
+    }
+
+
+def show_text(key: str, name: str, text: str, *, limit: int) -> dict[str, Any]:
+    """``key`` names it in an address, ``left_out`` counts the characters that are not shown."""
+    return {
+        "key": key,
+        "name": name,
+        "first_line": one_line(storable(text), limit=80),
+        "tokens": estimate_tokens(text),
+        "text": storable(text[:limit]),
+        "left_out": max(0, len(text) - limit),
+    }
+
+
+def describe_message(number: int, message: dict[str, Any]) -> tuple[str, str]:
+    """Its name and its text."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    role = {"user": "Person", "assistant": "Assistant"}.get(str(message.get("role")), "")
+    if role == "Person" and any(block.get("type") == "tool_result" for block in blocks):
+        role = "Tool result"
+    return f"{number} · {role}", "\n\n".join(map(block_text, blocks))
+
+
+def block_text(block: dict[str, Any]) -> str:
+    """A block as text; whatever is no text, as the JSON that was sent."""
+    kind = block.get("type")
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind == "thinking":
+        return f"[thinking]\n{block.get('thinking', '')}"
+    if kind == "tool_result" and isinstance(block.get("content"), str):
+        return f"[tool_result {block.get('tool_use_id', '')}]\n{block['content']}"
+    return f"[{kind}]\n{dump_json(block)}"
+
 
 # What one model call was given and what came of it, in words for its page.
 
 
-MAX_RANGES = 12
-"""Ranges of turns that are named; a session with many rewinds has more."""
+MAX_RANGES = 12  # ranges of turns that are named; a session with many rewinds has more
 
-MAX_FACT_CHARS = 300
-"""Of one thing that a program asked for."""
+MAX_FACT_CHARS = 300  # of one thing that a program asked for
 
 STRATEGIES = {
     "archive": "Omitted turns can be looked up",
@@ -55,180 +125,137 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallFactText:
-    """A piece of a fact; ``turn`` where it links to one."""
-
-    text: str
-    turn: int | None = None
+# A label, and pieces of text, each with the turn that it links to.
+type FactText = tuple[str, list[tuple[str, int | None]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    label: str
-    parts: list[CallFactText]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    name: str
-    facts: list[Fact]
+def fact(label: str, *texts: Any, turn: int | None = None) -> FactText:
+    return label, [(str(text), turn) for text in texts]
 
 
 def make_sections(
-    call: ModelCall,
-    manifest: Manifest | None,
-    *,
-    skills: list[str],
-    summarised: tuple[int, int] | None,
-) -> list[Section]:
+    session: Session, call: ModelCall, manifest: Manifest | None
+) -> list[dict[str, Any]]:
     """Without a manifest that can be read, what came of the call is left."""
-    sections = []
+    found = {"Result": list(list_outcome(call, manifest))}
     if manifest is not None:
-        sections = [
-            Section(name="Turns", facts=list(_turns(manifest))),
-            Section(name="Also sent", facts=list(_beside(manifest, skills, summarised))),
-            Section(name="Shortened", facts=list(_shortened(manifest))),
-            Section(name="Size in tokens", facts=list(_size(manifest, call))),
-        ]
-    sections.append(Section(name="Result", facts=list(_outcome(manifest, call))))
-    return [section for section in sections if section.facts]
+        found = {
+            "Turns": list(list_turns(manifest)),
+            "Also sent": list(list_additions(session, manifest)),
+            "Shortened": list(list_shortened(manifest)),
+            "Size in tokens": list(list_sizes(call, manifest)),
+        } | found
+    return [{"name": name, "facts": facts} for name, facts in found.items() if facts]
 
 
-def _fact(label: str, *texts: Any) -> Fact:
-    return Fact(label=label, parts=[CallFactText(text=str(text)) for text in texts])
-
-
-def _turns(manifest: Manifest) -> Iterator[Fact]:
-    ranges = [
-        CallFactText(text=range_text(low, high), turn=low)
-        for low, high in manifest.turns[:MAX_RANGES]
+def list_turns(manifest: Manifest) -> Iterator[FactText]:
+    ranges: list[tuple[str, int | None]] = [
+        (range_text(low, high), low) for low, high in manifest.turns[:MAX_RANGES]
     ]
     more = len(manifest.turns) - MAX_RANGES
     if more > 0:
-        ranges.append(CallFactText(text=f"and {more} more"))
-    yield Fact(label="Included", parts=ranges or [CallFactText(text="none")])
+        ranges.append((f"and {more} more", None))
+    yield "Included", ranges or [("none", None)]
     if manifest.head is not None:
-        head = CallFactText(
-            text=f"Turn {number_text(manifest.head)}, whose answer begins further down"
-        )
-        yield Fact(label="And", parts=[CallFactText(text=head.text, turn=manifest.head)])
+        head = f"Turn {number_text(manifest.head)}, whose answer begins further down"
+        yield fact("And", head, turn=manifest.head)
     if manifest.floor is not None:
-        floor = CallFactText(text=f"turn {number_text(manifest.floor)}", turn=manifest.floor)
-        yield Fact(label="Starts at", parts=[floor])
+        yield fact("Starts at", f"turn {number_text(manifest.floor)}", turn=manifest.floor)
     if manifest.left_out is not None:
-        yield _fact("Omitted", _left_out(manifest.left_out))
+        plural = "" if manifest.left_out == 1 else "s"
+        count = f"{number_text(manifest.left_out)} earlier turn{plural}, in the archive"
+        yield fact("Omitted", count if manifest.left_out else "nothing")
     if manifest.kind == COMPACTION:
-        yield _fact("For", "writing a summary of them")
+        yield fact("For", "writing a summary of them")
     elif manifest.strategy:
-        yield _fact("Rule", STRATEGIES.get(manifest.strategy, manifest.strategy))
+        yield fact("Rule", STRATEGIES.get(manifest.strategy, manifest.strategy))
     if manifest.go_on:
-        yield _fact("Asked to", "continue where the answer ended")
-
-
-def _left_out(count: int) -> str:
-    if count == 0:
-        return "nothing"
-    return f"{number_text(count)} earlier turn{'' if count == 1 else 's'}, in the archive"
+        yield fact("Asked to", "continue where the answer ended")
 
 
 def range_text(low: int, high: int) -> str:
     return number_text(low) if low == high else f"{number_text(low)}\u2013{number_text(high)}"
 
 
-def _beside(
-    manifest: Manifest, skills: list[str], summarised: tuple[int, int] | None
-) -> Iterator[Fact]:
+def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
+    """What was sent beside the turns."""
     state = manifest.state
     if state is not None:
-        yield _fact("Session state", f"after turn {number_text(state.turn)}", state.digest[:12])
+        yield fact("Session state", f"after turn {number_text(state.turn)}", state.digest[:12])
     elif manifest.version > 1 and manifest.kind != COMPACTION:
-        yield _fact("Session state", "empty")
+        yield fact("Session state", "empty")
     if manifest.hint:
-        yield _fact("Hint", manifest.hint)
-    if summarised is not None:
-        yield _fact("Summary", f"of turns {range_text(*summarised)}")
+        yield fact("Hint", manifest.hint)
+    if (summarised := archive_calls.read_summarised(session.pk, manifest.compaction)) is not None:
+        yield fact("Summary", f"of turns {range_text(*summarised)}")
     if manifest.skills:
-        yield _fact("Skills", ", ".join(skills) or f"{len(manifest.skills)}, no longer kept")
+        names = ", ".join(archive_calls.read_skill_names(session.pk, manifest.skills))
+        yield fact("Skills", names or f"{len(manifest.skills)}, no longer kept")
     if manifest.tools:
-        yield _fact("Tools", ", ".join(manifest.tools))
+        yield fact("Tools", ", ".join(manifest.tools))
     for name, value in manifest.choices.items():
-        yield _fact(
-            f"Asked for: {name}", one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
-        )
+        text = one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
+        yield fact(f"Asked for: {name}", text)
 
 
-def _shortened(manifest: Manifest) -> Iterator[Fact]:
+def list_shortened(manifest: Manifest) -> Iterator[FactText]:
     for one in manifest.shortened:
         sizes = f"{number_text(one.before)} → {number_text(one.after)} tokens"
-        label = f"Turn {number_text(one.turn)}"
-        yield Fact(label=label, parts=[CallFactText(text=sizes, turn=one.turn)])
+        yield fact(f"Turn {number_text(one.turn)}", sizes, turn=one.turn)
 
 
-def _size(manifest: Manifest, call: ModelCall) -> Iterator[Fact]:
+def list_sizes(call: ModelCall, manifest: Manifest) -> Iterator[FactText]:
     estimated = dict(manifest.estimated)
     total = estimated.pop("total", None)
     for name, tokens in estimated.items():
         if tokens:
-            yield _fact(PARTS.get(name, name), f"about {number_text(tokens)}")
+            yield fact(PARTS.get(name, name), f"about {number_text(tokens)}")
     if total is not None:
-        yield _fact("Total", f"about {number_text(total)}")
+        yield fact("Total", f"about {number_text(total)}")
     if call.prompt_tokens is not None:
-        yield _fact("Provider’s count", number_text(call.prompt_tokens), *_error(total, call))
+        off = []
+        if total and call.prompt_tokens:
+            percent = round(100 * (1 - call.prompt_tokens / total))
+            way = "less" if percent > 0 else "more"
+            off = [f"{abs(percent)} % {way} than estimated" if percent else "as estimated"]
+        yield fact("Provider’s count", number_text(call.prompt_tokens), *off)
     if manifest.ratio is not None:
-        yield _fact("Correction", f"estimates times {manifest.ratio:.2f}")
+        yield fact("Correction", f"estimates times {manifest.ratio:.2f}")
     if manifest.limit is not None:
         kept = f", {number_text(manifest.reserve)} kept for the answer" if manifest.reserve else ""
-        yield _fact("Limit", f"{number_text(manifest.limit)}{kept}")
+        yield fact("Limit", f"{number_text(manifest.limit)}{kept}")
     if manifest.budget is not None:
-        yield _fact("Budget", number_text(manifest.budget))
+        yield fact("Budget", number_text(manifest.budget))
 
 
-def _error(total: int | None, call: ModelCall) -> list[str]:
-    """How far the estimate was off."""
-    if not total or not call.prompt_tokens:
-        return []
-    percent = round(100 * (1 - call.prompt_tokens / total))
-    if percent == 0:
-        return ["as estimated"]
-    return [f"{abs(percent)} % {'less' if percent > 0 else 'more'} than estimated"]
-
-
-def _outcome(manifest: Manifest | None, call: ModelCall) -> Iterator[Fact]:
-    yield _fact("Model", call.model)
+def list_outcome(call: ModelCall, manifest: Manifest | None) -> Iterator[FactText]:
+    yield fact("Model", call.model)
     if call.error_code:
-        yield _fact("Failed", call.error_code.replace("_", " "))
+        yield fact("Failed", call.error_code.replace("_", " "))
     elif call.stop_reason:
         reason = call.stop_reason
-        yield _fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
+        yield fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
     if manifest is not None and manifest.max_tokens is not None:
-        yield _fact("Output limit", f"{number_text(manifest.max_tokens)} tokens of answer")
-    yield from _usage(call)
-    if call.first_token_ms is not None:
-        yield _fact("First token after", duration_text(call.first_token_ms))
-    if call.duration_ms is not None:
-        yield _fact("Duration", duration_text(call.duration_ms))
-    if manifest is not None and manifest.breakpoints:
-        yield _fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
-
-
-def _usage(call: ModelCall) -> Iterator[Fact]:
+        yield fact("Output limit", f"{number_text(manifest.max_tokens)} tokens of answer")
     if call.prompt_tokens is not None:
-        yield _fact("Input", f"{number_text(call.prompt_tokens)} tokens")
+        yield fact("Input", f"{number_text(call.prompt_tokens)} tokens")
     for label, tokens in (
         ("Read from cache", call.cache_read_tokens),
         ("Written to cache", call.cache_write_tokens),
     ):
         if tokens is not None:
-            yield _fact(label, f"{number_text(tokens)} tokens", *_share(tokens, call))
+            share = [f"{100 * tokens // call.prompt_tokens} %"] if call.prompt_tokens else []
+            yield fact(label, f"{number_text(tokens)} tokens", *share)
     if call.output_tokens is not None:
-        yield _fact("Output", f"{number_text(call.output_tokens)} tokens")
+        yield fact("Output", f"{number_text(call.output_tokens)} tokens")
     if cost := cost_text(call.cost_microusd):
-        yield _fact("Cost", f"${cost}", "list price")
-
-
-def _share(tokens: int, call: ModelCall) -> list[str]:
-    return [f"{100 * tokens // call.prompt_tokens} %"] if call.prompt_tokens else []
+        yield fact("Cost", f"${cost}", "list price")
+    if call.first_token_ms is not None:
+        yield fact("First token after", duration_text(call.first_token_ms))
+    if call.duration_ms is not None:
+        yield fact("Duration", duration_text(call.duration_ms))
+    if manifest is not None and manifest.breakpoints:
+        yield fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
 
 
 def place_text(place: tuple[str, int | None]) -> str:
@@ -263,9 +290,10 @@ CALLS_PAGE = 15
 def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """How full the window is, what it was made of last, and the calls before."""
     found, access = get_session_for(request, uuid)
-    mark = window_mark_of(found)
-    newest = find_newest_call(found.pk)
-    calls = list_calls(found.pk, before=_number(request, "before"), limit=CALLS_PAGE + 1)
+    mark = archive_calls.window_mark_of(found)
+    newest = archive_calls.find_newest_call(found.pk)
+    before = parse_number(request.GET["before"]) if request.GET.get("before") else None
+    calls = archive_calls.list_calls(found.pk, before=before, limit=CALLS_PAGE + 1)
     context: dict[str, Any] = {
         "heading": "Context",
         "mark": {
@@ -290,7 +318,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
         raise NotFound("This session has no such turn.")
-    call = find_newest_call(found.pk, turn=number)
+    call = archive_calls.find_newest_call(found.pk, turn=number)
     context = {
         "heading": "Model request",
         "turn": number,
@@ -305,7 +333,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """One call, whether it gave a turn or failed."""
     found, access = get_session_for(request, uuid)
-    call = require_call(found.pk, run=run, ordinal=ordinal)
+    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     context = {
         "heading": "Model request",
         "turn": call.turn_number,
@@ -321,20 +349,16 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     """The very text, rebuilt and checked: ``from`` pages through the messages, ``part``
     shows one of them alone, ``check`` says only whether it matches."""
     found, access = get_session_for(request, uuid)
-    call = require_call(found.pk, run=run, ordinal=ordinal)
+    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     rebuilt = rebuild_request(call.pk)
     if request.GET.get("check"):
         return render(request, "panel/call.html#verdict", {"rebuilt": rebuilt})
     part = request.GET.get("part", "")
-    page = None
-    if rebuilt.request is not None:
-        start = _number(request, "from")
-        shown = make_single(rebuilt.request, part) if part else None
-        page = shown or make_page(rebuilt.request, start=start)
+    start = parse_number(request.GET["from"]) if request.GET.get("from") else None
     context = {
         "heading": "Full request",
         "rebuilt": rebuilt,
-        "page": page,
+        "page": rebuilt.request and make_page(rebuilt.request, start=start, part=part),
         "part": part,
         "turn": call.turn_number,
         "digest": call.request_digest,
@@ -351,7 +375,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
 def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """The request as JSON, to keep, with whether it is what was sent."""
     found, _ = get_session_for(request, uuid)
-    call = require_call(found.pk, run=run, ordinal=ordinal)
+    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     rebuilt = rebuild_request(call.pk)
     body = {
         "turn": call.turn_number,
@@ -367,36 +391,27 @@ def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int
 
 
 def _describe(request: HttpRequest, session: Session, call: ModelCall) -> dict[str, Any]:
-    """A call for the page. On a page of its own it is checked at once; the panel asks
-    for that when it has been shown."""
-    manifest, damage = _read(call)
-    sections = make_sections(
-        call,
-        manifest,
-        skills=read_skill_names(session.pk, manifest.skills) if manifest else [],
-        summarised=read_summarised(session.pk, manifest.compaction) if manifest else None,
-    )
+    # A call for the page. On a page of its own it is checked at once; the panel asks for that when
+    # it has been shown.
+    manifest, damage = None, ""
+    try:
+        manifest = read_manifest(call.manifest)
+    except Malformed as error:
+        damage = str(error)
     return {
-        "sections": sections,
+        "sections": make_sections(session, call, manifest),
         "damage": damage,
         "turn": call.turn_number,
         "created_at": call.created_at,
         "digest": call.request_digest,
         "of_run": [
             _line(session, one) | {"is_this": one.pk == call.pk}
-            for one in list_calls_of_run(call.run_id)
+            for one in archive_calls.list_calls_of_run(call.run_id)
         ],
         "url": _address("model_call", session, call),
         "text_url": _address("model_call_text", session, call),
         "rebuilt": None if is_fragment(request) else rebuild_request(call.pk),
     }
-
-
-def _read(call: ModelCall) -> tuple[Manifest | None, str]:
-    try:
-        return read_manifest(call.manifest), ""
-    except Malformed as error:
-        return None, str(error)
 
 
 def _line(session: Session, call: ModelCall) -> dict[str, Any]:
@@ -412,13 +427,3 @@ def _line(session: Session, call: ModelCall) -> dict[str, Any]:
 
 def _address(name: str, session: Session, call: ModelCall) -> str:
     return reverse(name, args=[session.uuid, call.run.uuid, call.ordinal])
-
-
-def _number(request: HttpRequest, name: str) -> int | None:
-    """A number of the address; None without it."""
-    text = request.GET.get(name, "")
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Rejected(f"{name} must be a number.", code="bad_number")
-    return int(text)

@@ -1,8 +1,11 @@
 """The pages: workspaces, sessions, the chat. Each works by plain GET and POST."""
 
 from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
@@ -10,24 +13,21 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import (
-    require_GET,
-    require_http_methods,
-    require_POST,
-    require_safe,
-)
+from django.views.decorators.http import require_GET, require_http_methods, require_safe
 
 from conversations.access import (
     Access,
     get_session_for,
     get_workspace_for,
+    person,
     post_by_person,
+    post_to_session,
     sees_readers,
-    sign_in_first,
     visit_of,
 )
 from conversations.accounts.members import members_context
@@ -41,6 +41,7 @@ from conversations.archive.model_calls import window_mark_of
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import MANAGE, WRITE
 from conversations.archive.runs import active_runs
+from conversations.archive.session_records import SessionRecord, list_sessions
 from conversations.archive.sessions import has_expired, open_first_session
 from conversations.archive.storage import translate_storage_error
 from conversations.archive.transcript import PageRow
@@ -50,7 +51,7 @@ from conversations.domain.keyset import parse_cursor
 from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.feature import features
-from conversations.models import Attachment, Session, Workspace
+from conversations.models import Session, Workspace
 from conversations.rendering.rows import (
     mark_settled,
     render_meter,
@@ -65,20 +66,61 @@ from conversations.runtime.current import (
     recover_session,
 )
 
-from .carry_out import FILE, execute
-from .commands import NoCommand, Typed, read_command
-from .forms import (
-    MemberForm,
-    WorkspaceForm,
-    WorkspaceSettingsForm,
-    check_attachment_ids,
-    check_client_id,
-    check_message_text,
-)
+from . import forms
+from .attachments import FilesRefused, require_files
+from .commands import FILE, NoCommand, execute, read_command
 from .hydration import hydrate
-from .session_list import read_session_list
 from .tool_rules import failed_tool_servers, list_tool_servers, tool_rules_context
-from .uploads import FilesRefused, require_files
+
+# The session list as a page shows it: pinned, then by date.
+
+
+def read_session_list(
+    workspace: Workspace,
+    *,
+    query: str = "",
+    archived: bool = False,
+    before: str = "",
+    is_member: bool = True,
+) -> dict[str, Any]:
+    """The sessions as a member of the workspace sees them, or somebody who is none.
+    ``next_query`` is the query string of the next page; empty on the last one."""
+    page = list_sessions(
+        workspace,
+        query=query,
+        archived=archived,
+        before=before,
+        limit=settings.LOOM.session_list_size,
+        with_previews=is_member,
+    )
+    following = {"before": page.next_cursor, "q": query, "archived": archived and 1}
+    today = timezone.localdate()
+    grouped = groupby(page.items, key=lambda session: label_of(session, today))
+    return {
+        "groups": [{"label": label, "sessions": list(sessions)} for label, sessions in grouped],
+        "query": query,
+        "archived": archived,
+        "next_query": urlencode({name: value for name, value in following.items() if value})
+        if page.next_cursor
+        else "",
+    }
+
+
+def label_of(session: SessionRecord, today: date) -> str:
+    """The group of the list that the session belongs to."""
+    if session.pinned_at:
+        return "Pinned"
+    day = timezone.localtime(session.last_active_at).date()
+    if day >= today:
+        return "Today"
+    if day == today - timedelta(days=1):
+        return "Yesterday"
+    if day > today - timedelta(days=7):
+        return "Previous 7 days"
+    if day > today - timedelta(days=30):
+        return "Previous 30 days"
+    return f"{day:%B %Y}"
+
 
 EXAMPLES = (
     "What is in this workspace?",
@@ -87,17 +129,16 @@ EXAMPLES = (
 )
 
 
+# Settings that the scripts of the chat read.
+SCRIPT_SETTINGS = (
+    *("render_cap", "page_size"),
+    *("max_message_chars", "max_attachments", "max_attachment_bytes"),
+)
+
+# In the HTML of a row of a tool, which has a style sheet of its own.
 TOOL_ROW = 'class="row row-tool'
-"""In the HTML of a row of a tool, which has a style sheet of its own."""
 
-MAX_FILTER_CHARS = 200
-"""Characters of a filter that count; SQLite refuses a pattern above 50,000."""
-
-
-def person(request: HttpRequest) -> User:
-    """The signed-in person of a view that requires one."""
-    assert isinstance(request.user, User)
-    return request.user
+MAX_FILTER_CHARS = 200  # characters of a filter that count; SQLite refuses a pattern above 50,000
 
 
 def is_fragment(request: HttpRequest) -> bool:
@@ -118,10 +159,10 @@ def render_page(
 @login_required
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    return _home(request, WorkspaceForm())
+    return _home(request, forms.WorkspaceForm())
 
 
-def _home(request: HttpRequest, form: WorkspaceForm, *, status: int = 200) -> HttpResponse:
+def _home(request: HttpRequest, form: forms.WorkspaceForm, *, status: int = 200) -> HttpResponse:
     context = {
         "workspaces": archive_workspaces.list_workspaces(person(request).pk),
         "form": form,
@@ -133,19 +174,12 @@ def _home(request: HttpRequest, form: WorkspaceForm, *, status: int = 200) -> Ht
 
 @post_by_person
 def workspace_create(request: HttpRequest) -> HttpResponse:
-    form = WorkspaceForm(request.POST)
+    form = forms.WorkspaceForm(request.POST)
     if not form.is_valid():
         return _home(request, form, status=400)
+    root, name = form.cleaned_data["root"], form.cleaned_data["name"]
     try:
-        root = archive_workspaces.resolve_root(
-            form.cleaned_data["root"],
-            roots=settings.LOOM.workspace_roots,
-            data_dir=settings.LOOM.data_dir,
-            user_pk=person(request).pk,
-        )
-        workspace = archive_workspaces.create_workspace(
-            root=root, name=form.cleaned_data["name"], owner=person(request)
-        )
+        workspace = forms.make_workspace_at(root, name, owner=person(request))
     except Rejected as error:
         form.add_error("root", error.message)
         return _home(request, form, status=400)
@@ -157,7 +191,14 @@ def workspace_create(request: HttpRequest) -> HttpResponse:
 def workspace(request: HttpRequest, slug: str) -> HttpResponse:
     found, access = get_workspace_for(request, slug)
     context = {
-        "workspace": _workspace_context(found, access),
+        "workspace": {
+            "name": found.name,
+            "slug": found.slug,
+            "root": found.root,
+            "instructions": found.instructions,
+            "can_write": access.can_write,
+            "can_manage": access.can_manage,
+        },
         "sessions": read_session_list(
             found,
             query=request.GET.get("q", "").strip()[:MAX_FILTER_CHARS],
@@ -169,48 +210,23 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
     return render_page(request, "workspace.html", "session_items", context)
 
 
-def _workspace_context(workspace: Workspace, access: Access) -> dict[str, Any]:
-    return {
-        "name": workspace.name,
-        "slug": workspace.slug,
-        "root": workspace.root,
-        "instructions": workspace.instructions,
-        "can_write": access.can_write,
-        "can_manage": access.can_manage,
-    }
-
-
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = _settings_form(found, request.POST if request.method == "POST" else None)
+    form = forms.WorkspaceSettingsForm(found, request.POST if request.method == "POST" else None)
     if form.is_valid():
         archive_workspaces.change_workspace(found, **form.cleaned_data)
         messages.success(request, "Saved.")
         return redirect("workspace_settings", slug=slug)
-    return _settings_page(request, found, form, MemberForm())
-
-
-def _settings_form(found: Workspace, data: Any = None) -> WorkspaceSettingsForm:
-    initial = {
-        "name": found.name,
-        "instructions": found.instructions,
-        "default_model": found.default_model,
-        "window_strategy": found.window_strategy,
-        "keep_recent": found.keep_recent,
-        "high_water": found.high_water,
-        "low_water": found.low_water,
-        "reads_instruction_files": {None: "", True: "yes", False: "no"}[
-            found.reads_instruction_files
-        ],
-    }
-    models = [model.id for model in list_models()]
-    return WorkspaceSettingsForm(data, initial=initial, models=[*models, found.default_model])
+    return _settings_page(request, found, form, forms.MemberForm())
 
 
 def _settings_page(
-    request: HttpRequest, found: Workspace, form: WorkspaceSettingsForm, member_form: MemberForm
+    request: HttpRequest,
+    found: Workspace,
+    form: forms.WorkspaceSettingsForm,
+    member_form: forms.MemberForm,
 ) -> HttpResponse:
     context = {
         "workspace": {"name": found.name, "slug": found.slug, "root": found.root},
@@ -230,30 +246,25 @@ def _settings_page(
 @post_by_person
 def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = MemberForm(request.POST)
+    form = forms.MemberForm(request.POST)
     if form.is_valid():
+        origin, role = visit_of(request).origin, form.cleaned_data["role"]
         try:
             user = archive_workspaces.find_user(form.cleaned_data["username"])
-            archive_workspaces.add_member(
-                found,
-                user_pk=user.pk,
-                role=form.cleaned_data["role"],
-                origin=visit_of(request).origin,
-            )
+            archive_workspaces.add_member(found, user_pk=user.pk, role=role, origin=origin)
         except Rejected as error:
             form.add_error("username", error.message)
         else:
             return _to_settings(request, slug)
-    return _settings_page(request, found, _settings_form(found), form)
+    return _settings_page(request, found, forms.WorkspaceSettingsForm(found), form)
 
 
 @post_by_person
 def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
+    name = storable(request.POST.get("username", ""))
     try:
-        user = archive_workspaces.find_user(
-            storable(request.POST.get("username", "")), even_closed=True
-        )
+        user = archive_workspaces.find_user(name, even_closed=True)
         archive_workspaces.remove_member(found, user_pk=user.pk, origin=visit_of(request).origin)
     except Rejected as error:
         messages.error(request, error.message)
@@ -261,7 +272,7 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _to_settings(request: HttpRequest, slug: str) -> HttpResponse:
-    """Back to the settings, unless they are not this person's any more."""
+    # Back to the settings, unless they are not this person's any more.
     try:
         get_workspace_for(request, slug, to=MANAGE)
     except (NotFound, NotPermitted):
@@ -314,8 +325,8 @@ def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 
 
 def _recovered(session: Session) -> Session:
-    """The session after its orphaned run, if any, was ended: the first page after a
-    crash is right already."""
+    # The session after its orphaned run, if any, was ended: the first page after a crash is right
+    # already.
     return archive_sessions.get_session(session.uuid) if recover_session(session.pk) else session
 
 
@@ -327,14 +338,18 @@ def _chat(
     *,
     target_turn: int | None = None,
     shows_replaced: bool = False,
-    form_error: str = "",
-    form_text: str = "",
-    form_files: Sequence[Attachment] = (),
-    can_be_sent: bool = False,
+    form: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
     mark = window_mark_of(found)
     line = render_window_line(found.uuid, left_out=mark.left_out)
+    user, has_ended = person(request), has_expired(found.expires_at)
+    origin = found.parent
+    if origin is not None and origin.workspace_id != found.workspace_id:
+        origin = None  # it may be of a workspace that this person knows nothing of
+    facts: dict[str, Any] = {}
+    for feature in features():
+        facts |= feature.session_facts(found, access, user)
     context: dict[str, Any] = {
         "session": {
             "uuid": found.uuid,
@@ -344,14 +359,19 @@ def _chat(
             "can_write": access.can_write,
             "pinned": found.pinned_at is not None,
             "owner_name": found.owner.get_username(),
-            "is_owner": found.owner_id == person(request).pk,
-            "sees_readers": sees_readers(found, access, person(request)),
+            "is_owner": found.owner_id == user.pk,
+            "sees_readers": sees_readers(found, access, user),
             "archived": found.archived_at is not None,
-            "expired": has_expired(found.expires_at),
-            "closed": found.archived_at is not None or has_expired(found.expires_at),
-            **_facts_of_features(found, access, person(request)),
+            "expired": has_ended,
+            "closed": found.archived_at is not None or has_ended,
+            **facts,
             "turn_count": found.turn_count,
-            "origin": _origin_of(found),
+            "origin": origin
+            and {
+                "uuid": origin.uuid,
+                "title": origin.title or "Untitled session",
+                "turn": found.fork_turn,
+            },
         },
         "page": {
             "rows": list(_with_line(page.rows, line, floor=mark.floor)),
@@ -366,34 +386,16 @@ def _chat(
         "window": {"floor": mark.floor if line else 0, "line": line, "key": mark.key},
     }
     if not is_fragment(request):
-        context |= _chat_surroundings(request, found)
+        context |= _chat_surroundings(found, user) | (form or {})
         context["window"]["meter"] = render_meter(
             found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
-        context |= {"form_error": form_error, "form_text": form_text, "form_files": form_files}
-        context["can_be_sent"] = can_be_sent
     return render_page(request, "session.html", "rows", context, status=status)
 
 
-def _facts_of_features(found: Session, access: Access, user: User) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    for feature in features():
-        facts |= feature.session_facts(found, access, user)
-    return facts
-
-
-def _origin_of(found: Session) -> dict[str, Any] | None:
-    """The session that this one branched off, or goes on from."""
-    origin = found.parent
-    if origin is None or origin.workspace_id != found.workspace_id:
-        return None
-    title = origin.title or "Untitled session"
-    return {"uuid": origin.uuid, "title": title, "turn": found.fork_turn}
-
-
 def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[str]:
-    """The rows as HTML, the line before the first one of the window. Where that is not
-    on the page, it has none; ``marks.js`` has the same rule."""
+    # The rows as HTML, the line before the first one of the window. Where that is not on the page,
+    # it has none; ``marks.js`` has the same rule.
     is_below = False
     for row, html in zip(rows, mark_settled([row.html for row in rows]), strict=True):
         if line and row.turn is not None:
@@ -405,11 +407,9 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
         yield html
 
 
-def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
-    loom = settings.LOOM
-    running = active_runs(stale_seconds=loom.stale_seconds, session_pks=[found.pk])
-    queue = queued_messages(found.pk)
-    run = running[0] if running else None
+def _chat_surroundings(found: Session, user: User) -> dict[str, Any]:
+    loom, queue = settings.LOOM, queued_messages(found.pk)
+    run = next(iter(active_runs(stale_seconds=loom.stale_seconds, session_pks=[found.pk])), None)
     return {
         "run": {
             "state": run.state if run else (QUEUED if queue else IDLE),
@@ -422,13 +422,9 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
         "models": list_models(),
         "is_demo": not loom.api_key,
         "sidebar": read_session_list(found.workspace),
-        "workspaces": archive_workspaces.list_workspaces(person(request).pk),
+        "workspaces": archive_workspaces.list_workspaces(user.pk),
         "config": {
-            "render_cap": loom.render_cap,
-            "page_size": loom.page_size,
-            "max_message_chars": loom.max_message_chars,
-            "max_attachments": loom.max_attachments,
-            "max_attachment_bytes": loom.max_attachment_bytes,
+            **{name: getattr(loom, name) for name in SCRIPT_SETTINGS},
             "client_id": uuid4().hex,
         },
         "examples": EXAMPLES if found.next_seq == 1 and found.next_turn == 1 else (),
@@ -448,81 +444,66 @@ def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     return response
 
 
-@require_POST
-async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+@post_to_session
+async def session_send(
+    request: HttpRequest, found: Session, access: Access, user: User
+) -> HttpResponse:
     """A message or a command by a plain form, for pages without JavaScript; with
     ``as_message`` it is a message, whatever it begins with."""
-    user = await request.auser()
-    if not user.is_authenticated:
-        return sign_in_first(uuid=uuid)
-    found, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     text = request.POST.get("text", "")
     attached: list[str] = []
     try:
-        client_id = check_client_id(request.POST.get("client_id") or uuid4().hex)
-        attached += check_attachment_ids(request.POST.getlist("attachments"))
+        client_id = forms.check_client_id(request.POST.get("client_id") or uuid4().hex)
+        attached += forms.check_attachment_ids(request.POST.getlist("attachments"))
         attached += await sync_to_async(require_files)(
             found.pk, request.FILES.getlist("files"), user_pk=user.pk
         )
         if typed := None if "as_message" in request.POST else read_command(storable(text)):
-            return await _commanded(request, found, user, typed)
-        message = check_message_text(text.replace("\r\n", "\n"), may_be_empty=bool(attached))
+            outcome = await execute(typed, found, user)
+            if outcome.said and outcome.opens != FILE:  # a file leaves the page as it is
+                messages.success(request, outcome.said)
+            return redirect(outcome.url or reverse("session", args=[found.uuid]))
+        message = forms.check_message_text(text.replace("\r\n", "\n"), may_be_empty=bool(attached))
         runtime = await current_runtime()
         await runtime.send(
             found, client_id=client_id, text=message, user_pk=user.pk, attachments=attached
         )
-    except FilesRefused as error:
-        attached += error.kept
-        return await sync_to_async(_refused)(request, found, access, text, error, attached)
     except Exception as exception:
         refusal = translate_storage_error(exception) or exception
         if not isinstance(refusal, LoomError):
             raise
+        if isinstance(refusal, FilesRefused):
+            attached += refusal.kept
         return await sync_to_async(_refused)(request, found, access, text, refusal, attached)
-    return redirect("session", uuid=uuid)
+    return redirect("session", uuid=found.uuid)
 
 
-async def _commanded(
-    request: HttpRequest, found: Session, user: User, typed: Typed
+@post_to_session
+async def session_compact(
+    request: HttpRequest, found: Session, access: Access, user: User
 ) -> HttpResponse:
-    outcome = await execute(typed, found, user)
-    if outcome.said and outcome.opens != FILE:  # a file leaves the page as it is
-        messages.success(request, outcome.said)
-    return redirect(outcome.url or reverse("session", args=[found.uuid]))
-
-
-@require_POST
-async def session_compact(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Have older turns summarised for the window."""
-    user = await request.auser()
-    if not user.is_authenticated:
-        return sign_in_first(uuid=uuid)
-    found, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     try:
-        client_id = check_client_id(request.POST.get("client_id") or uuid4().hex)
+        client_id = forms.check_client_id(request.POST.get("client_id") or uuid4().hex)
         runtime = await current_runtime()
         await runtime.compact(found, client_id=client_id, user_pk=user.pk)
     except Rejected as error:
         messages.error(request, error.message)
-    return redirect("session", uuid=uuid)
+    return redirect("session", uuid=found.uuid)
 
 
-@require_POST
+@post_to_session
 async def session_undo_compaction(
-    request: HttpRequest, uuid: UUID, compaction: UUID
-) -> HttpResponseBase:
+    request: HttpRequest, found: Session, access: Access, user: User, *, compaction: UUID
+) -> HttpResponse:
     """Give the model the turns themselves again."""
-    user = await request.auser()
-    if not user.is_authenticated:
-        return sign_in_first(uuid=uuid)
-    found, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     await sync_to_async(require_compaction)(found, compaction)
     try:
         runtime = await current_runtime()
         await runtime.undo_compaction(found, uuid=compaction, user_pk=user.pk)
     except Rejected as error:
         messages.error(request, error.message)
-    return redirect("session", uuid=uuid)
+    return redirect("session", uuid=found.uuid)
 
 
 def _refused(
@@ -533,20 +514,15 @@ def _refused(
     error: LoomError,
     attached: Sequence[str],
 ) -> HttpResponse:
-    """The chat with the message as it was: its text, and the files that can be sent."""
     files, user_pk = list_attachments(found.pk, attached), person(request).pk
+    form = {
+        "form_error": error.message,
+        "form_text": text,
+        "form_files": [f for f in files if f.turn_number is None and f.added_by_id == user_pk],
+        "can_be_sent": isinstance(error, NoCommand),
+    }
     page = hydrate(found, limit=settings.LOOM.page_size)
-    return _chat(
-        request,
-        found,
-        access,
-        page,
-        form_error=error.message,
-        form_text=text,
-        form_files=[f for f in files if f.turn_number is None and f.added_by_id == user_pk],
-        can_be_sent=isinstance(error, NoCommand),
-        status=error.status,
-    )
+    return _chat(request, found, access, page, form=form, status=error.status)
 
 
 @post_by_person
@@ -590,9 +566,8 @@ def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 
 def _back(request: HttpRequest, found: Session) -> HttpResponse:
-    """To the page that the form was on, if it is one of ours."""
-    wanted = request.POST.get("next", "")
-    if wanted == "workspace":
+    # To the page that the form was on, if it is one of ours.
+    if request.POST.get("next", "") == "workspace":
         return redirect("workspace", slug=found.workspace.slug)
     return redirect("session", uuid=found.uuid)
 

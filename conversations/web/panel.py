@@ -3,20 +3,19 @@ sessions came from this one.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
-from conversations.access import Access, get_session_for, sign_in_first, visit_of
-from conversations.archive.rights import WRITE
+from conversations.access import Access, get_session_for, post_to_session
 from conversations.archive.session_records import list_forks
-from conversations.archive.session_state import StateView, read_state_view
+from conversations.archive.session_state import read_state_view
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.session_state import (
     BY_MODEL,
@@ -46,79 +45,56 @@ from .pages import is_fragment, render_page
 # The session state's items as the panel shows them.
 
 
-GROUPS = {FOCUS: "Focus", DECISION: "Decisions", FILE: "Files", ERROR: "Resolved errors"}
-BUTTONS = {PIN: "Pin", UNPIN: "Unpin", STRIKE: "Remove", UNSTRIKE: "Restore"}
+GROUPS = {
+    FOCUS: "Focus",
+    DECISION: "Decisions",
+    FILE: "Files",
+    ERROR: "Resolved errors",
+}
+BUTTONS = {
+    PIN: "Pin",
+    UNPIN: "Unpin",
+    STRIKE: "Remove",
+    UNSTRIKE: "Restore",
+}
 SOURCES = {SAID: "said", COMMIT: "from a commit", NOTED: "noted by the model"}
-DONE = {PIN: "Pinned", UNPIN: "Unpinned", STRIKE: "Struck", UNSTRIKE: "Restored", REWORD: "Saved"}
+DONE = {
+    PIN: "Pinned",
+    UNPIN: "Unpinned",
+    STRIKE: "Struck",
+    UNSTRIKE: "Restored",
+    REWORD: "Saved",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownItem:
-    """``short`` names the item in a button; ``draft`` is a wording that was refused."""
-
-    id: str
-    kind: str
-    text: str
-    turn: int
-    is_pinned: bool
-    original: str
-    short: str
-    facts: list[str]
-    buttons: list[dict[str, str]]
-    can_reword: bool
-    longest: int
-    draft: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownGroup:
-    kind: str
-    name: str
-    items: list[ShownItem]
-
-
-def group_items(view: StateView, *, drafts: dict[str, str]) -> list[ShownGroup]:
-    """The items in force by kind, pinned ones first, then the newest first."""
-    groups = []
-    for kind, name in GROUPS.items():
-        found = [item for item in view.items if item.kind == kind]
-        found.sort(key=lambda item: (not item.is_pinned, -item.turn))
-        if found:
-            groups.append(ShownGroup(kind=kind, name=name, items=show_items(found, drafts=drafts)))
-    return groups
-
-
-def show_items(items: Iterable[StateItem], *, drafts: dict[str, str]) -> list[ShownItem]:
-    return [
-        ShownItem(
-            id=item.id,
-            kind=item.kind,
-            text=item.text,
-            turn=item.turn,
-            is_pinned=item.is_pinned,
-            original=item.original,
-            short=one_line(item.text, limit=40),
-            facts=_facts(item),
-            buttons=[
-                {"name": name, "label": BUTTONS[name]} for name in item.actions if name in BUTTONS
-            ],
-            can_reword=REWORD in item.actions,
-            longest=FOCUS_CHARS if item.kind == FOCUS else ITEM_CHARS,
-            draft=drafts.get(item.id),
+def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[str, Any]]:
+    """``short`` names an item in a button; ``draft`` is a wording that was refused."""
+    shown = []
+    for item in items:
+        is_focus = item.kind == FOCUS
+        struck = "removed by the model" if item.struck_by == BY_MODEL else "removed by a person"
+        facts = (
+            item.action,
+            "" if is_focus else SOURCES.get(item.source, ""),
+            "reworded" if item.original else "",
+            struck if item.struck_by else "",
         )
-        for item in items
-    ]
+        buttons = [name for name in item.actions if name in BUTTONS]
+        shown.append(
+            item._asdict()
+            | {
+                "short": one_line(item.text, limit=40),
+                "facts": [fact for fact in facts if fact],
+                "buttons": [{"name": name, "label": BUTTONS[name]} for name in buttons],
+                "can_reword": REWORD in item.actions,
+                "longest": FOCUS_CHARS if is_focus else ITEM_CHARS,
+                "draft": drafts.get(item.id),
+            }
+        )
+    return shown
 
 
-def _facts(item: StateItem) -> list[str]:
-    struck = {"": "", BY_MODEL: "removed by the model"}.get(item.struck_by, "removed by a person")
-    source = "" if item.kind == FOCUS else SOURCES.get(item.source, "")
-    reworded = "reworded" if item.original else ""
-    return [fact for fact in (item.action, source, reworded, struck) if fact]
-
-
-MAX_FORKS_SHOWN = 50
-"""How many sessions that came from one are listed with it."""
+MAX_FORKS_SHOWN = 50  # how many sessions that came from one are listed with it
 
 
 @login_required
@@ -129,13 +105,11 @@ def session_state(request: HttpRequest, uuid: UUID) -> HttpResponse:
     return _state(request, found, access)
 
 
-@require_POST
-async def session_state_edit(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+@post_to_session
+async def session_state_edit(
+    request: HttpRequest, found: Session, access: Access, user: User
+) -> HttpResponse:
     """Pin, unpin, reword, strike or restore one item."""
-    user = await request.auser()
-    if not user.is_authenticated:
-        return sign_in_first(uuid=uuid)
-    found, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     names = ("item", "action", "text")
     item, action, text = (storable(request.POST.get(name, "")) for name in names)
     try:
@@ -148,7 +122,7 @@ async def session_state_edit(request: HttpRequest, uuid: UUID) -> HttpResponseBa
     if is_fragment(request):
         said = DONE.get(action, "")
         return await sync_to_async(_state)(request, found, access, said=said)
-    return redirect("session_state", uuid=uuid)
+    return redirect("session_state", uuid=found.uuid)
 
 
 def _state(
@@ -161,10 +135,17 @@ def _state(
     drafts: dict[str, str] | None = None,
 ) -> HttpResponse:
     view, forks = read_state_view(found.pk), list_forks(found, limit=MAX_FORKS_SHOWN + 1)
+    # Of each kind the pinned ones stand first, then the newest.
+    items = sorted(view.items, key=lambda item: (not item.is_pinned, -item.turn))
+    shown = show_items(items, drafts or {})
+    groups = [
+        {"kind": kind, "name": name, "entries": [item for item in shown if item["kind"] == kind]}
+        for kind, name in GROUPS.items()
+    ]
     context = {
         "heading": "Session state",
-        "groups": group_items(view, drafts=drafts or {}),
-        "struck": show_items(reversed(view.struck), drafts={}),
+        "groups": [group for group in groups if group["entries"]],
+        "struck": show_items(reversed(view.struck), {}),
         "said": said,
         "error": error.message if error else "",
         "forks": forks[:MAX_FORKS_SHOWN],

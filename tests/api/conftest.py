@@ -34,7 +34,6 @@ def caller_of(person: User | None, *, scopes: Collection[str] = tuple(SCOPES)) -
 def fresh_rates() -> None:
     """Nobody has called before."""
     middleware._limiter.cache_clear()
-    middleware._own_limiter.cache_clear()
 
 
 @pytest.fixture

@@ -1,30 +1,35 @@
 """A server of one's own for requests over the wire: ``manage.py serve``, with a token."""
 
+import secrets
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copy
 
+from conversations.accounts.tokens import PREFIX, SCOPES
+from conversations.archive.workspaces import digest_of
 from tests.e2e.conftest import Server
+
+ADD_TOKEN = """
+INSERT INTO conversations_apitoken (digest, hint, user_id, name, scopes, created_at)
+SELECT ?, 'loom_', id, 'tests', ?, ? FROM auth_user
+"""
 
 
 class LiveServer(Server):
-    """``token`` is one of the first user, with all scopes."""
+    """``token`` is one of the only user, with all scopes."""
 
     token = ""
 
     def use(self) -> None:
-        """Start, and make a token."""
+        """Start, and make a token, for which a command would start Django once more."""
         self.start()
-        self.token = self.manage("shell", "-v", "0", "-c", MAKE_TOKEN).strip()
-
-
-MAKE_TOKEN = """
-from django.contrib.auth.models import User
-from conversations.accounts.tokens import create_token
-from conversations.accounts.tokens import SCOPES
-print(create_token(User.objects.get(), name="tests", scopes=SCOPES, lifetime=None))
-"""
+        self.token = PREFIX + secrets.token_urlsafe(32)
+        row = (digest_of(self.token), " ".join(SCOPES), datetime.now(UTC).isoformat(" "))
+        with closing(sqlite3.connect(self.folder / "loom.sqlite3")) as database, database:
+            database.execute(ADD_TOKEN, row)
 
 
 @contextmanager

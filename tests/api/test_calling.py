@@ -110,9 +110,9 @@ def test_a_person_has_so_many_requests_at_a_time(
     monkeypatch.setattr(middleware, "MAX_REQUESTS_AT_ONCE", 2)
     own, other = caller_of(user), caller_of(other_user)
     mine = middleware.ApiCaller(user=user, scopes=frozenset(), token_pk=None)
-    with middleware._inside(mine):
+    with middleware.count_open(mine):
         assert own.get(WORKSPACES).status_code == 200
-        with middleware._inside(mine):
+        with middleware.count_open(mine):
             refused = own.get(WORKSPACES)
             assert (refused.status_code, refused["Retry-After"]) == (429, "1")
             assert other.get(WORKSPACES).status_code == 200

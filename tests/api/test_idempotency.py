@@ -12,8 +12,8 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from conversations.api import sessions as api_sessions
-from conversations.api.stored_responses import LEASE, claim_request, forget_answers
+from conversations.api.idempotency import LEASE, claim_request, forget_answers
+from conversations.archive import session_records
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.workspaces import add_member
@@ -131,7 +131,7 @@ class TestKeeping:
 
         token = token_of(user)
         with monkeypatch.context() as patched:
-            patched.setattr(api_sessions, "read_session_record", fail)
+            patched.setattr(session_records, "read_session_record", fail)
             with pytest.raises(SystemExit):
                 begin(Client(headers={"Authorization": f"Bearer {token}"}), "k-1")
         assert not Session.objects.exists()

@@ -60,6 +60,9 @@ TABLE: dict[Operation, Row] = {
     ("GET", GARDEN + "/members"): Row(gets=owners(200), scope=MANAGE),
     ("PUT", MEMBER): Row(gets=owners(200), scope=MANAGE, body={"role": "owner"}),
     ("DELETE", MEMBER): Row(gets=owners(400), scope=MANAGE),  # the last owner
+    ("GET", GARDEN + "/groups"): Row(gets=owners(200), scope=MANAGE),
+    ("PUT", GARDEN + "/groups/{id}"): Row(gets=owners(404), scope=MANAGE, body={"role": "viewer"}),
+    ("DELETE", GARDEN + "/groups/{id}"): Row(gets=owners(404), scope=MANAGE),  # there is none
     ("GET", GARDEN + "/invitations"): Row(gets=owners(200), scope=MANAGE),
     ("POST", GARDEN + "/invitations"): Row(gets=owners(201), scope=MANAGE, body={}),
     ("DELETE", GARDEN + "/invitations/{id}"): Row(gets=owners(404), scope=MANAGE),  # none
@@ -251,14 +254,33 @@ def new_readings(session: Session, seen: list[int]) -> int:
     return seen[-1] - (seen[-2] if len(seen) > 1 else 0)
 
 
+READERS = ("stranger", "other", "viewer", "staff", "administrator")
+"""Roles that change nothing by which another one would be answered differently."""
+
+
+CHANGING = ("member", "owner", "reviewer", "superuser")
+
+
+def test_every_role_is_asked() -> None:
+    assert {*READERS, *CHANGING} == set(ROLES)
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("roles", [READERS, *((role,) for role in CHANGING)], ids="-".join)
 async def test_an_operation_answers_as_the_role_allows(
-    role: str, addresses: dict[str, Any], session: Session, make_person: MakePerson
+    roles: tuple[str, ...], addresses: dict[str, Any], session: Session, make_person: MakePerson
 ) -> None:
-    person = await sync_to_async(make_person)(role)
-    caller, seen = await caller_for(person), list[int]()
+    seen = list[int]()
+    for role in roles:
+        person = await sync_to_async(make_person)(role)
+        await check_answers(role, person, addresses, session, seen)
+
+
+async def check_answers(
+    role: str, person: User | None, addresses: dict[str, Any], session: Session, seen: list[int]
+) -> None:
+    caller = await caller_for(person)
     before = await AuditEntry.objects.acount()
     answers = {}
     for operation in TABLE:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from conversations.archive.rights import REVIEWERS, role_group, role_of
 from conversations.models import AuditEntry, Invitation, Membership, Workspace
 
 pytestmark = pytest.mark.django_db
@@ -78,6 +79,32 @@ def test_members_come_change_and_go(
     assert owner.delete(f"{API}/garden/members/ann").json()["code"] == "last_owner"
     assert send(owner, "put", "/garden/members/nobody", role="member").status_code == 400
     assert send(owner, "put", "/garden/members/bob", role="king").status_code == 422
+
+
+def test_groups_come_change_and_go(
+    owner: Client, workspace: Workspace, user: User, other_user: User
+) -> None:
+    group, role = Group.objects.create(name="Gardeners"), role_group(REVIEWERS)
+    other_user.groups.add(group)
+    address = f"/garden/groups/{group.pk}"
+    known = {"id": group.pk, "name": "Gardeners"}
+
+    def listed() -> Any:
+        return owner.get(f"{API}/garden/groups").json()["items"]
+
+    assert listed() == [known | {"role": None, "people": None}]
+    added = send(owner, "put", address, role="viewer")
+    assert (added.status_code, added.json()) == (200, known | {"role": "viewer", "people": 1})
+    assert listed() == [added.json()]
+    assert role_of(workspace, other_user.pk) == "viewer"
+    assert send(owner, "put", address, role="member").json()["role"] == "member"
+    assert owner.delete(f"{API}{address}").status_code == 204
+    assert role_of(workspace, other_user.pk) is None
+    assert AuditEntry.objects.filter(actor=user, action="role").count() == 3
+    assert owner.delete(f"{API}{address}").status_code == 204
+    # One that stands for a role in the installation is none of a workspace.
+    assert send(owner, "put", f"/garden/groups/{role.pk}", role="owner").status_code == 404
+    assert send(owner, "put", address, role="king").status_code == 422
 
 
 def test_an_invitation_is_a_link_that_can_be_revoked(owner: Client, workspace: Workspace) -> None:

@@ -19,9 +19,8 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.models import FileChange, Revert, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
-from conversations.web.carry_out import _ACTIONS, ON_THE_PAGE
 from conversations.web.command_views import KEYS
-from conversations.web.commands import COMMANDS, NoCommand, read_command
+from conversations.web.commands import COMMANDS, ON_THE_PAGE, CommandOrders, NoCommand, read_command
 from loomweb.env import BASE_DIR
 
 from .conftest import MakePerson, browser_of, say
@@ -81,14 +80,15 @@ def test_what_is_no_command_gets_a_sentence(text: str, says: str) -> None:
 
 def test_every_command_is_carried_out_and_described() -> None:
     names = {command.name for command in COMMANDS}
-    assert set(_ACTIONS) == {command.name for command in COMMANDS if not command.view}
+    carried_out = {name for name in vars(CommandOrders) if not name.startswith("_")}
+    assert carried_out == {command.name for command in COMMANDS if not command.view}
     assert names >= ON_THE_PAGE
     script = (BASE_DIR / "static/js/commands.js").read_text()
     table = script.split("const HERE = {")[1].split("\n};")[0]
     assert set(re.findall(r"^  (\w+)[:,]", table, re.M)) == ON_THE_PAGE
     described = (BASE_DIR / "docs/keys.md").read_text()
     assert set(re.findall(r"^\| `/(\w+)", described, re.M)) >= names
-    for _, keys in KEYS:
+    for keys in KEYS.values():
         for of_key, _ in keys:
             assert all(re.search(rf"[`+]{re.escape(key)}[`+]", described) for key in of_key)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from conversations.domain.stream import ModelRequest
-from conversations.web.request_text import MESSAGES, SHOWN, make_page, make_single
+from conversations.web.model_calls import MESSAGES, SHOWN, make_page
 
 
 def request(*texts: str, **fields: Any) -> ModelRequest:
@@ -16,33 +16,32 @@ def request(*texts: str, **fields: Any) -> ModelRequest:
 
 def test_the_newest_messages_come_first_and_all_can_be_reached() -> None:
     long = request(*(f"message {n}" for n in range(1, 96)))
-    page = make_page(long, start=None)
-    assert (page.first, page.last, page.count, page.later) == (76, 95, 95, None)
-    seen = {text.key for text in page.messages}
-    while page.earlier is not None:
-        page = make_page(long, start=page.earlier)
-        seen |= {text.key for text in page.messages}
+    page = make_page(long)
+    assert (page["first"], page["last"], page["count"], page["later"]) == (76, 95, 95, None)
+    seen = {text["key"] for text in page["messages"]}
+    while page["earlier"] is not None:
+        page = make_page(long, start=page["earlier"])
+        seen |= {text["key"] for text in page["messages"]}
     assert len(seen) == 95
-    assert make_page(long, start=1).later == MESSAGES + 1
+    assert make_page(long, start=1)["later"] == MESSAGES + 1
 
 
 def test_a_page_is_bounded_whatever_the_window_holds() -> None:
-    page = make_page(request(*["x" * 500_000] * 60), start=None)
-    assert sum(len(text.text) for text in page.messages) == MESSAGES * SHOWN
-    assert page.messages[0].left_out == 500_000 - SHOWN
+    page = make_page(request(*["x" * 500_000] * 60))
+    assert sum(len(text["text"]) for text in page["messages"]) == MESSAGES * SHOWN
+    assert page["messages"][0]["left_out"] == 500_000 - SHOWN
 
 
 def test_one_text_can_be_had_alone() -> None:
     one = request("a" * 9000, system=[{"type": "text", "text": "Be brief."}], tools=[{"name": "t"}])
-    single = make_single(one, "1")
-    assert single is not None
-    assert (len(single.messages[0].text), single.messages[0].left_out) == (9000, 0)
+    single = make_page(one, part="1")
+    assert (len(single["messages"][0]["text"]), single["messages"][0]["left_out"]) == (9000, 0)
     for key, text in (("system", "Be brief."), ("tools", '{"name":"t"}')):
-        found = make_single(one, key)
-        assert found is not None
-        assert found.head[0].text == text
+        found = make_page(one, part=key)
+        assert found["messages"] == []
+        assert found["head"][0]["text"] == text
     for key in ("2", "0", "", "x", "-1", "²", "9" * 40):
-        assert make_single(one, key) is None
+        assert make_page(one, part=key) == make_page(one)
 
 
 def test_blocks_that_are_no_text_are_shown_as_sent() -> None:
@@ -59,10 +58,10 @@ def test_blocks_that_are_no_text_are_shown_as_sent() -> None:
             {"role": "user", "content": results},
         ],
     )
-    page = make_page(sent, start=None)
-    assert [text.name for text in page.messages] == [
+    page = make_page(sent)
+    assert [text["name"] for text in page["messages"]] == [
         *("1 · Person", "2 · Assistant", "3 · Tool result")
     ]
-    assert '"name":"look"' in page.messages[1].text
-    assert page.messages[2].text == "[tool_result 1]\n\ufffd broken"
-    assert page.head == []
+    assert '"name":"look"' in page["messages"][1]["text"]
+    assert page["messages"][2]["text"] == "[tool_result 1]\n\ufffd broken"
+    assert page["head"] == []

@@ -24,6 +24,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from conversations.access import (
     get_session_for,
     get_workspace_for,
+    person,
     post_by_person,
     sign_in_first,
     visit_of,
@@ -32,8 +33,7 @@ from conversations.archive.rights import WRITE, writable_workspaces
 from conversations.domain.audit import EXPORT
 from conversations.domain.errors import Conflict, LoomError, Rejected, StorageFull
 from conversations.models import Session
-from conversations.web.downloads import in_threads
-from conversations.web.pages import person
+from conversations.web.attachments import in_threads
 
 from . import service
 from .export import FORMATS as EXPORT_FORMATS

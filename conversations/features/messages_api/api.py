@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from time import monotonic
 from typing import Any
 
@@ -26,7 +27,7 @@ from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import STREAMS
 
-from .asking import UNANSWERED, Answered, PendingRun, ask, wait_for_answer
+from .asking import UNANSWERED, PendingRun, RunAnswer, ask, wait_for_answer
 from .errors import ERRORS, OVERLOADED, STATUS, error_body, error_response
 from .sessions import open_exchange
 from .shapes import CountIn, MessageOut, MessagesIn, TokensOut
@@ -34,8 +35,7 @@ from .writing import EventWriter, make_message, write_event
 
 router = Router(tags=["Messages API compatibility"])
 
-RECHECK_SECONDS = 5.0
-"""How long somebody may go on reading after the right to was lost."""
+RECHECK_SECONDS = 5.0  # how long somebody may go on reading after the right to was lost
 
 
 @router.post(
@@ -56,83 +56,74 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     if asked.stream:
         runtime.lines.require_room(STREAMS, person_pk)
     exchange = await sync_to_async(open_exchange)(request, slug, asked)
-    drafts = _Drafts(runtime, exchange.session.pk)
+    # Before the run begins, so that no piece of its text is missed.
+    drafts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def deliver(text: str) -> None:
+        frame = json.loads(text)
+        is_text = frame["type"] == "draft" and frame.get("kind") == "text"
+        if is_text and drafts.qsize() < MAX_DELTAS_WAITING:
+            drafts.put_nowait(frame)
+
+    subscriber = Subscriber(session_pk=exchange.session.pk, deliver=deliver, held=False)
+    runtime.hub.add(subscriber)
     try:
         answering = await ask(runtime, exchange, asked)
         run = (await runtime.readers.read(read_run, answering.run_pk)).uuid
         recheck = await recheck_of(request, exchange.session)
         await free_connection()
     except BaseException:
-        drafts.close()
+        runtime.hub.remove(subscriber)
         raise
     if asked.stream:
         writer = EventWriter(run=run, model=asked.model)
-        events = _stream(runtime, answering, drafts, writer, recheck, person_pk)
+
+        async def events() -> AsyncIterator[str]:
+            runtime.lines.take_anyway(STREAMS, person_pk)
+            told = _write_events(runtime, answering, drafts, writer, recheck)
+            try:
+                async with aclosing(told):
+                    async for event in told:
+                        yield event
+            finally:
+                runtime.lines.release(STREAMS, person_pk)
+                runtime.hub.remove(subscriber)
+
         response: HttpResponseBase = StreamingHttpResponse(
-            events, content_type="text/event-stream; charset=utf-8"
+            events(), content_type="text/event-stream; charset=utf-8"
         )
         response["X-Accel-Buffering"] = "no"
     else:
-        drafts.close()
-        answered = await wait_for_answer(runtime, answering)
+        runtime.hub.remove(subscriber)
+        answer = await wait_for_answer(runtime, answering)
         await runtime.readers.read(recheck)
-        if answered.answer.state in UNANSWERED:
-            response = error_response(*await _failure_of(runtime, answering, answered))
+        if answer.state in UNANSWERED:
+            response = error_response(*await _failure_of(runtime, answering, answer))
         else:
-            response = JsonResponse(make_message(answered, run=run, model=asked.model))
+            response = JsonResponse(make_message(answer, run=run, model=asked.model))
     response["Request-Id"] = f"req_{run.hex}"
     response["Loom-Session"] = str(exchange.session.uuid)
     return response
 
 
-async def _failure_of(runtime: Runtime, asked: PendingRun, answered: Answered) -> tuple[int, str]:
-    """The status, and what the transcript says."""
-    code = answered.answer.error_code
+async def _failure_of(runtime: Runtime, asked: PendingRun, answer: RunAnswer) -> tuple[int, str]:
+    code = answer.error_code
     reason = reason_of(await runtime.readers.read(read_said, asked.run_pk))
     return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
 
+# Pieces of text that wait for a client which does not read; it gets the rest at the end.
 MAX_DELTAS_WAITING = 2_000
-"""Pieces of text that wait for a client which does not read; it gets the rest at the end."""
 
 
-class _Drafts:
-    """The texts of a session's answers as they are written."""
-
-    def __init__(self, runtime: Runtime, session_pk: int) -> None:
-        self._hub = runtime.hub
-        self._frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._subscriber = Subscriber(session_pk=session_pk, deliver=self._take, held=False)
-        self._hub.add(self._subscriber)
-
-    def _take(self, text: str) -> None:
-        if self._frames.qsize() >= MAX_DELTAS_WAITING:
-            return
-        frame = json.loads(text)
-        if frame["type"] == "draft" and frame.get("kind") == "text":
-            self._frames.put_nowait(frame)
-
-    async def next(self) -> dict[str, Any]:
-        return await self._frames.get()
-
-    def rest(self) -> list[dict[str, Any]]:
-        """Those that came and were not taken."""
-        return [self._frames.get_nowait() for _ in range(self._frames.qsize())]
-
-    def close(self) -> None:
-        self._hub.remove(self._subscriber)
-
-
-async def _stream(
+async def _write_events(
     runtime: Runtime,
     asked: PendingRun,
-    drafts: _Drafts,
+    drafts: "asyncio.Queue[dict[str, Any]]",
     writer: EventWriter,
     recheck: Callable[[], None],
-    person_pk: int,
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str]:
     answering = asyncio.create_task(wait_for_answer(runtime, asked))
-    runtime.lines.take_anyway(STREAMS, person_pk)
     checked_at = monotonic()
     try:
         yield writer.begin()
@@ -145,42 +136,35 @@ async def _stream(
                 except LoomError:
                     return
                 checked_at = monotonic()
-            drafted = asyncio.create_task(drafts.next())
+            drafted = asyncio.create_task(drafts.get())
             await asyncio.wait(
                 {answering, drafted},
                 timeout=settings.LOOM.sse_heartbeat_seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            if not drafted.done():
+            if drafted.done():
+                for event in writer.add_draft(drafted.result()):
+                    yield event
+            else:
                 drafted.cancel()
                 if not answering.done():
                     yield write_event("ping")
-                continue
-            for event in _told(writer, drafted.result()):
-                yield event
-        for frame in drafts.rest():
-            for event in _told(writer, frame):
+        while not drafts.empty():
+            for event in writer.add_draft(drafts.get_nowait()):
                 yield event
         try:
-            answered = answering.result()
+            answer = answering.result()
         except Unavailable as error:
             yield f"event: error\ndata: {error_body(OVERLOADED, error.message)}\n\n"
             return
-        if answered.answer.state in UNANSWERED:
-            failure = await _failure_of(runtime, asked, answered)
+        if answer.state in UNANSWERED:
+            failure = await _failure_of(runtime, asked, answer)
             yield f"event: error\ndata: {error_body(*failure)}\n\n"
             return
-        for event in writer.finish(answered):
+        for event in writer.finish(answer):
             yield event
     finally:
-        runtime.lines.release(STREAMS, person_pk)
         answering.cancel()
-        drafts.close()
-
-
-def _told(writer: EventWriter, frame: dict[str, Any]) -> list[str]:
-    part = (frame["run"], frame["part"])
-    return list(writer.add_text(part, frame["offset"], frame["text"]))
 
 
 @router.post(

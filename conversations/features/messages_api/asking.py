@@ -4,33 +4,29 @@ That is when the run has ended, or when the model waits for tools of the client.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from conversations.archive.messages import Accepted, last_user_turn
+from django.db.models import Sum
+
+from conversations.archive.messages import last_user_turn
+from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import Rejected, Unavailable
+from conversations.domain.formats.contents import text_block
 from conversations.domain.runs import FAILED, INTERRUPTED
-from conversations.models import Session
+from conversations.domain.tool_calls import COMPLETED, OPEN_STATES
+from conversations.domain.turns import ASSISTANT, USER, MalformedTurn, StoredTurn, read_blocks
+from conversations.models import ModelCall, Run, ToolCall, Turn
 from conversations.runtime.following import wait_for_final_state
 from conversations.runtime.service import Runtime
 
-from .records import (
-    AskedCall,
-    RunAnswer,
-    list_open_calls,
-    read_run_answer,
-)
 from .sessions import ClientExchange
 from .shapes import MessagesIn, require_forced_tool
 
-UNANSWERED = (FAILED, INTERRUPTED)
-"""States of a run that ended without its answer."""
+UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
 
-SETTLING_SECONDS = 0.25
-"""How long to wait for further calls of the same answer."""
+SETTLING_SECONDS = 0.25  # how long to wait for further calls of the same answer
 
 ELSEWHERE = "The call waits in another process. Try again."
 
@@ -46,134 +42,109 @@ class PendingRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """``calls`` are those of the client's tools, which it is to carry out now."""
+class RunAnswer:
+    """``blocks`` are texts and calls of tools, in order. ``stop_reason`` is the model's,
+    empty where it gave none, ``stop_sequence`` the text at which it was told to end;
+    ``usage`` the tokens of the calls of the model. ``calls`` are those of the client's
+    tools, which it is to carry out now."""
 
-    answer: RunAnswer
-    calls: list[AskedCall]
+    state: str = ""
+    error_code: str = ""
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    stop_reason: str = ""
+    stop_sequence: str | None = None
+    usage: dict[str, int] = field(default_factory=dict)
+    calls: list[ToolCall] = field(default_factory=list)
 
 
 async def ask(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> PendingRun:
     """Give the results, send the message. Returns when it is on disk."""
-    session_pk, tools = exchange.session.pk, runtime.program_tools
-    is_said = exchange.words is not None and _is_new(exchange)
+    session_pk, tools, known = exchange.session.pk, runtime.program_tools, exchange.known
+    is_new = known is None or known.state in UNANSWERED
+    is_said = exchange.words is not None and is_new
     _require_results(runtime, exchange)
     if exchange.words is None:
         await _choose_for_waiting(runtime, exchange)
-    last = _give_results(runtime, exchange, is_said=is_said)
+    if is_said:
+        # The message is answered, and the answer that waited for the results ends with them.
+        tools.hand_over(session_pk)
+    for call, gave in exchange.results:
+        is_given = tools.give(session_pk, call.run.client_id, call.pk, gave)
+        if call.state in OPEN_STATES and not is_given:
+            raise Unavailable(ELSEWHERE)
     if exchange.words is None:
-        assert last is not None
+        last, _ = exchange.results[-1]
         return PendingRun(
             session_pk=session_pk,
-            run_pk=last.run_pk,
-            client_id=last.client_id,
-            after_turn=last.turn,
+            run_pk=last.run_id,
+            client_id=last.run.client_id,
+            after_turn=last.turn_number,
         )
-    if is_said and last is None:
-        tools.hand_over(session_pk)
+    if is_said and not exchange.results:
         tools.give_up(session_pk)
-    return await _send(runtime, exchange, asked)
-
-
-def _is_new(exchange: ClientExchange) -> bool:
-    return exchange.known is None or exchange.known.state in UNANSWERED
+    client_id = exchange.client_id
+    if known is not None and not is_new:
+        # What is sent again is the run that there is.
+        return PendingRun(session_pk=session_pk, run_pk=known.run_pk, client_id=client_id)
+    if known is not None:
+        client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
+    # The client's tools are there before the run, and go if it cannot begin.
+    tools.bring(session_pk, client_id, asked.tools)
+    try:
+        require_forced_tool(exchange.choices, tools.of(session_pk, client_id))
+        run_pk = await _begin(runtime, exchange, client_id)
+    except BaseException:
+        tools.forget(session_pk, client_id)
+        raise
+    return PendingRun(session_pk=session_pk, run_pk=run_pk, client_id=client_id)
 
 
 def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
     """Raises Rejected where one is missing, or comes too late."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
-    given = {result.call.pk for result in exchange.results}
-    for client_id in {result.call.client_id for result in exchange.results}:
+    calls = [call for call, _ in exchange.results]
+    given = {call.pk for call in calls}
+    for client_id in {call.run.client_id for call in calls}:
         if tools.waiting(session_pk, client_id) - given:
             raise Rejected("Each call of a tool needs its result.", code="result_missing")
-    for result in exchange.results:
-        if result.call.was_given_up:
-            raise Rejected(f"The call {result.call.call_id} is over.", code="call_over")
+    for call in calls:
+        if call.state not in (*OPEN_STATES, COMPLETED):
+            raise Rejected(f"The call {call.call_id} is over.", code="call_over")
 
 
 async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> None:
     """The run that waits for these results goes on as this request asks. Raises Unavailable
     where it waits elsewhere."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
-    open_calls = [one.call for one in exchange.results if one.call.is_open]
+    open_calls = [call for call, _ in exchange.results if call.state in OPEN_STATES]
     for call in open_calls:
-        if call.pk not in tools.waiting(session_pk, call.client_id):
+        if call.pk not in tools.waiting(session_pk, call.run.client_id):
             raise Unavailable(ELSEWHERE)
-    for call in {call.run_pk: call for call in open_calls}.values():
-        require_forced_tool(exchange.choices, tools.of(session_pk, call.client_id))
-        await runtime.choose_for_run(session_pk, call.run_pk, exchange.choices)
+    for run in {call.run_id: call.run for call in open_calls}.values():
+        require_forced_tool(exchange.choices, tools.of(session_pk, run.client_id))
+        await runtime.choose_for_run(session_pk, run.pk, exchange.choices)
 
 
-def _give_results(runtime: Runtime, exchange: ClientExchange, *, is_said: bool) -> AskedCall | None:
-    """The last call that has a result. ``is_said``: a message comes with them, which is
-    what is answered."""
-    session_pk, tools = exchange.session.pk, runtime.program_tools
-    if is_said:
-        tools.hand_over(session_pk)
-    for result in exchange.results:
-        call = result.call
-        is_given = tools.give(session_pk, call.client_id, call.pk, result.gave)
-        if call.is_open and not is_given:
-            raise Unavailable(ELSEWHERE)
-    return exchange.results[-1].call if exchange.results else None
-
-
-async def _send(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> PendingRun:
-    """What is sent again is the run that there is, tried once more if it has failed. Where
-    others went on meanwhile, it is said once more after them."""
-    known, client_id = exchange.known, exchange.client_id
-    if known is not None and not _is_new(exchange):
-        return PendingRun(session_pk=exchange.session.pk, run_pk=known.run_pk, client_id=client_id)
-    if known is not None:
-        client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
-    with _brought(runtime, exchange, client_id, asked.tools):
-        accepted = await _begin(runtime, exchange, client_id)
-    return PendingRun(session_pk=exchange.session.pk, run_pk=accepted.run_pk, client_id=client_id)
-
-
-async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> Accepted:
-    session, words, user_pk = exchange.session, exchange.words, exchange.user.pk
-    if exchange.known is not None and await _is_last(runtime, session, exchange.known):
-        return await runtime.regenerate(
-            session,
-            client_id=client_id,
-            turn=exchange.known.turn,
-            user_pk=user_pk,
-            choices=exchange.choices,
-        )
+async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> int:
+    session, words, known = exchange.session, exchange.words, exchange.known
+    given: dict[str, Any] = {
+        "client_id": client_id,
+        "user_pk": exchange.user.pk,
+        "choices": exchange.choices,
+    }
+    last = await runtime.readers.read(last_user_turn, session.pk) if known else None
+    # It has failed, and is tried once more; said once more where others went on meanwhile,
+    # since nothing that they said is to be taken back.
+    if known is not None and known.turn is not None and known.turn == last:
+        return (await runtime.regenerate(session, turn=known.turn, **given)).run_pk
     assert words is not None
-    return await runtime.send(
-        session,
-        client_id=client_id,
-        text=words.text,
-        user_pk=user_pk,
-        attachments=exchange.attachments,
-        choices=exchange.choices,
-    )
+    attachments = exchange.attachments
+    accepted = await runtime.send(session, text=words.text, attachments=attachments, **given)
+    return accepted.run_pk
 
 
-async def _is_last(runtime: Runtime, session: Session, known: Accepted) -> bool:
-    """Whether nobody has said anything since: answering it again takes nothing back."""
-    last = await runtime.readers.read(last_user_turn, session.pk)
-    return known.turn is not None and known.turn == last
-
-
-@contextmanager
-def _brought(
-    runtime: Runtime, exchange: ClientExchange, client_id: str, tools: Sequence[Any]
-) -> Iterator[None]:
-    """The client's tools are there before the run, and go if it cannot begin."""
-    own = runtime.program_tools
-    own.bring(exchange.session.pk, client_id, tools)
-    try:
-        require_forced_tool(exchange.choices, own.of(exchange.session.pk, client_id))
-        yield
-    except BaseException:
-        own.forget(exchange.session.pk, client_id)
-        raise
-
-
-async def wait_for_answer(runtime: Runtime, asked: PendingRun) -> Answered:
+async def wait_for_answer(runtime: Runtime, asked: PendingRun) -> RunAnswer:
+    """What the run has answered, when it has ended or waits for the client."""
     ending = asyncio.create_task(
         wait_for_final_state(runtime, session_pk=asked.session_pk, run_pk=asked.run_pk)
     )
@@ -181,14 +152,13 @@ async def wait_for_answer(runtime: Runtime, asked: PendingRun) -> Answered:
         calls = await _wait_for_calls(runtime, asked, ending)
     finally:
         ending.cancel()
-    answer = await runtime.readers.read(read_run_answer, asked.run_pk, after_turn=asked.after_turn)
-    return Answered(answer=answer, calls=calls)
+    return await runtime.readers.read(read_run_answer, asked, calls)
 
 
 async def _wait_for_calls(
     runtime: Runtime, asked: PendingRun, ending: asyncio.Task[str]
-) -> list[AskedCall]:
-    """The calls that wait for the client; none where the run has ended."""
+) -> list[ToolCall]:
+    # The calls that wait for the client; none where the run has ended.
     tools, session_pk, client_id = runtime.program_tools, asked.session_pk, asked.client_id
     while True:
         waiting = tools.waiting(session_pk, client_id)
@@ -200,6 +170,7 @@ async def _wait_for_calls(
         try:
             done, _ = await asyncio.wait(
                 {ending, others},
+                # Further calls of the same answer come one after the other.
                 timeout=SETTLING_SECONDS if waiting else None,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -210,3 +181,55 @@ async def _wait_for_calls(
             return []
         if not done:
             return [call for call in own if call.pk in waiting]
+
+
+def list_open_calls(run_pk: int) -> list[ToolCall]:
+    """The run's calls that have not ended, in order."""
+    return list(ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES).order_by("pk"))
+
+
+USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+
+def read_run_answer(asked: PendingRun, calls: list[ToolCall]) -> RunAnswer:
+    """What the run has answered after a turn."""
+    run = Run.objects.get(pk=asked.run_pk)
+    after = max(asked.after_turn, run.user_turn or 0)
+    turns = Turn.objects.filter(session=run.session_id, number__gt=after).order_by("number")
+    # One run at a time writes turns: its own are those up to the next message of a person.
+    following = turns.filter(role=USER).values_list("number", flat=True).first()
+    if following is not None:
+        turns = turns.filter(number__lt=following)
+    answers = turns.filter(role=ASSISTANT).values(*COLUMNS) if run.user_turn else []
+    model_calls = ModelCall.objects.filter(run=run.pk)
+    sums = model_calls.filter(turn_number__gt=after).aggregate(
+        **{name: Sum(name) for name in USAGE}
+    )
+    ended = model_calls.filter(error_code="").order_by("-ordinal")
+    stop = ended.values_list("stop_reason", "stop_sequence").first()
+    stop_reason, stop_sequence = stop or ("", None)
+    return RunAnswer(
+        state=run.state,
+        error_code=run.error_code,
+        blocks=[block for row in answers for block in list_spoken(StoredTurn(**row))],
+        stop_reason=stop_reason,
+        stop_sequence=stop_sequence,
+        usage={name: total or 0 for name, total in sums.items()},
+        calls=calls,
+    )
+
+
+def list_spoken(turn: StoredTurn) -> list[dict[str, Any]]:
+    """Texts and calls of tools; what a damaged turn said is its text."""
+    try:
+        blocks = read_blocks(turn)
+    except MalformedTurn:
+        blocks = None
+    if blocks is None:
+        return [text_block(turn.content)] if turn.content.strip() else []
+    return [
+        block
+        for block in blocks
+        if block.get("type") == "tool_use"
+        or (block.get("type") == "text" and str(block.get("text", "")).strip())
+    ]

@@ -26,6 +26,7 @@ TYPES = {
     OVERLOADED: "overloaded_error",
 }
 
+# Why a run failed → what the API would have answered; anything else is a 500.
 STATUS = {
     "overloaded": OVERLOADED,
     "rate_limited": 429,
@@ -36,7 +37,6 @@ STATUS = {
     "timeout": 504,
     "budget_reached": 402,
 }
-"""Why a run failed → what the API would have answered; anything else is a 500."""
 
 
 _TEXT = {"type": "string"}
@@ -57,6 +57,7 @@ SCHEMA = {
 
 STATUSES = (*TYPES, 405, 500, 502, 503)
 
+# For the description of an operation.
 ERRORS: dict[str, Any] = {
     "responses": {
         str(status): {
@@ -66,7 +67,6 @@ ERRORS: dict[str, Any] = {
         for status in STATUSES
     }
 }
-"""For the description of an operation."""
 
 
 def error_body(status: int, message: str) -> str:

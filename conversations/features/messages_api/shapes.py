@@ -140,22 +140,20 @@ def read_instructions(system: Any) -> str:
 # What a client asks of the answer, beside what it says.
 
 
+# What a client may send as to how it is done, not what: the server does that its own way.
 WITHOUT_EFFECT = (
     *("betas", "cache_control", "context_management", "diagnostics", "service_tier", "speed"),
 )
-"""What a client may send as to how it is done, not what: the server does that its own way."""
 
 SAMPLING = ("temperature", "top_p", "top_k")
 
-NEUTRAL = {"temperature": 1, "top_p": 1}
-"""Values that ask for nothing."""
+NEUTRAL = {"temperature": 1, "top_p": 1}  # values that ask for nothing
 
 THINKING = ("adaptive", "between_tools", "disabled")
 
 TOOL_CHOICES = ("auto", "any", "tool", "none")
 
-MAX_CHOICES_CHARS = 64_000
-"""Of all that is passed on, as JSON."""
+MAX_CHOICES_CHARS = 64_000  # of all that is passed on, as JSON
 
 
 def read_client_choices(asked: MessagesIn) -> RunChoices:

@@ -6,11 +6,9 @@ from uuid import UUID
 
 from conversations.domain.text import dump_json
 
-from .asking import Answered
-from .records import RunAnswer
+from .asking import RunAnswer
 
-type Event = dict[str, Any]
-
+# Those that a client is told; anything else is an end of its turn.
 STOP_REASONS = (
     "end_turn",
     "max_tokens",
@@ -19,40 +17,32 @@ STOP_REASONS = (
     "refusal",
     "model_context_window_exceeded",
 )
-"""Those that a client is told; anything else is an end of its turn."""
 
 
-def message_id(run: UUID) -> str:
-    return f"msg_{run.hex}"
-
-
-def make_message(answered: Answered, *, run: UUID, model: str) -> dict[str, Any]:
-    answer = answered.answer
+def make_message(answer: RunAnswer, *, run: UUID, model: str) -> dict[str, Any]:
     return {
-        "id": message_id(run),
+        "id": f"msg_{run.hex}",
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": list_blocks(answered),
-        "stop_reason": stop_reason_of(answered),
+        "content": list_blocks(answer),
+        "stop_reason": stop_reason_of(answer),
         "stop_sequence": answer.stop_sequence,
         "usage": make_usage(answer.usage),
     }
 
 
-def list_blocks(answered: Answered) -> list[dict[str, Any]]:
+def list_blocks(answer: RunAnswer) -> list[dict[str, Any]]:
     """Texts, and the calls that the client is to carry out. What the workspace's tools did
     is in the session."""
-    asked = {call.call_id for call in answered.calls}
-    blocks = answered.answer.blocks
-    return [b for b in blocks if b.get("type") == "text" or b.get("id") in asked]
+    asked = {call.call_id for call in answer.calls}
+    return [b for b in answer.blocks if b.get("type") == "text" or b.get("id") in asked]
 
 
-def stop_reason_of(answered: Answered) -> str:
-    if answered.calls:
+def stop_reason_of(answer: RunAnswer) -> str:
+    if answer.calls:
         return "tool_use"
-    reason = answered.answer.stop_reason
-    return reason if reason in STOP_REASONS else "end_turn"
+    return answer.stop_reason if answer.stop_reason in STOP_REASONS else "end_turn"
 
 
 def make_usage(usage: dict[str, int]) -> dict[str, int]:
@@ -80,13 +70,13 @@ class EventWriter:
         self._is_open = False
 
     def begin(self) -> str:
-        none = RunAnswer(state="", error_code="", blocks=[], stop_reason="", usage={})
-        message = make_message(Answered(answer=none, calls=[]), run=self._run, model=self._model)
+        message = make_message(RunAnswer(), run=self._run, model=self._model)
         return write_event("message_start", message=message | {"stop_reason": None})
 
-    def add_text(self, part: tuple[str, int], offset: int, text: str) -> Iterator[str]:
+    def add_draft(self, frame: dict[str, Any]) -> Iterator[str]:
         """More of a text of this run; what was told already is left out. White space waits
         for what follows: alone it is no block of the answer."""
+        part, offset, text = (frame["run"], frame["part"]), frame["offset"], frame["text"]
         if UUID(part[0]) != self._run:
             return
         if part != self._part:
@@ -108,10 +98,10 @@ class EventWriter:
         self._texts[-1] += text
         yield self._delta({"type": "text_delta", "text": text})
 
-    def finish(self, answered: Answered) -> Iterator[str]:
+    def finish(self, answer: RunAnswer) -> Iterator[str]:
         """What was not told yet, and the end."""
         told = list(self._texts)
-        for block in list_blocks(answered):
+        for block in list_blocks(answer):
             text = str(block.get("text", ""))
             if block["type"] == "text" and told and text.startswith(told[0]):
                 told.pop(0)
@@ -119,27 +109,20 @@ class EventWriter:
                     yield from self._tell(text[len(self._texts[-1]) :])
                 continue
             yield from self._end_block()
-            yield from self._write_block(block)
+            if block["type"] == "text":
+                yield from self._begin_block({"type": "text", "text": ""})
+                yield self._delta({"type": "text_delta", "text": text})
+            else:
+                yield from self._begin_block(block | {"input": {}})
+                given = dump_json(block.get("input") or {})
+                yield self._delta({"type": "input_json_delta", "partial_json": given})
         yield from self._end_block()
         yield write_event(
             "message_delta",
-            delta={
-                "stop_reason": stop_reason_of(answered),
-                "stop_sequence": answered.answer.stop_sequence,
-            },
-            usage=make_usage(answered.answer.usage),
+            delta={"stop_reason": stop_reason_of(answer), "stop_sequence": answer.stop_sequence},
+            usage=make_usage(answer.usage),
         )
         yield write_event("message_stop")
-
-    def _write_block(self, block: dict[str, Any]) -> Iterator[str]:
-        if block["type"] == "text":
-            yield from self._begin_block({"type": "text", "text": ""})
-            yield self._delta({"type": "text_delta", "text": str(block.get("text", ""))})
-        else:
-            yield from self._begin_block(block | {"input": {}})
-            given = dump_json(block.get("input") or {})
-            yield self._delta({"type": "input_json_delta", "partial_json": given})
-        yield from self._end_block()
 
     def _begin_block(self, block: dict[str, Any]) -> Iterator[str]:
         self._index += 1

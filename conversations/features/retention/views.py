@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from conversations.access import (
     get_session_for,
     get_workspace_for,
+    person,
     post_by_person,
     require_administrator,
     require_keeper,
@@ -24,7 +25,6 @@ from conversations.archive.rights import MANAGE, WRITE
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.text import load_json, storable
-from conversations.web.pages import person
 
 from .forms import HoldForm, PoliciesForm, PurgeForm
 from .receipts import find_receipts, get_receipt

@@ -16,7 +16,7 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from conversations.agent.undo.listing import listed_digests
-from conversations.api.stored_responses import forget_answers
+from conversations.api.idempotency import forget_answers
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import remove_untouched
 from conversations.archive.purge import (

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from conversations.domain.text import storable
 from conversations.models import Workspace
-from conversations.web.form_fields import date_field
+from conversations.web.forms import date_field
 
 from .figures import DAY, INSTALLATION, MONTH, PERSON, TOKENS, USD, WORKSPACE
 from .report import UsageRights, UsageWish, workspaces_with_usage

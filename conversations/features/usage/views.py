@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from conversations.access import (
     get_session_for,
     get_workspace_for,
+    person,
     post_by_person,
     sign_in_first,
     visit_of,
@@ -24,8 +25,7 @@ from conversations.domain.errors import NotPermitted, Rejected
 from conversations.domain.text import csv_line
 from conversations.models import Workspace
 from conversations.rendering.source_text import duration_text, number_text
-from conversations.web.downloads import in_threads
-from conversations.web.pages import person
+from conversations.web.attachments import in_threads
 from conversations.web.panel import render_panel
 
 from .budgets import end_budget, list_budgets, require_budget, set_budget

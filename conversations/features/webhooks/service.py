@@ -15,7 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
-from conversations.api.stored_responses import OtherRequest
+from conversations.api.idempotency import OtherRequest
 from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.domain.audit import WEBHOOK
 from conversations.domain.errors import Conflict, NotFound, Rejected

@@ -1,0 +1,231 @@
+"""The API over the wire, by one running server. The examples of its documents come first, and
+find nothing there. Then the description drives requests: whatever is sent, no answer is an
+error of the server, and none has a status or a body that the description does not name.
+
+For a longer run ``LOOM_SCHEMATHESIS_EXAMPLES=200`` is how many requests each operation gets.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from loomweb.env import BASE_DIR
+
+from .live import LiveServer, live_server
+
+EXAMPLES = int(os.environ.get("LOOM_SCHEMATHESIS_EXAMPLES", "0"))
+FEW = 2
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+
+SECONDS = 60.0
+"""Nothing takes so long."""
+
+ENDLESS = {"/api/v1/sessions/{uuid}/events/stream"}
+"""Streams that go on as long as somebody reads: only of what is not there."""
+
+type Known = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[LiveServer]:
+    folder: Path = tmp_path_factory.mktemp("data")
+    with live_server(folder, migrated) as server:
+        yield server
+
+
+DOCUMENTS = ("docs/api.md", "docs/streaming.md", "docs/work-items.md", "docs/formats.md")
+
+FENCE = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.M | re.S)
+
+MARK = "=== the next example ==="
+
+
+def read_examples() -> list[tuple[str, str]]:
+    """Each example, and what stands below it as its answer, if anything does."""
+    found: list[tuple[str, str]] = []
+    documents = "".join((BASE_DIR / name).read_text() for name in DOCUMENTS)
+    for kind, text in FENCE.findall(documents):
+        if kind == "sh":
+            found.append((text, ""))
+        else:
+            found[-1] = (found[-1][0], text)
+    return found
+
+
+def fits(expected: Any, given: Any) -> bool:
+    """Whether the answer has what the document shows of it. An ellipsis is any text, and a
+    list shows how its first items are."""
+    if isinstance(expected, dict):
+        return isinstance(given, dict) and all(
+            name in given and fits(value, given[name]) for name, value in expected.items()
+        )
+    if isinstance(expected, list):
+        return isinstance(given, list) and all(
+            len(given) > place and fits(one, given[place]) for place, one in enumerate(expected)
+        )
+    if expected == "…":
+        return isinstance(given, str) and given != ""
+    if isinstance(expected, float):
+        return isinstance(given, float)
+    return bool(expected == given)
+
+
+def is_like(expected: list[str], given: list[str]) -> bool:
+    """Whether the lines are these; an ellipsis is any text."""
+    patterns = [re.escape(line).replace("…", ".+") for line in expected]
+    return len(given) == len(expected) and all(
+        re.fullmatch(pattern, line) for pattern, line in zip(patterns, given, strict=True)
+    )
+
+
+def run_examples(server: LiveServer, folder: Path) -> list[str]:
+    """What each one prints."""
+    script = "set -euo pipefail\n" + "".join(
+        f"{code}\necho; echo '{MARK}'\n" for code, _ in read_examples()
+    )
+    script = script.replace("http://127.0.0.1:8000", server.url).replace("loom_…", server.token)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split(MARK)[:-1]
+
+
+def test_every_example_gives_the_answer_below_it(server: LiveServer, tmp_path: Path) -> None:
+    examples = read_examples()
+    printed = run_examples(server, tmp_path)
+    assert len(printed) == len(examples) > 10
+    for (code, answer), text in zip(examples, printed, strict=True):
+        if not answer:
+            continue
+        shown = text.strip().splitlines()[-1]
+        if not answer.startswith(("{", "2")):
+            lines = answer.strip().splitlines()
+            assert is_like(lines, text.strip().splitlines()[-len(lines) :]), f"{code}\n{text}"
+        else:
+            assert fits(json.loads(answer), json.loads(shown)), f"{code}\n{shown}"
+
+
+def make_requests(operation: Any, server: LiveServer, known: Known) -> None:
+    """As the description allows them, and as it does not: each by somebody with a token, and
+    the first of them by nobody too."""
+    modes = list(GenerationMode)
+    if not EXAMPLES and operation.method == "get":
+        # To make up strategies takes longer than the requests: what only reads gets one kind.
+        modes = [modes[len(operation.path) % 2]]
+    ways = [operation.as_strategy(generation_mode=mode) for mode in modes]
+    token = {"Authorization": f"Bearer {server.token}"}
+    callers = iter([({}, token)])
+
+    @settings(
+        max_examples=EXAMPLES or FEW,
+        derandomize=not EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=st.one_of(ways), finds=st.integers(0, 3))
+    def call(case: Any, finds: int) -> None:
+        for name in case.path_parameters or ():
+            if operation.path not in ENDLESS and finds and name in known:
+                case.path_parameters[name] = known[name]
+        if case.operation.path.endswith("/messages") and isinstance(case.query, dict):
+            case.query.pop("wait", None)
+        for headers in next(callers, (token,)):
+            case.call_and_validate(
+                base_url=server.url, headers=headers, checks=CHECKS, timeout=SECONDS
+            )
+
+    call()
+
+
+def parts_of(error: BaseException) -> Iterator[BaseException]:
+    """What hypothesis puts into groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from parts_of(one)
+    else:
+        yield error
+
+
+def list_operations(server: LiveServer) -> Iterator[APIOperation]:
+    schema = schemathesis.openapi.from_url(f"{server.url}/api/v1/openapi.json")
+    for result in schema.get_all_operations():
+        yield result.ok()
+
+
+def make_things(server: LiveServer) -> Known:
+    """What there is to be found: a session with a run, a file, a webhook."""
+    address, headers = f"{server.url}/api/v1", {"Authorization": f"Bearer {server.token}"}
+    garden = f"{address}/workspaces/example"
+
+    def post(url: str, **body: Any) -> Any:
+        answer = requests.post(url, headers=headers, timeout=SECONDS, **body)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    session = post(f"{garden}/keys/bead:ac-1")["uuid"]
+    run = post(f"{address}/sessions/{session}/messages?wait=30", json={"text": "Hello"})
+    notes = {"files": ("notes.txt", b"Plant the beans")}
+    [file] = post(f"{address}/sessions/{session}/attachments", files=notes)["items"]
+    wish = {"url": "https://hooks.example.org/x", "events": ["run.failed"], "active": False}
+    return {
+        "slug": "example",
+        "uuid": session,
+        "run": run["run"],
+        "number": "1",
+        "attachment": file["uuid"],
+        "hook": post(f"{garden}/hooks", json=wish)["uuid"],
+        "key": "bead:ac-1",
+        "bead": "ac-1",
+    }
+
+
+def test_no_answer_is_out_of_the_description(server: LiveServer) -> None:
+    known, problems = make_things(server), []
+    for operation in list_operations(server):
+        try:
+            make_requests(operation, server, known)
+        except (Exception, BaseExceptionGroup) as error:
+            problems += [f"{operation.label}: {one}" for one in parts_of(error)]
+    assert not problems, "\n\n".join(problems)
+
+
+def test_a_form_without_any_part_is_refused_with_its_reason(server: LiveServer) -> None:
+    session = "00000000-0000-4000-8000-000000000000"
+    answer = requests.post(
+        f"{server.url}/api/v1/sessions/{session}/attachments",
+        data=b"--edge--\r\n",
+        headers={
+            "Authorization": f"Bearer {server.token}",
+            "Content-Type": "multipart/form-data; boundary=edge",
+        },
+        timeout=SECONDS,
+    )
+    assert 400 <= answer.status_code < 500
+    assert answer.headers["Content-Type"] == "application/problem+json"
