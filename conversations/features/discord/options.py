@@ -1,7 +1,6 @@
 """How the bot is configured: who may talk to it and where, by which account, in which workspace.
 
-A message is answered if its place is open and its author is let in; the default is
-nobody, nowhere.
+A message is answered if its place is open and its author is let in; the default is nobody, nowhere.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +11,6 @@ from django.conf import settings
 from conversations.archive.workspaces import get_workspace
 from conversations.models import Workspace
 
-EVERYBODY = "*"
-
 CHANNEL = "discord"
 
 
@@ -23,8 +20,8 @@ class BadRules(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Where something was written. ``guild`` None: in a direct message. ``parent`` is the
-    channel of a thread."""
+    """Where something was written. ``guild`` None: in a direct message. ``parent`` is the channel
+    of a thread."""
 
     channel: int
     guild: int | None = None
@@ -39,10 +36,9 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscordRules:
-    """``people`` maps ids to names of accounts, empty for those without one.
-    ``everybody``: whoever can write in an open place is let in there, though not in
-    direct messages. ``mentions_only``: outside of direct messages the bot answers when it
-    is addressed."""
+    """``people`` maps ids to names of accounts, empty for those without one. ``everybody``: whoever
+    can write in an open place is let in there, though not in direct messages. ``mentions_only``:
+    outside of direct messages the bot answers when it is addressed."""
 
     guilds: frozenset[int] = frozenset()
     channels: frozenset[int] = frozenset()
@@ -74,12 +70,11 @@ def read_ids(texts: Iterable[str]) -> frozenset[int]:
 
 
 def read_people(texts: Iterable[str]) -> tuple[dict[int, str], bool]:
-    """People out of ``id`` and ``id=account``, and whether ``*`` is among them. Raises
-    BadRules."""
+    """People out of ``id`` and ``id=account``, and whether ``*`` is among them. Raises BadRules."""
     people: dict[int, str] = {}
     everybody = False
     for text in texts:
-        if text.strip() == EVERYBODY:
+        if text.strip() == "*":
             everybody = True
             continue
         number, _, account = text.partition("=")
@@ -109,8 +104,8 @@ def read_rules() -> DiscordRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscordOptions:
-    """``account`` is the name of the account that the bot acts by, empty: the workspace's
-    owner. ``api`` and ``gateway`` are addresses in place of Discord's own."""
+    """``account`` is the name of the account that the bot acts by, empty: the workspace's owner.
+    ``api`` and ``gateway`` are addresses in place of Discord's own."""
 
     token: str
     workspace: Workspace

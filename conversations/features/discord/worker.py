@@ -1,8 +1,4 @@
-"""The bot in a process of its own, on the data that the server works on too.
-
-Only one such process works on a data folder: two would answer the same messages, and
-though each would find that the other has, both would edit.
-"""
+"""The bot in a process of its own, on the data that the server works on too."""
 
 import asyncio
 import fcntl
@@ -26,13 +22,10 @@ from conversations.runtime.service import Runtime
 
 from .handler import COMMANDS, MessageHandler
 from .inbox import Places, is_from_a_person
-from .options import DiscordOptions, DiscordRules
+from .options import DiscordOptions
 from .posting import keep_trying
 from .replies import Replies
 from .service import open_replies
-
-# What the gateway tells, passed on.
-
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +36,12 @@ class Bot(discord.Client):
     """One connection to Discord, for one workspace. ``is_settled``: it knows all places."""
 
     def __init__(self, runtime: Runtime, options: DiscordOptions, **more: Any) -> None:
+        intents = discord.Intents.none()
+        intents.guilds = intents.guild_messages = intents.dm_messages = True
+        # To read what is not addressed to it, a bot needs a permission of Discord's own.
+        intents.message_content = not options.rules.mentions_only
         super().__init__(
-            intents=_intents(options.rules),
+            intents=intents,
             allowed_mentions=discord.AllowedMentions.none(),
             chunk_guilds_at_startup=False,
             member_cache_flags=discord.MemberCacheFlags.none(),
@@ -56,7 +53,13 @@ class Bot(discord.Client):
         self._replies = Replies(self, runtime, options)
         self._desk = MessageHandler(self, runtime, options, self._replies)
         self._places = self._desk.places = Places(self, runtime, options, take=self._desk.take)
-        self._tree = _make_tree(self, self._desk)
+        # The commands for Discord's list
+        self._tree: app_commands.CommandTree[Bot] = app_commands.CommandTree(self)
+        for name, says in COMMANDS.items():
+            callback = _make_callback(self._desk, name)
+            self._tree.add_command(
+                app_commands.Command(name=name, description=says, callback=callback)
+            )
         self.is_settled = False
 
     async def setup_hook(self) -> None:
@@ -70,8 +73,8 @@ class Bot(discord.Client):
             logger.warning("discord_commands_not_published: %s", error)
 
     async def on_connect(self) -> None:
-        """A new connection, of which Discord knows nothing that was missed before. (One
-        that is resumed gets what it has missed.)"""
+        # A new connection, of which Discord knows nothing that was missed before. (One that is
+        # resumed gets what it has missed.)
         self._places.catch_up()
 
     async def on_ready(self) -> None:
@@ -85,8 +88,7 @@ class Bot(discord.Client):
     async def on_guild_join(self, guild: discord.Guild) -> None:
         await self._places.know_guild(guild)
 
-    async def on_guild_available(self, guild: discord.Guild) -> None:
-        await self._places.know_guild(guild)
+    on_guild_available = on_guild_join
 
     async def on_guild_channel_create(self, channel: discord.abc.GuildChannel) -> None:
         await self._places.know_guild(channel.guild)
@@ -118,36 +120,19 @@ class Bot(discord.Client):
         await self._replies.end(seconds=seconds)
 
 
-def _intents(rules: DiscordRules) -> discord.Intents:
-    """What Discord tells about. To read what is not addressed to it, a bot needs a
-    permission of Discord's own."""
-    intents = discord.Intents.none()
-    intents.guilds = intents.guild_messages = intents.dm_messages = True
-    intents.message_content = not rules.mentions_only
-    return intents
+def _make_callback(desk: MessageHandler, command: str) -> Any:
+    async def callback(interaction: discord.Interaction) -> None:
+        await desk.choose(interaction, command)
 
-
-def _make_tree(bot: Bot, desk: MessageHandler) -> app_commands.CommandTree[Bot]:
-    """The commands for Discord's list."""
-    tree: app_commands.CommandTree[Bot] = app_commands.CommandTree(bot)
-    for name, says in COMMANDS.items():
-
-        def carry_out(name: str = name) -> Any:
-            async def callback(interaction: discord.Interaction) -> None:
-                await desk.choose(interaction, name)
-
-            return callback
-
-        tree.add_command(app_commands.Command(name=name, description=says, callback=carry_out()))
-    return tree
+    return callback
 
 
 REST_SECONDS = 10.0
 
 
 async def serve(options: DiscordOptions, runtime_options: RuntimeOptions) -> None:
-    """Answer until SIGINT or SIGTERM. Raises Unavailable where Discord lets the bot not
-    in, Conflict when another process has this data folder."""
+    """Answer until SIGINT or SIGTERM. Raises Unavailable where Discord lets the bot not in,
+    Conflict when another process has this data folder."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
@@ -163,6 +148,8 @@ async def serve(options: DiscordOptions, runtime_options: RuntimeOptions) -> Non
 
 @contextmanager
 def _only_one(data_dir: Path) -> Iterator[None]:
+    # Two would answer the same messages, and though each would find that the other has, both would
+    # edit.
     with (data_dir / "discord.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
