@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from stat import filemode
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -22,8 +23,8 @@ from conversations.agent.files.paths import shown
 from conversations.agent.tools.file_edits import unified_diff
 from conversations.agent.undo.disk import ROOT, FileState, digest_of, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
-from conversations.agent.undo.revert import LOST, describe
-from conversations.agent.undo.review import FileReview, content_of, permissions_text, review_changes
+from conversations.agent.undo.revert import LOST
+from conversations.agent.undo.review import FileReview, content_of, review_changes
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.text import storable
@@ -121,7 +122,7 @@ def _facts(file: FileReview) -> Iterator[str]:
     elif after is None:
         yield f"{kind} removed".strip()
     elif before.permissions != after.permissions and before.digest == after.digest:
-        yield f"{permissions_text(before)} → {permissions_text(after)}"
+        yield f"{filemode(before.mode)} → {filemode(after.mode)}"
 
 
 def _diff(
@@ -216,10 +217,9 @@ async def session_changes_revert(request: HttpRequest, uuid: UUID) -> HttpRespon
         )
     except Rejected as error:
         return await sync_to_async(_changes)(request, found, access, shown, error=error)
-    said = describe(asked.scope, done.back, done.left, folders=done.folders)
     if is_fragment(request):
-        return await sync_to_async(_changes)(request, found, access, shown, said=said)
-    messages.success(request, said)
+        return await sync_to_async(_changes)(request, found, access, shown, said=done.said)
+    messages.success(request, done.said)
     return redirect(_address(found, shown))
 
 

@@ -11,7 +11,8 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from conversations.agent.files.executed_files import (
@@ -90,28 +91,32 @@ def disarm(
     now = find_repositories(root, known=before)
     trusted = without_failed(root, before)
     known = {(part.kind, part.state) for part in trusted.values()}
+    disarmed: list[str] = []
     failed: dict[str, Part] = {}
     with Reach(real) as reach:
-        work = _Disarming(
-            root=root,
-            reach=reach,
-            folders=frozenset(now.folders),
-            before=trusted,
-            contents=contents or {},
-            kept=kept or {},
-        )
+        work = _Disarming(root, reach, trusted, contents or {}, kept or {})
         for path, part in now.parts.items():
-            if trusted.get(path) == part or not _is_new(part, known):
+            # Where a way leads depends on where it stands. What git reads only as a file has no
+            # effect as a folder.
+            is_way = part.kind in (LINK, COMMON)
+            is_old = part.state == "o" or (part.kind, part.state) in known
+            if trusted.get(path) == part or (is_old and not is_way):
                 continue
             if was_held(path) and _failed_before(real).get(path) != part:
                 continue
             try:
-                work.judge(path, part)
+                # A way to a repository that lies in the folder is harmless: its parts are looked
+                # at, too.
+                target = work.target(path, part) if is_way else None
+                if target in now.folders if is_way else work.is_harmless(path, part):
+                    continue
+                work.disarm(path, part)
+                disarmed.append(path)
             except (OSError, LoomError):
                 logger.warning("git_part_not_disarmed", exc_info=True)
                 failed[path] = part
     _failed.store(real, failed)
-    return Disarmed(paths=sorted(work.disarmed), failed=sorted(failed), is_whole=now.is_whole)
+    return Disarmed(paths=sorted(disarmed), failed=sorted(failed), is_whole=now.is_whole)
 
 
 _failed = RecentlyUsed[str, dict[str, Part]](size=MAX_FAILED_FOLDERS)
@@ -128,55 +133,55 @@ def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:
     return {path: part for path, part in parts.items() if failed.get(path) != part}
 
 
-def _is_new(part: Part, known: set[tuple[str, str]]) -> bool:
-    if part.kind in (LINK, COMMON):
-        return True  # where it leads depends on where it stands
-    # What git reads only as a file has no effect as a folder.
-    return part.state != "o" and (part.kind, part.state) not in known
-
-
 def _listed(paths: Sequence[str]) -> str:
     names = ", ".join(shown(path) for path in paths[:MAX_NAMED])
     more = f" and {len(paths) - MAX_NAMED:,} more" if len(paths) > MAX_NAMED else ""
     return names + more
 
 
-@dataclass(slots=True, kw_only=True)
 class _Disarming:
-    root: Path
-    reach: Reach
-    folders: frozenset[str]
-    before: Mapping[str, Part]
-    contents: Mapping[str, bytes]
-    kept: Mapping[str, FileState]
-    disarmed: list[str] = field(default_factory=list)
+    def __init__(
+        self,
+        root: Path,
+        reach: Reach,
+        before: Mapping[str, Part],
+        contents: Mapping[str, bytes],
+        kept: Mapping[str, FileState],
+    ) -> None:
+        self.root, self.reach, self.before = root, reach, before
+        self.contents, self.kept = contents, kept
 
-    def judge(self, path: str, part: Part) -> None:
-        if not self._is_harmless(path, part):
-            self.reach.open_way(path)
-            if not self._clean(path, part):
-                self._put_aside(path)
-                self._put_back(path)
-            self.disarmed.append(path)
+    def disarm(self, path: str, part: Part) -> None:
+        """Make a comment of what is not harmless in the part, where that can be told; else put it
+        aside, and what stood there before back."""
+        self.reach.open_way(path)
+        is_text = part.kind in (*CONFIGS, *STEPS)
+        if is_text and (clean := self._cleaned(path, part)):
+            self._put(path, clean)
+            return
+        self._put_aside(path)
+        before = self.before.get(path)
+        with suppress(NoFolder):
+            if before is not None and before.state.startswith("l"):
+                put_link(self.root, path, os.fsencode(before.state[1:]))
+            elif content := self._content_before(path):
+                self._put(path, content)
 
-    def _is_harmless(self, path: str, part: Part) -> bool:
-        """A way to a repository that lies in the folder is: its parts are looked at, too."""
-        if part.kind not in (LINK, COMMON):
-            if part.kind in STRATEGIES and part.state.startswith("f"):
-                data = self._read(path)
-                return data is not None and names_own_strategy(data)
-            return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
-        return self._target(path, part) in self.folders
+    def is_harmless(self, path: str, part: Part) -> bool:
+        if part.kind in STRATEGIES and part.state.startswith("f"):
+            data = self._read(path)
+            return data is not None and names_own_strategy(data)
+        return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
 
-    def _target(self, path: str, part: Part) -> str | None:
+    def target(self, path: str, part: Part) -> str | None:
         """Where a ``.git`` or a ``commondir`` leads inside of the folder."""
         base = os.path.dirname(path)
         if part.state.startswith("l"):
             return self.reach.resolve(base, part.state[1:])
-        text = self._read(path)
-        if text is not None and part.kind == LINK:
-            text = text.removeprefix(b"gitdir: ") if text.startswith(b"gitdir: ") else None
-        name = os.fsdecode((text or b"").rstrip(b"\r\n"))
+        text = self._read(path) or b""
+        if part.kind == LINK:
+            text = text.removeprefix(b"gitdir: ") if text.startswith(b"gitdir: ") else b""
+        name = os.fsdecode(text.rstrip(b"\r\n"))
         return self.reach.resolve(base, name) if name and "\0" not in name else None
 
     def _read(self, path: str) -> bytes | None:
@@ -191,25 +196,15 @@ class _Disarming:
         data = self._read(path)
         if data is None or not part.state.startswith("f"):
             return b""
+        known = self._content_before(path)
         if part.kind in STEPS:
-            clean = clean_steps(data, known=self._content_before(path))
+            clean = clean_steps(data, known=known)
         else:
-            clean = clean_config(
-                data,
-                known=self._content_before(path),
-                may_work_in=lambda place: bool(
-                    place and self.reach.resolve(os.path.dirname(path), place) is not None
-                ),
-            )
+            clean = clean_config(data, known=known, may_work_in=partial(self._is_inside, path))
         return None if clean == data else clean
 
-    def _clean(self, path: str, part: Part) -> bool:
-        if part.kind not in (*CONFIGS, *STEPS):
-            return False
-        clean = self._cleaned(path, part)
-        if clean:
-            self._put(path, clean)
-        return bool(clean)
+    def _is_inside(self, path: str, place: str) -> bool:
+        return bool(place) and self.reach.resolve(os.path.dirname(path), place) is not None
 
     def _content_before(self, path: str) -> bytes:
         part = self.before.get(path)
@@ -226,15 +221,6 @@ class _Disarming:
                     rename_to_nothing(folder, name, folder, f"{stem}{ending}")
                     return
             raise FileExistsError(errno.EEXIST, path)
-
-    def _put_back(self, path: str) -> None:
-        """What stood there before, as far as there is a copy of it."""
-        part = self.before.get(path)
-        with suppress(NoFolder):
-            if part is not None and part.state.startswith("l"):
-                put_link(self.root, path, os.fsencode(part.state[1:]))
-            elif content := self._content_before(path):
-                self._put(path, content)
 
     def _put(self, path: str, content: bytes) -> None:
         state = self.kept.get(path)
