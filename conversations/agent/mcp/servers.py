@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from conversations.agent.tools.read_file import ExaminedFile, save_file
+from conversations.agent.tools.read_file import save_file
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.agent.undo.disk import Author
 from conversations.agent.undo.trees import Watch, watched
@@ -56,12 +56,12 @@ async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]
     """From a result as the server gave it: text as it is, images and PDFs kept and shown,
     everything else described."""
     output, files = await asyncio.to_thread(_take_apart, server, data)
-    blocks = [await save_file(context, file) for file in files]
+    blocks = [await save_file(context, **file) for file in files]
     output = output or ("Shown below." if blocks else "(The tool gave no output.)")
     return ToolResult(ok=data.get("isError") is not True, output=output, blocks=blocks)
 
 
-def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[ExaminedFile]]:
+def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     reading = _Reading()
     content = data.get("content")
     for part in content if isinstance(content, list) else []:
@@ -79,7 +79,7 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[Examine
             continue
         ending = content.media_type.rpartition("/")[2]
         named = name if name.lower().endswith(f".{ending}") else f"{name}.{ending}"
-        files.append(ExaminedFile(data=raw, name=named, content=content))
+        files.append({"data": raw, "name": named, "content": content})
     texts = [text for text in (*reading.texts, *problems) if text]
     return _capped(storable("\n\n".join(texts))), files
 

@@ -112,10 +112,6 @@ class Form:
     takes_words: bool = True
 
 
-def _read(options: str) -> Form:
-    return Form(options=options, effect=READS)
-
-
 _LOOKS = {
     "annotate": _BLAME,
     "blame": _BLAME,
@@ -245,7 +241,7 @@ _CHANGES = {
 
 # By ``subcommand`` or ``subcommand verb``.
 FORMS: Mapping[str, Form] = {
-    **{name: _read(options) for name, options in _LOOKS.items()},
+    **{name: Form(options=options, effect=READS) for name, options in _LOOKS.items()},
     **{name: Form(options=options) for name, options in _CHANGES.items()},
     "branch": Form(
         options=f"""{_LISTS} -v --verbose -q --quiet -t? --track? -u= --set-upstream-to=
@@ -316,8 +312,6 @@ FORMS: Mapping[str, Form] = {
         writes_config=True,
     ),
 }
-# Subcommands that have verbs of their own.
-VERBS = {name.partition(" ")[0] for name in FORMS if " " in name}
 SUBCOMMANDS = {name.partition(" ")[0] for name in FORMS} | {"config"}
 
 CONFIG_READS = """--get --get-all --get-regexp -l --list --local --includes -z --null --name-only

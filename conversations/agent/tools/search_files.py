@@ -9,7 +9,7 @@ from pydantic import Field
 
 from conversations.agent.files.confined import stat_file
 from conversations.agent.files.paths import shown
-from conversations.agent.files.searching import Expression, FileQuery, Lines, Search
+from conversations.agent.files.searching import FileQuery, Lines, Search
 from conversations.agent.files.walking import read_pattern
 from conversations.domain.errors import Rejected
 
@@ -35,8 +35,6 @@ MAX_CHARS = 60_000
 LINE_CHARS = 400
 SECONDS = 20.0
 PATTERN_CHARS = 2000
-
-
 PATTERN = f"be a text of 1 to {PATTERN_CHARS} characters."
 
 
@@ -80,11 +78,9 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
     search = Search(
         context.root,
         FileQuery(
-            expression=Expression(
-                text=pattern,
-                is_literal=asked.literal,
-                ignores_case=asked.ignore_case,
-            ),
+            expression=pattern,
+            is_literal=asked.literal,
+            ignores_case=asked.ignore_case,
             path=asked.path,
             glob=read_pattern(asked.glob) if asked.glob else None,
             with_ignored=asked.include_ignored,
@@ -93,14 +89,10 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
             seconds=SECONDS,
         ),
     )
-    limit, around = min(asked.limit, MAX_MATCHES), min(asked.context, MAX_CONTEXT)
-    return ToolResult(ok=True, output=await _in_thread(search, limit=limit, around=around))
-
-
-async def _in_thread(search: Search, *, limit: int, around: int) -> str:
-    work = asyncio.ensure_future(asyncio.to_thread(_find, search, limit=limit, around=around))
+    page = _Page(limit=min(asked.limit, MAX_MATCHES), around=min(asked.context, MAX_CONTEXT))
+    work = asyncio.ensure_future(asyncio.to_thread(_find, search, page))
     try:
-        return await asyncio.shield(work)
+        return ToolResult(ok=True, output=await asyncio.shield(work))
     except asyncio.CancelledError:
         search.stop()
         await asyncio.gather(work, return_exceptions=True)
@@ -116,8 +108,7 @@ def _read_cursor(text: str) -> tuple[str, int] | None:
     return read_cursor(path), int(number[:12])
 
 
-def _find(search: Search, *, limit: int, around: int) -> str:
-    page = _Page(limit=limit, around=around)
+def _find(search: Search, page: "_Page") -> str:
     if stat_file(search.root, search.query.path) is None:
         raise Rejected(f"There is no {shown(search.query.path)}.")
     found = search.run()
