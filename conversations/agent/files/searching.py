@@ -26,7 +26,7 @@ from conversations.domain.errors import Rejected
 from . import search_worker
 from .confined import read_bytes, stat_file
 from .executed_files import is_git_name
-from .paths import FILE, FileStatus, shown
+from .paths import FILE, shown
 from .text_files import RecentlyUsed, read_text
 from .walking import HEAVY, FolderWalk, Pattern
 
@@ -278,33 +278,30 @@ class Search:
             yield batch
 
     def _paths(self) -> Iterator[str]:
-        after = self.query.after and path_order(self.query.after[0])
-        for entry, below in self._files():
-            if self.query.glob is not None and not self.query.glob.matches(below):
+        query = self.query
+        found = stat_file(self.root, query.path)
+        if found is not None and found.kind == FILE:
+            entries, depth = iter([found]), found.path.count("/")
+        else:
+            depth = 0 if found is None or found.path == "." else found.path.count("/") + 1
+            self._walk = FolderWalk(
+                root=self.root,
+                path=query.path,
+                with_ignored=query.with_ignored,
+                deadline=self._deadline,
+            )
+            self.passed_over = self._walk.passed_over
+            entries = self._walk.files()
+        after = query.after and path_order(query.after[0])
+        for entry in entries:
+            if query.glob is not None and not query.glob.matches(entry.path.split("/")[depth:]):
                 continue
             if after and path_order(entry.path) < after:
                 continue
-            if entry.size > self.query.limit:
+            if entry.size > query.limit:
                 self.too_large += 1
             elif entry.size:
                 yield entry.path
-
-    def _files(self) -> Iterator[tuple[FileStatus, list[str]]]:
-        """With the names below the folder that is searched."""
-        found = stat_file(self.root, self.query.path)
-        if found is not None and found.kind == FILE:
-            yield found, found.path.split("/")[-1:]
-            return
-        depth = 0 if found is None or found.path == "." else found.path.count("/") + 1
-        self._walk = walk = FolderWalk(
-            root=self.root,
-            path=self.query.path,
-            with_ignored=self.query.with_ignored,
-            deadline=self._deadline,
-        )
-        self.passed_over = walk.passed_over
-        for entry in walk.files():
-            yield entry, entry.path.split("/")[depth:]
 
 
 def path_order(path: str) -> list[bytes]:

@@ -16,20 +16,9 @@ from pathlib import Path
 
 from conversations.domain.errors import Rejected
 
+from . import paths
 from .executed_files import is_git_name
-from .paths import (
-    FILE,
-    FOLDER,
-    FileStatus,
-    ResolvedPath,
-    enter,
-    find_place,
-    found_at,
-    guarded,
-    open_folder,
-    open_regular,
-    private_places,
-)
+from .paths import FILE, FOLDER, FileStatus, ResolvedPath
 
 # Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``.
 
@@ -138,7 +127,26 @@ type Rules = tuple[Rule, ...]
 
 def read_rules(data: bytes) -> Rules:
     """The rules of one file; lines that are none are left out."""
-    return tuple(_read_all(data.decode("utf-8", "replace").splitlines()[:MAX_RULES]))
+    rules: list[Rule] = []
+    for line in data.decode("utf-8", "replace").splitlines()[:MAX_RULES]:
+        # Without the space at the end, unless a backslash keeps it
+        text = line.rstrip()
+        text = f"{text} " if text.endswith("\\") and text != line else text
+        if not text or text.startswith("#") or len(text) > PATTERN_CHARS:
+            continue
+        is_negated = text.startswith("!")
+        body = text.removeprefix("!").removeprefix("\\")
+        if text.startswith("\\") and not text.startswith(("\\#", "\\!")):
+            body = text
+        only_folders = body.endswith("/")
+        body = body.removesuffix("/")
+        # A class of signs that does not end can match nothing. Where a bracket follows the last
+        # closing one, each would be looked for to the end.
+        tail = _ESCAPED_PAIR.sub("", body[body.rfind("]") + 1 :])
+        is_open = "[" in tail or "[" in _CLOSED.sub("", body)
+        if body and "//" not in body and not is_open:
+            rules.append((read_segments(body), is_negated, only_folders))
+    return tuple(rules)
 
 
 def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | None:
@@ -148,30 +156,6 @@ def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | Non
         if (is_folder or not only_folders) and match_segments(segments, parts):
             return not is_negated
     return None
-
-
-def _read_all(lines: list[str]) -> Iterator[Rule]:
-    for line in lines:
-        # Without the space at the end, unless a backslash keeps it
-        text = line.rstrip()
-        text = f"{text} " if text.endswith("\\") and text != line else text
-        if text and not text.startswith("#") and len(text) <= PATTERN_CHARS:
-            is_negated = text.startswith("!")
-            body = text.removeprefix("!").removeprefix("\\")
-            if text.startswith("\\") and not text.startswith(("\\#", "\\!")):
-                body = text
-            only_folders = body.endswith("/")
-            body = body.removesuffix("/")
-            # Others can match nothing.
-            if body and "//" not in body and not _is_open(body):
-                yield read_segments(body), is_negated, only_folders
-
-
-def _is_open(body: str) -> bool:
-    """Whether a class of signs does not end."""
-    # Where a bracket follows the last closing one, each would be looked for to the end.
-    tail = body[body.rfind("]") + 1 :]
-    return "[" in _ESCAPED_PAIR.sub("", tail) or "[" in _CLOSED.sub("", body)
 
 
 MAX_DEPTH = 64
@@ -196,14 +180,14 @@ class FolderWalk:
     def entries(self) -> Iterator[FileStatus]:
         """Everything below the folder, sorted by name, a folder before what is in it. Folders that
         are passed over come too."""
-        place = find_place(self.root, self.path)
-        self._private = private_places()
-        with guarded(self.path), open_folder(place) as folder:
+        place = paths.find_place(self.root, self.path)
+        self._private = paths.private_places()
+        with paths.guarded(self.path), paths.open_folder(place) as folder:
             layers: list[_Layer] = []
             # The rules of the folders above the one where the walk begins
             for depth in range(0 if self.with_ignored else len(place.parts)):
                 above = ResolvedPath(place.root, place.parts[:depth])
-                with suppress(OSError), open_folder(above) as outer:
+                with suppress(OSError), paths.open_folder(above) as outer:
                     layers += self._layer(outer, above)
             yield from self._below(folder, place, layers, 1)
 
@@ -213,7 +197,7 @@ class FolderWalk:
     def _layer(self, folder: int, place: ResolvedPath) -> Iterator[_Layer]:
         own = ResolvedPath(place.root, (*place.parts, FILE_NAME))
         with suppress(OSError, Rejected):
-            file = open_regular(folder, own, FILE_NAME)
+            file = paths.open_regular(folder, own, FILE_NAME)
             try:
                 yield len(place.parts), read_rules(os.read(file, FILE_BYTES))
             finally:
@@ -232,31 +216,26 @@ class FolderWalk:
             if inside.real in self._private:
                 continue
             try:
-                entry = found_at(inside, os.lstat(name, dir_fd=folder))
+                entry = paths.found_at(inside, os.lstat(name, dir_fd=folder))
             except OSError:
                 continue
             # Files that git ignores. A folder is shown, and not gone into.
             if entry.kind != FOLDER and self._is_ignored(entry, layers):
                 continue
             yield entry
-            if entry.kind == FOLDER and self._goes_into(entry, layers, depth):
+            if entry.kind != FOLDER or depth >= self.max_depth:
+                continue
+            if is_git_name(name) or (
+                not self.with_ignored and (name in HEAVY or self._is_ignored(entry, layers))
+            ):
+                self.passed_over.append(entry.path)
+            else:
                 with suppress(OSError):
-                    below = enter(folder, name)
+                    below = paths.enter(folder, name)
                     try:
                         yield from self._below(below, inside, layers, depth + 1)
                     finally:
                         os.close(below)
-
-    def _goes_into(self, entry: FileStatus, layers: list[_Layer], depth: int) -> bool:
-        name = entry.path.rpartition("/")[2]
-        if depth >= self.max_depth:
-            return False
-        is_over = is_git_name(name) or (
-            not self.with_ignored and (name in HEAVY or self._is_ignored(entry, layers))
-        )
-        if is_over:
-            self.passed_over.append(entry.path)
-        return not is_over
 
     def _is_ignored(self, entry: FileStatus, layers: list[_Layer]) -> bool:
         parts = entry.path.split("/")

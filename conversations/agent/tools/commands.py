@@ -147,32 +147,27 @@ async def execute(
 def make_command_result(done: sandbox.Finished, *, seconds: int) -> ToolResult:
     """The output, then how it ended unless all is well; the last line names the exit code as
     ``domain.session_state.statements`` reads it."""
-    lines = [] if done.output else ["[no output]"]
-    if done.reason:
-        lines.append(f"[{_explain(done.reason, seconds)}]")
-    elif done.exit_code:
-        lines.append(f"[exit code {done.exit_code}]")
-    output = done.output
-    if lines and output and not output.endswith("\n"):
-        output += "\n"
-    is_ok = not done.reason and done.exit_code == 0
-    return ToolResult(ok=is_ok, output=output + "\n".join(lines), exit_code=done.exit_code)
-
-
-def _explain(reason: str, seconds: int) -> str:
-    loom = settings.LOOM
-    if reason != "time":
-        return ENDED[reason].format(
+    loom, reason = settings.LOOM, ""
+    if done.reason == "time":
+        more = f"'timeout_seconds' may be up to {loom.command_max_seconds}."
+        more = more if seconds < loom.command_max_seconds else "It cannot have more."
+        reason = f"It was ended: its {seconds} seconds were over. {more}"
+    elif done.reason:
+        reason = ENDED[done.reason].format(
             processes=loom.command_max_processes,
             memory=loom.command_max_memory_mb,
             written=loom.command_max_written_mb,
             min_free=loom.min_free_mib,
         )
-    if seconds < loom.command_max_seconds:
-        more = f"'timeout_seconds' may be up to {loom.command_max_seconds}."
-    else:
-        more = "It cannot have more."
-    return f"It was ended: its {seconds} seconds were over. {more}"
+    elif done.exit_code:
+        reason = f"exit code {done.exit_code}"
+    lines = [] if done.output else ["[no output]"]
+    lines += [f"[{reason}]"] if reason else []
+    output = done.output
+    if lines and output and not output.endswith("\n"):
+        output += "\n"
+    is_ok = not done.reason and done.exit_code == 0
+    return ToolResult(ok=is_ok, output=output + "\n".join(lines), exit_code=done.exit_code)
 
 
 # What "always" stands for in a question about a shell command
@@ -183,9 +178,7 @@ MAX_LINE_CHARS = 160
 
 # Words that mean the same to a shell as they stand there: no syntax, no expansion. What is between
 # single quotes is anything.
-_PLAIN_WORDS = re.compile(
-    r"""(?:[ \w%+,./:=@-]|'[^'\n]*'|"[^"\n$`\\!]*")+""",
-)
+_PLAIN_WORDS = re.compile(r"""(?:[ \w%+,./:=@-]|'[^'\n]*'|"[^"\n$`\\!]*")+""")
 
 # Programs of which some options run another: those that do not.
 _OPTIONS = {

@@ -15,24 +15,11 @@ from typing import Annotated
 from django.conf import settings
 from pydantic import Field
 
+from conversations.agent.files import paths, text_files
 from conversations.agent.files.confined import NO_FILE, content_digest, read_bytes, stat_file
 from conversations.agent.files.executed_files import RUNS_ITSELF, runs_itself
-from conversations.agent.files.paths import (
-    FILE,
-    FOLDER,
-    LINK,
-    FileStatus,
-    find_place,
-    is_within,
-    shown,
-)
-from conversations.agent.files.text_files import (
-    EncodingLacksCharacter,
-    TextFile,
-    read_text,
-    split_lines,
-    to_bytes,
-)
+from conversations.agent.files.paths import shown
+from conversations.agent.files.text_files import TextFile
 from conversations.agent.files.walking import FolderWalk
 from conversations.agent.undo.apply import FileAction, Move, Put, Remove, apply_changes
 from conversations.agent.undo.disk import Author
@@ -40,29 +27,10 @@ from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.tool_calls import CHANGES, READS
 from conversations.domain.tool_policy import CallPlan
 
-from .file_edits import (
-    EditMatch,
-    describe_nearest,
-    find_match,
-    line_of,
-    replace_spans,
-    unified_diff,
-)
+from . import file_edits, tool
+from .file_edits import EditMatch, unified_diff
 from .file_texts import count_text, numbered, size_text
-from .tool import (
-    Arguments,
-    BadArgument,
-    ExactText,
-    FilePath,
-    Flag,
-    Must,
-    PathText,
-    Tool,
-    ToolContext,
-    ToolResult,
-    declare_tool,
-    named,
-)
+from .tool import BadArgument, ToolContext, ToolResult
 
 CHANGED_SINCE = (
     "Nothing was done: the file was changed after this call was shown to a person for"
@@ -83,19 +51,24 @@ class PreparedChange:
     note: str = ""
 
 
-def _declare[A: Arguments](
-    name: str,
-    arguments: type[A],
-    prepare: Callable[[Path, A], PreparedChange],
-    *,
-    description: str,
-) -> Tool:
+def _declare[A: tool.Arguments](
+    name: str, arguments: type[A], prepare: Callable[[Path, A], PreparedChange], *, description: str
+) -> tool.Tool:
     """A tool of which ``prepare`` looks at the folder and changes nothing; it raises BadArgument or
     Rejected."""
 
     async def plan(context: ToolContext, asked: A) -> CallPlan | ToolResult:
-        prepared = await asyncio.to_thread(prepare, context.root, asked)
-        runs = await asyncio.to_thread(_runs_itself, context.root, prepared.action)
+        def look() -> tuple[PreparedChange, bool]:
+            prepared = prepare(context.root, asked)
+            action = prepared.action
+            if action is None:
+                return prepared, False
+            path = action.target if isinstance(action, Move) else action.path
+            # By the name that was given, and by that of what it leads to
+            real = paths.find_place(context.root, path).path
+            return prepared, runs_itself(path) or runs_itself(real)
+
+        prepared, runs = await asyncio.to_thread(look)
         return CallPlan(
             effect=CHANGES if prepared.action else READS,
             summary=prepared.summary,
@@ -118,17 +91,9 @@ def _declare[A: Arguments](
             await apply_changes(context.root, [prepared.action], author=author, write=context.write)
         return ToolResult(ok=True, output=prepared.output, diff=prepared.diff)
 
-    return declare_tool(
+    return tool.declare_tool(
         name=name, description=description, arguments=arguments, run=run, plan=plan, effect=CHANGES
     )
-
-
-def _runs_itself(root: Path, action: FileAction | None) -> bool:
-    """By the name that was given, and by that of what it leads to."""
-    if action is None:
-        return False
-    path = action.target if isinstance(action, Move) else action.path
-    return runs_itself(path) or runs_itself(find_place(root, path).path)
 
 
 # A text file of the workspace, whole
@@ -138,7 +103,7 @@ def _runs_itself(root: Path, action: FileAction | None) -> bool:
 class WholeFile:
     """``text`` None: it is binary."""
 
-    found: FileStatus
+    found: paths.FileStatus
     data: bytes
     text: TextFile | None
 
@@ -156,10 +121,12 @@ def read_whole(root: Path, path: str) -> WholeFile:
             f"{shown(path)} has {size_text(content.found.size)}; this works up to"
             f" {size_text(limit)}. Use a command for it."
         )
-    return WholeFile(found=content.found, data=content.data, text=read_text(content.data))
+    return WholeFile(
+        found=content.found, data=content.data, text=text_files.read_text(content.data)
+    )
 
 
-def check_writable(found: FileStatus) -> None:
+def check_writable(found: paths.FileStatus) -> None:
     """A file that somebody made read-only is left alone, although replacing it would be
     possible."""
     if not found.mode & 0o222:
@@ -168,12 +135,12 @@ def check_writable(found: FileStatus) -> None:
         )
 
 
-class WriteFile(Arguments):
-    path: FilePath
+class WriteFile(tool.Arguments):
+    path: tool.FilePath
     content: Annotated[
-        ExactText,
-        Must("be the whole text of the file."),
-        named("content", "text", description="The file's whole text."),
+        tool.ExactText,
+        tool.Must("be the whole text of the file."),
+        tool.named("content", "text", description="The file's whole text."),
     ]
 
 
@@ -187,7 +154,7 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
     if len(data) > limit:
         raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
     found = stat_file(root, path)
-    lines = count_text(len(split_lines(text)), "line")
+    lines = count_text(len(text_files.split_lines(text)), "line")
     if found is None:
         return PreparedChange(
             action=Put(path=path, data=data, expect=NO_FILE),
@@ -197,9 +164,9 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
             note=f"A new file of {lines}.",
             basis="new",
         )
-    if found.kind == FOLDER:
+    if found.kind == paths.FOLDER:
         raise Rejected(f"{shown(path)} is a folder, not a file.")
-    if found.kind == FILE:
+    if found.kind == paths.FILE:
         check_writable(found)
     there = read_whole(root, path)
     if there.data == data:
@@ -242,19 +209,21 @@ SHOWN = 4  # Places that are shown with the lines around them, when it is not cl
 OLD_TEXT = "be the text to replace. To write a whole file use write_file."
 
 
-class EditFile(Arguments):
-    path: FilePath
+class EditFile(tool.Arguments):
+    path: tool.FilePath
     old_text: Annotated[
-        ExactText, Must(OLD_TEXT), named("old_text", "old_string", description="What is there now.")
+        tool.ExactText,
+        tool.Must(OLD_TEXT),
+        tool.named("old_text", "old_string", description="What is there now."),
     ]
     new_text: Annotated[
-        ExactText,
-        Must("be what to put there; it may be empty."),
-        named("new_text", "new_string", description="What is to be there; may be empty."),
+        tool.ExactText,
+        tool.Must("be what to put there; it may be empty."),
+        tool.named("new_text", "new_string", description="What is to be there; may be empty."),
     ]
-    replace_all: Annotated[Flag, Field(description="Replace every occurrence. Default false.")] = (
-        False
-    )
+    replace_all: Annotated[
+        tool.Flag, Field(description="Replace every occurrence. Default false.")
+    ] = False
 
 
 def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
@@ -268,10 +237,10 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
         raise Rejected(f"{shown(path)} is binary and cannot be edited as text.")
     check_writable(there.found)
     match = _choose(path, there.text, old, new, every=asked.replace_all)
-    text = replace_spans(there.text.text, match.spans)
+    text = file_edits.replace_spans(there.text.text, match.spans)
     try:
-        data = to_bytes(text, there.text)
-    except EncodingLacksCharacter as error:
+        data = text_files.to_bytes(text, there.text)
+    except text_files.EncodingLacksCharacter as error:
         raise Rejected(
             f"{shown(path)} cannot hold the new text: {error}. To change its encoding, write"
             " the whole file as UTF-8 with write_file."
@@ -279,7 +248,7 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
     # What was done, and the lines around the first place as they are now
     numbers, grown = [], 0
     for span in match.spans:
-        numbers.append(line_of(text, span.start + grown))
+        numbers.append(file_edits.line_of(text, span.start + grown))
         grown += len(span.text) - (span.end - span.start)
     at = f"line {numbers[0]}" if len(numbers) == 1 else f"lines {_list(numbers)}"
     drift = f" It was found apart from {match.drift}." if match.drift else ""
@@ -287,7 +256,7 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
     first = max(1, numbers[0] - AROUND)
     height = match.spans[0].text.count("\n") + 1 + AROUND
     last = min(numbers[0] - 1 + height, first - 1 + SNIPPET_LINES)
-    snippet = numbered(split_lines(text)[first - 1 : last], first)
+    snippet = numbered(text_files.split_lines(text)[first - 1 : last], first)
     return PreparedChange(
         action=Put(path=path, data=data, expect=there.digest),
         summary=f"Edit {shown(path)}",
@@ -300,16 +269,16 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
 
 def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> EditMatch:
     """The places to replace. Raises BadArgument with what to send instead."""
-    match = find_match(file, old, new)
+    match = file_edits.find_match(file, old, new)
     if not match.spans and not file.text:
         raise BadArgument(f"{shown(path)} is empty. Use write_file.")
     if not match.spans:
-        hint = describe_nearest(file, old)
+        hint = file_edits.describe_nearest(file, old)
         hint = hint or "Nothing in it is like that text; read the file again."
         raise BadArgument(f"'old_text' is not in {shown(path)}.\n{hint}")
     if len(match.spans) == 1 or (every and not match.drift):
         return match
-    numbers = [line_of(file.text, span.start) for span in match.spans]
+    numbers = [file_edits.line_of(file.text, span.start) for span in match.spans]
     if match.drift:
         ask = "Send it exactly as the file has it"
         how = f"'old_text' is not in {shown(path)}; apart from {match.drift}, it"
@@ -344,8 +313,8 @@ EDIT = _declare(
 )
 
 
-class DeleteFile(Arguments):
-    path: FilePath
+class DeleteFile(tool.Arguments):
+    path: tool.FilePath
 
 
 def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
@@ -353,7 +322,7 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
     found = stat_file(root, path, follow_last=False)
     if found is None:
         raise Rejected(f"There is no {shown(path)}.")
-    if found.kind == FILE:
+    if found.kind == paths.FILE:
         check_writable(found)
         size = size_text(found.size)
         if found.size <= settings.LOOM.max_read_bytes:
@@ -367,7 +336,7 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
                 basis=there.digest,
             )
         what, basis = f"the file of {size}", f"{found.identity} {found.size} {found.mtime_ns}"
-    elif found.kind == FOLDER:
+    elif found.kind == paths.FOLDER:
         deadline = time.monotonic() + 10
         walk = FolderWalk(root=root, path=path, with_ignored=True, deadline=deadline, max_depth=1)
         if entries := list(walk.entries()):
@@ -376,7 +345,7 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
                 f"{shown(path)} is a folder that holds {count}; only empty folders are deleted."
             )
         what, basis = "the empty folder", "empty folder"
-    elif found.kind == LINK:
+    elif found.kind == paths.LINK:
         what, basis = "the link", f"link {found.identity}"
     else:
         raise Rejected(f"{shown(path)} is neither a file nor a folder.")
@@ -399,10 +368,12 @@ DELETE = _declare(
 )
 
 
-class MoveFile(Arguments):
-    source: Annotated[PathText, named("source", "path", "from", description="What to move.")]
+class MoveFile(tool.Arguments):
+    source: Annotated[
+        tool.PathText, tool.named("source", "path", "from", description="What to move.")
+    ]
     destination: Annotated[
-        PathText, named("destination", "target", "to", description="Its new path.")
+        tool.PathText, tool.named("destination", "target", "to", description="Its new path.")
     ]
 
 
@@ -414,18 +385,17 @@ def prepare_move(root: Path, asked: MoveFile) -> PreparedChange:
     there = stat_file(root, target, follow_last=False)
     if there is not None and there.identity != found.identity:
         name = shown(target.rstrip("/"))
-        if there.kind == FOLDER:
+        if there.kind == paths.FOLDER:
             raise Rejected(f"{name} is a folder; give the whole new path, such as {name}/name.")
         raise Rejected(f"There is a {name} already, and nothing is overwritten.")
-    end = find_place(root, target, follow_last=False)
-    start = find_place(root, source, follow_last=False)
+    end = paths.find_place(root, target, follow_last=False)
+    start = paths.find_place(root, source, follow_last=False)
     if start == end:
         raise Rejected(f"{shown(source)} is there already.")
-    if is_within(end.real, start.real):
+    if paths.is_within(end.real, start.real):
         raise Rejected(f"{shown(source)} cannot be moved into itself.")
-    what = (
-        f"{'the folder ' if found.kind == FOLDER else ''}{shown(start.path)} to {shown(end.path)}"
-    )
+    what = f"{shown(start.path)} to {shown(end.path)}"
+    what = f"the folder {what}" if found.kind == paths.FOLDER else what
     return PreparedChange(
         action=Move(source=source, target=target),
         summary=f"Move {what}",

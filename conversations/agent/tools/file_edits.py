@@ -248,8 +248,13 @@ def _find_lines(
     file: TextFile, old: str, new: str, plain: Callable[[str], str]
 ) -> Iterator[TextEdit]:
     """Whole lines that are the same once they are made plain."""
-    old, new = _without_ends(old, new.replace(CRLF, LF))
-    wanted = old.split(LF)
+    new = new.replace(CRLF, LF)
+    # Without the blank lines that both have at an end; the old one without any
+    while old.startswith(LF) and new.startswith(LF):
+        old, new = old[1:], new[1:]
+    while old.endswith(LF) and new.endswith(LF):
+        old, new = old[:-1], new[:-1]
+    wanted = old.strip(LF).split(LF)
     keys = [plain(line) for line in wanted]
     if not any(keys):
         return
@@ -275,15 +280,6 @@ def _find_lines(
             at += len(keys)
         else:
             at += 1
-
-
-def _without_ends(old: str, new: str) -> tuple[str, str]:
-    """Without the blank lines that both have at an end; the old one without any."""
-    while old.startswith(LF) and new.startswith(LF):
-        old, new = old[1:], new[1:]
-    while old.endswith(LF) and new.endswith(LF):
-        old, new = old[:-1], new[:-1]
-    return old.strip(LF), new
 
 
 def _indented(line: str, known: dict[str, str]) -> str:

@@ -17,31 +17,20 @@ from conversations.agent.files.searching import path_order
 from conversations.agent.files.walking import FolderWalk, read_pattern
 from conversations.domain.errors import Rejected
 
+from . import tool
 from .file_texts import count_text, describe_walk, make_cursor, read_cursor, size_text
-from .tool import (
-    Arguments,
-    BadArgument,
-    Flag,
-    Must,
-    PathText,
-    Text,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Whole,
-    declare_tool,
-)
+from .tool import BadArgument, ToolContext, ToolResult
 
 
-def _declare[A: Arguments](
+def _declare[A: tool.Arguments](
     name: str, arguments: type[A], look: Callable[[Path, A], str], *, description: str
-) -> Tool:
+) -> tool.Tool:
     """A tool that gives text about the folder, made off the event loop."""
 
     async def run(context: ToolContext, asked: A) -> ToolResult:
         return ToolResult(ok=True, output=await asyncio.to_thread(look, context.root, asked))
 
-    return declare_tool(name=name, description=description, arguments=arguments, run=run)
+    return tool.declare_tool(name=name, description=description, arguments=arguments, run=run)
 
 
 MAX_ENTRIES = 500
@@ -49,15 +38,15 @@ MAX_DEPTH = 10
 LIST_SECONDS = 10
 
 
-class ListFiles(Arguments):
-    path: Annotated[PathText, Field(description="The folder. Default: the workspace's folder.")] = (
-        "."
-    )
+class ListFiles(tool.Arguments):
+    path: Annotated[
+        tool.PathText, Field(description="The folder. Default: the workspace's folder.")
+    ] = "."
     depth: Annotated[
-        Whole, Field(description=f"Levels of folders, 1 to {MAX_DEPTH}. Default 1.")
+        tool.Whole, Field(description=f"Levels of folders, 1 to {MAX_DEPTH}. Default 1.")
     ] = 1
     cursor: Annotated[
-        Text, Field(description="Goes on where an earlier result ended, as it said.")
+        tool.Text, Field(description="Goes on where an earlier result ended, as it said.")
     ] = ""
 
 
@@ -117,17 +106,17 @@ MAX_FILES = 200
 GLOB_SECONDS = 15
 
 
-class GlobFiles(Arguments):
+class GlobFiles(tool.Arguments):
     pattern: Annotated[
-        PathText,
-        Must("be a pattern for paths, such as '**/*.py'."),
+        tool.PathText,
+        tool.Must("be a pattern for paths, such as '**/*.py'."),
         Field(description="The pattern, relative to 'path'."),
     ]
     path: Annotated[
-        PathText, Field(description="The folder to look in. Default: the workspace's folder.")
+        tool.PathText, Field(description="The folder to look in. Default: the workspace's folder.")
     ] = "."
     include_ignored: Annotated[
-        Flag, Field(description="Also what git ignores, and heavy folders. Default false.")
+        tool.Flag, Field(description="Also what git ignores, and heavy folders. Default false.")
     ] = False
 
 

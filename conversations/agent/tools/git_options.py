@@ -251,7 +251,7 @@ FORMS: Mapping[str, Form] = {
     ),
     "checkout": Form(
         options=f"""{_SWITCH} -b= -B= -l --overlay -2 --ours -3 --theirs
-            --ignore-skip-worktree-bits {_PATHS_FILE}""",
+            --ignore-skip-worktree-bits {_PATHS_FILE}"""
     ),
     "clone": Form(
         options=f"""{_PROGRESS} -n --no-checkout --bare --mirror -l --local --no-hardlinks -o=

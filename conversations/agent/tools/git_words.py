@@ -194,15 +194,28 @@ def read_call(words: Sequence[str]) -> GitCall:
                 raise NotAllowed(
                     f"The address {word[:100]} is not taken: {', '.join(_SCHEMES)} and paths are."
                 )
-        if subcommand == "remote" and any(_leads_outside(word) for word in found.plain[1:]):
-            raise NotAllowed("A remote cannot be a path outside of the workspace.")
+        for word in found.plain[1:] if subcommand == "remote" else ():
+            is_absolute = word.startswith(("/", "~")) or word.lower().startswith("file:")
+            if is_absolute or ".." in word.split("/"):
+                raise NotAllowed("A remote cannot be a path outside of the workspace.")
+    changes = _changes(subcommand, form, found)
+    writes_config = form.writes_config
+    if subcommand == "branch":
+        # A new branch is told which one it follows; so it is when a branch is guessed from the name
+        # of one of a remote.
+        writes_config = changes
+    elif subcommand in ("checkout", "switch"):
+        is_name = len(found.plain) == 1 and not found.has_dashes
+        writes_config = found.has(*_MAKES_BRANCH) or is_name
+    elif subcommand in ("fetch", "pull", "push"):
+        writes_config = found.has("-u", "--set-upstream")
     return GitCall(
         subcommand=subcommand,
         words=rest,
         runs=_add_options(subcommand, verb, rest),
-        changes=_changes(subcommand, form, found),
+        changes=changes,
         needs_network=form.needs_network,
-        writes_config=form.writes_config or _writes_config(subcommand, form, found),
+        writes_config=writes_config,
         # What is left of a rebase stands in a file that commands can write, programs included.
         is_kind=not (subcommand == "rebase" and found.has("--continue", "--skip")),
     )
@@ -230,22 +243,6 @@ def _changes(subcommand: str, form: Form, found: ReadWords) -> bool:
     return not (is_list and (found.has(*_ASKS) or not found.plain))
 
 
-def _writes_config(subcommand: str, form: Form, found: ReadWords) -> bool:
-    # A new branch is told which one it follows; so it is when a branch is guessed from the name of
-    # one of a remote.
-    if subcommand == "branch":
-        return _changes(subcommand, form, found)
-    if subcommand in ("checkout", "switch"):
-        is_name = len(found.plain) == 1 and not found.has_dashes
-        return found.has(*_MAKES_BRANCH) or is_name
-    return subcommand in ("fetch", "pull", "push") and found.has("-u", "--set-upstream")
-
-
-def _leads_outside(word: str) -> bool:
-    is_file = word.lower().startswith("file:")
-    return is_file or word.startswith(("/", "~")) or ".." in word.split("/")
-
-
 def _read_config(words: Sequence[str]) -> GitCall:
     """``config`` by its old options or its newer verbs."""
     verb = words[0] if words and words[0] in ("get", "list", "set", "unset") else ""
@@ -266,22 +263,18 @@ def _read_config(words: Sequence[str]) -> GitCall:
             raise NotAllowed("The name of the setting is missing.")
         takes_away = verb == "unset" or found.has("--unset", "--unset-all")
         key, *values = found.plain
-        _check_setting(key, "" if takes_away else " ".join(values[:1]))
+        # That the setting lets nothing run; git ignores the case of all but the middle.
+        parts = _KEY.fullmatch(key)
+        section, middle, name = parts.groups() if parts else ("", "", "")
+        if middle == "" or not is_settable(section, name, has_name=middle is not None):
+            raise NotAllowed(
+                f"The setting {key[:100]} cannot be changed here: only those can that let git run"
+                " no program, such as user.name, pull.rebase or branch.<name>.merge."
+            )
+        value = "" if takes_away else " ".join(values[:1])
+        if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
+            raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")
     runs = ["config", *words]
     return GitCall(
         subcommand="config", words=words, runs=runs, changes=changes, writes_config=changes
     )
-
-
-def _check_setting(key: str, value: str) -> None:
-    """That setting it lets nothing run. git ignores the case of all but the middle."""
-    parts = _KEY.fullmatch(key)
-    section, middle, name = parts.groups() if parts else ("", None, "")
-    is_known = middle != "" and is_settable(section, name, has_name=middle is not None)
-    if not is_known:
-        raise NotAllowed(
-            f"The setting {key[:100]} cannot be changed here: only those can that let git run"
-            " no program, such as user.name, pull.rebase or branch.<name>.merge."
-        )
-    if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
-        raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")

@@ -54,8 +54,7 @@ async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
     )
     if loaded is None:
         return ToolResult(
-            ok=True,
-            output=f"The skill {skill.name} is loaded already, and has not changed since.",
+            ok=True, output=f"The skill {skill.name} is loaded already, and has not changed since."
         )
     folder = skill.path.rpartition("/")[0]
     return ToolResult(

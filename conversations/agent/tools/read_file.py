@@ -14,17 +14,9 @@ from conversations.archive.attachments import attachment_block, examine, save_at
 from conversations.archive.file_types import FileType
 from conversations.domain.errors import Rejected
 
+from . import tool
 from .file_texts import count_text, cut, numbered, size_text
-from .tool import (
-    Arguments,
-    BadArgument,
-    FilePath,
-    ToolContext,
-    ToolResult,
-    Whole,
-    WholeOrZero,
-    declare_tool,
-)
+from .tool import BadArgument, ToolContext, ToolResult
 
 
 async def save_file(
@@ -60,11 +52,11 @@ _SIGNATURES = (
 _SHOWABLE = ("PNG image", "JPEG image", "GIF image", "WebP image", "PDF")
 
 
-class ReadFile(Arguments):
-    path: FilePath
-    offset: Annotated[WholeOrZero, Field(description="First line, from 1. Default 1.")] = 1
+class ReadFile(tool.Arguments):
+    path: tool.FilePath
+    offset: Annotated[tool.WholeOrZero, Field(description="First line, from 1. Default 1.")] = 1
     limit: Annotated[
-        Whole, Field(description=f"How many lines. Default, and at most, {MAX_LINES}.")
+        tool.Whole, Field(description=f"How many lines. Default, and at most, {MAX_LINES}.")
     ] = MAX_LINES
 
 
@@ -122,7 +114,7 @@ def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
     return "\n".join(notes)
 
 
-TOOL = declare_tool(
+TOOL = tool.declare_tool(
     name="read_file",
     description=(
         "Read a file of the workspace. Text comes as lines with their numbers (a number and a"

@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     ValidationError,
 )
-from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, PydanticCustomError, PydanticUseDefault
 from pydantic_core.core_schema import WithDefaultSchema
@@ -135,7 +134,11 @@ OneOf = BeforeValidator(_stripped)  # With a ``Literal`` of texts
 def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
     name = str(found["loc"][0])
     fields = declared.model_fields
-    field = fields.get(name) or next(f for f in fields.values() if name in _names(f))
+    field = fields.get(name) or next(
+        f
+        for f in fields.values()
+        if isinstance(f.validation_alias, AliasChoices) and name in f.validation_alias.choices
+    )
     must = next((rule for rule in field.metadata if isinstance(rule, Must)), "")
     # What the type asks for, empty where that is several
     form = ""
@@ -152,11 +155,6 @@ def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
     if found["type"] != "missing":
         return f"'{name}' must {form or must}"
     return f"'{name}' must {must}" if must else f"'{name}' is missing: {field.description}"
-
-
-def _names(field: FieldInfo) -> list[str]:
-    alias = field.validation_alias
-    return [str(name) for name in alias.choices] if isinstance(alias, AliasChoices) else []
 
 
 def _say_nothing(text: str) -> None:

@@ -83,10 +83,7 @@ def open_client(allows: Allows, *, headers: Mapping[str, str]) -> aiohttp.Client
         socket_factory=partial(_open_socket, allows),
     )
     return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers=headers,
-        trust_env=False,
+        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers=headers, trust_env=False
     )
 
 

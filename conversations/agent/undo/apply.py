@@ -19,19 +19,8 @@ from conversations.agent.files.paths import find_place, reason, shown
 from conversations.archive.blobs import batch, put_blob
 from conversations.domain.errors import Rejected, TooLarge
 
-from .disk import (
-    NOTHING,
-    Author,
-    Change,
-    Crossing,
-    FileState,
-    carry_through,
-    digest_of,
-    folders_of,
-    list_below,
-    read_state,
-    same_state,
-)
+from . import disk
+from .disk import Author, Change, Crossing, FileState
 from .records import complete_changes, record_changes
 
 MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is recorded
@@ -48,13 +37,11 @@ class FileChanged(Rejected):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
     """Write a file, whole. ``expect`` is the digest of the content that it has to have now, empty:
-    there must be none, None: whatever it is. ``mode``: permission bits, None: those it has, or the
-    usual ones."""
+    there must be none, None: whatever it is."""
 
     path: str
     data: bytes
     expect: str | None = None
-    mode: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +76,7 @@ async def apply_changes(
     Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too large, no
     space); what was done before stays done and recorded."""
     for action in actions:
-        await carry_through(_execute(root, action, author, write))
+        await disk.carry_through(_execute(root, action, author, write))
 
 
 async def _execute(root: Path, action: FileAction, author: Author, write: Crossing) -> None:
@@ -116,8 +103,8 @@ async def _execute(root: Path, action: FileAction, author: Author, write: Crossi
             done: list[tuple[int, FileState | None]] = []
             dropped = []
             for pk, change, state in zip(pks, changes, now, strict=True):
-                is_as_meant = digest_of(state) == digest_of(change.after)
-                if has_touched or (is_as_meant and not same_state(change.before, state)):
+                is_as_meant = disk.digest_of(state) == disk.digest_of(change.after)
+                if has_touched or (is_as_meant and not disk.same_state(change.before, state)):
                     done.append((pk, state if is_as_meant else change.after))
                 else:
                     dropped.append(pk)
@@ -125,7 +112,7 @@ async def _execute(root: Path, action: FileAction, author: Author, write: Crossi
 
 
 def _look(root: Path, changes: Sequence[Change]) -> list[FileState | None]:
-    return [read_state(root, change.path) for change in changes]
+    return [disk.read_state(root, change.path) for change in changes]
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:
@@ -147,12 +134,12 @@ def _prepare_put(root: Path, action: Put) -> _Step:
     if before is not None and not before.is_file:
         raise Rejected(f"{shown(path)} is {_kind(before)}, not a file.")
     _check_expected(path, before, action.expect)
-    mode = action.mode if action.mode is not None else before.permissions if before else 0o644
+    mode = before.permissions if before else 0o644
     digest, size = put_blob(action.data), len(action.data)
     after = FileState(mode=stat.S_IFREG | mode, digest=digest, size=size)
     expect = before.digest if before else ""
-    touch = partial(confined.replace_file, root, path, action.data, mode=action.mode, expect=expect)
-    if same_state(before, after):
+    touch = partial(confined.replace_file, root, path, action.data, expect=expect)
+    if disk.same_state(before, after):
         return [], touch
     return [*_missing_folders(root, path), Change(path=path, before=before, after=after)], touch
 
@@ -175,11 +162,11 @@ def _prepare_remove(root: Path, action: Remove) -> _Step:
 def _prepare_move(root: Path, action: Move) -> _Step:
     source = find_place(root, action.source, follow_last=False).path
     target = find_place(root, action.target, follow_last=False).path
-    if read_state(root, target, limit=0) is not None:
+    if disk.read_state(root, target, limit=0) is not None:
         raise Rejected(f"There is something at {shown(target)} already.")
     changes = _missing_folders(root, target)
     total = 0
-    for path in list_below(root, source, limit=MAX_MOVED_FILES):
+    for path in disk.list_below(root, source, limit=MAX_MOVED_FILES):
         before = _kept(root, path)
         if before is None:
             raise Rejected(f"There is no {shown(path)}.")
@@ -197,14 +184,14 @@ def _kept(root: Path, path: str) -> FileState | None:
     if path == ".":
         raise Rejected("This is the workspace's folder itself.")
     with batch() as kept:
-        state = read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, kept=kept)
+        state = disk.read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, kept=kept)
     if state is not None and state.is_file and not state.is_read:
         raise TooLarge(f"{shown(path)} is too large to be kept, so this could not be undone.")
     return state
 
 
 def _check_expected(path: str, before: FileState | None, expect: str | None) -> None:
-    if expect is None or digest_of(before) == expect:
+    if expect is None or disk.digest_of(before) == expect:
         return
     what = "exists meanwhile" if not expect else "was changed meanwhile"
     raise FileChanged(f"{shown(path)} {what if before else 'is gone meanwhile'}.")
@@ -212,11 +199,11 @@ def _check_expected(path: str, before: FileState | None, expect: str | None) -> 
 
 def _missing_folders(root: Path, path: str) -> list[Change]:
     """The folders that have to be made for the path."""
-    made = FileState(mode=stat.S_IFDIR | 0o755, digest=NOTHING, size=0)
+    made = FileState(mode=stat.S_IFDIR | 0o755, digest=disk.NOTHING, size=0)
     return [
         Change(path=folder, before=None, after=made)
-        for folder in folders_of(path)[1:]
-        if read_state(root, folder, limit=0) is None
+        for folder in disk.folders_of(path)[1:]
+        if disk.read_state(root, folder, limit=0) is None
     ]
 
 

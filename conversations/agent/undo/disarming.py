@@ -159,7 +159,14 @@ class _Disarming:
         if is_text and (clean := self._cleaned(path, part)):
             self._put(path, clean)
             return
-        self._put_aside(path)
+        with folder_of(self.root, path) as (folder, name):
+            endings = (DISARMED, *(f".{number}{DISARMED}" for number in range(2, ATTEMPTS)))
+            for ending in endings:
+                with suppress(FileExistsError):
+                    rename_to_nothing(folder, name, folder, f"{name[: 255 - 20]}{ending}")
+                    break
+            else:
+                raise FileExistsError(errno.EEXIST, path)
         before = self.before.get(path)
         with suppress(NoFolder):
             if before is not None and before.state.startswith("l"):
@@ -212,15 +219,6 @@ class _Disarming:
         if digest in self.contents:
             return self.contents[digest]
         return read_blob(digest) if digest and has_blob(digest) else b""
-
-    def _put_aside(self, path: str) -> None:
-        with folder_of(self.root, path) as (folder, name):
-            stem = name[: 255 - 20]
-            for ending in (DISARMED, *(f".{number}{DISARMED}" for number in range(2, ATTEMPTS))):
-                with suppress(FileExistsError):
-                    rename_to_nothing(folder, name, folder, f"{stem}{ending}")
-                    return
-            raise FileExistsError(errno.EEXIST, path)
 
     def _put(self, path: str, content: bytes) -> None:
         state = self.kept.get(path)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from conversations.agent.files.confined import write_draft
 from conversations.agent.sandbox import repositories
 from conversations.archive.blobs import BlobBatch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
@@ -246,11 +247,6 @@ def unread_state(found: os.stat_result) -> FileState:
 _DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")
 
 
-def _draft_name() -> str:
-    # The same as that of ``agent.files.confined``
-    return f".loom-{secrets.token_hex(8)}.tmp"
-
-
 def remove_drafts(root: Path, path: str, data: bytes) -> None:
     """Remove what a process left beside the file that died while it wrote ``data``: a draft that
     holds it, or the beginning of it."""
@@ -264,30 +260,19 @@ def remove_drafts(root: Path, path: str, data: bytes) -> None:
                 os.unlink(name, dir_fd=folder)
 
 
-def put_file(root: Path, path: str, data: bytes, *, mode: int | None) -> None:
+def put_file(root: Path, path: str, data: bytes, *, mode: int) -> None:
     """Write a file in the place of whatever file or link is there, whole or not at all."""
-    with folder_of(root, path) as (folder, name):
-        draft = _draft_name()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(draft, flags, 0o666, dir_fd=folder)
-        try:
-            with os.fdopen(file, "wb") as opened:
-                opened.write(data)
-                opened.flush()
-                if mode is not None:
-                    os.fchmod(file, stat.S_IMODE(mode))
-                os.fsync(file)
-            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(draft, dir_fd=folder)
-            raise
+    with (
+        folder_of(root, path) as (folder, name),
+        write_draft(folder, data, mode=stat.S_IMODE(mode)) as draft,
+    ):
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def put_link(root: Path, path: str, text: bytes) -> None:
     """Make a link in the place of whatever file or link is there."""
     with folder_of(root, path) as (folder, name):
-        draft = _draft_name()
+        draft = f".loom-{secrets.token_hex(8)}.tmp"
         os.symlink(os.fsdecode(text), draft, dir_fd=folder)
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 

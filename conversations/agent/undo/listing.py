@@ -24,18 +24,8 @@ from conversations.agent.sandbox.repositories import Part
 from conversations.archive.blobs import batch, blobs_folder, read_blob, touch_blob
 from conversations.domain.errors import NotFound, Rejected
 
-from .disk import (
-    NOTHING,
-    ROOT,
-    FileState,
-    NoFolder,
-    folder_of,
-    open_folder,
-    read_entry,
-    real_path,
-    stored_path,
-    unread_state,
-)
+from . import disk
+from .disk import NOTHING, FileState, NoFolder
 from .records import open_trees, used_digests
 
 # A file whose times are younger than this when it is read may change again without getting another
@@ -110,12 +100,12 @@ class _Work:
             with suppress(OSError):
                 stats = os.stat(place)
                 own.add((stats.st_dev, stats.st_ino))
-        self.entries[ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
+        self.entries[disk.ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
         folders = [""]
         # The outer ones first, so that the limit spares what is deep
         for folder in folders:
             try:
-                with open_folder(self.root, folder) as opened, os.scandir(opened) as entries:
+                with disk.open_folder(self.root, folder) as opened, os.scandir(opened) as entries:
                     found = []
                     for entry in entries:
                         with suppress(FileNotFoundError):
@@ -140,7 +130,7 @@ class _Work:
                     folders.append(path)
                     self.entries[path] = FileState(mode=status.st_mode, digest=NOTHING, size=0)
                 else:
-                    self.entries[path] = unread_state(status)
+                    self.entries[path] = disk.unread_state(status)
                     if stat.S_ISLNK(status.st_mode):
                         self.links.append(path)
 
@@ -153,24 +143,22 @@ class _Work:
             fits = size <= loom.snapshot_max_file_bytes and total + size <= loom.snapshot_max_bytes
             if before is not None and before.is_file:
                 fits = before.is_read and size <= loom.snapshot_max_file_bytes
-            if fits:
-                total += size
-                self._use_known(path, status)
-            else:
-                self.entries[path] = unread_state(status)
-
-    def _use_known(self, path: str, status: os.stat_result) -> None:
-        stamp, state, read_at, touched_at = self.known.get(path, ((), None, 0, 0))
-        if state is None or stamp != stamp_of(status):
-            return
-        if max(status.st_mtime_ns, status.st_ctime_ns) > read_at - FRESH_NS:
-            return  # it may have changed without getting another stamp
-        now = time.time_ns()
-        if now - touched_at > TOUCHED_NS:
-            if not touch_blob(state.digest):
-                return
-            self.known[path] = (stamp, state, read_at, now)
-        self.entries[path] = state
+            if not fits:
+                self.entries[path] = disk.unread_state(status)
+                continue
+            total += size
+            stamp, state, read_at, touched_at = self.known.get(path, ((), None, 0, 0))
+            # One that was read right after it was written may have changed since without getting
+            # another stamp.
+            is_fresh = max(status.st_mtime_ns, status.st_ctime_ns) > read_at - FRESH_NS
+            if state is None or stamp != stamp_of(status) or is_fresh:
+                continue
+            now = time.time_ns()
+            if now - touched_at > TOUCHED_NS:
+                if not touch_blob(state.digest):
+                    continue
+                self.known[path] = (stamp, state, read_at, now)
+            self.entries[path] = state
 
     def read(self) -> None:
         """Read what is not known, by folder."""
@@ -180,8 +168,8 @@ class _Work:
                 for path in waiting[start : start + BATCH]:
                     now = time.time_ns()
                     state = status = None
-                    with suppress(NoFolder), folder_of(self.root, path) as (folder, name):
-                        state, status = read_entry(
+                    with suppress(NoFolder), disk.folder_of(self.root, path) as (folder, name):
+                        state, status = disk.read_entry(
                             folder, name, limit=settings.LOOM.snapshot_max_file_bytes, kept=kept
                         )
                     if state is None or status is None:
@@ -195,10 +183,10 @@ class _Work:
 def dump_listing(listing: Listing, *, owner: str) -> bytes:
     """The listing as the content of a blob that no other ``owner`` has."""
     entries = [
-        [stored_path(path), s.mode, s.digest, s.size, int(s.has_copy) + 2 * int(s.is_read)]
+        [disk.stored_path(path), s.mode, s.digest, s.size, int(s.has_copy) + 2 * int(s.is_read)]
         for path, s in listing.entries.items()
     ]
-    unlisted = [stored_path(path) for path in sorted(listing.unlisted)]
+    unlisted = [disk.stored_path(path) for path in sorted(listing.unlisted)]
     value = {"v": 1, "owner": owner, "unlisted": unlisted, "entries": entries}
     if listing.git is not None:
         value["git"] = [[path, part.kind, part.state] for path, part in listing.git.items()]
@@ -212,7 +200,7 @@ def load_listing(data: bytes) -> Listing:
     value: dict[str, Any] = json.loads(zlib.decompress(data))
     return Listing(
         entries={
-            real_path(path): FileState(
+            disk.real_path(path): FileState(
                 mode=mode,
                 digest=digest,
                 size=size,
@@ -221,7 +209,7 @@ def load_listing(data: bytes) -> Listing:
             )
             for path, mode, digest, size, flags in value["entries"]
         },
-        unlisted=frozenset(real_path(path) for path in value["unlisted"]),
+        unlisted=frozenset(disk.real_path(path) for path in value["unlisted"]),
         git={path: Part(kind, state) for path, kind, state in value["git"]}
         if "git" in value
         else None,

@@ -22,37 +22,10 @@ from conversations.archive.blobs import batch, has_blob, read_blob
 from conversations.domain.errors import LoomError, Rejected
 from conversations.models import Session
 
+from . import disk, records
 from .disarming import disarm
-from .disk import (
-    ROOT,
-    Author,
-    Change,
-    Crossing,
-    FileState,
-    carry_through,
-    change_mode,
-    digest_of,
-    make_folder,
-    put_file,
-    put_link,
-    read_state,
-    remove_drafts,
-    remove_entry,
-    same_state,
-)
-from .records import (
-    ROWS,
-    Scope,
-    StoredChange,
-    begin_revert,
-    complete_changes,
-    count_entries,
-    finish_revert,
-    mark_undone,
-    paths_of_others,
-    read_changes,
-    record_changes,
-)
+from .disk import Change, Crossing, FileState
+from .records import ROWS, Scope, StoredChange
 
 # It can be put back; it is as it was before already; somebody has to decide; it cannot be put back.
 READY, BACK, CONFLICT, LOST = "ready", "back", "conflict", "lost"
@@ -82,12 +55,14 @@ class FilePlan:
 def plan_revert(session_pk: int, root: Path, *, scope: Scope) -> list[FilePlan]:
     """What would become of each file, by path; reads the database and the folder. What was undone
     before is left out."""
-    changes = [c for c in read_changes(session_pk, scope) if c.reverted_by is None]
+    changes = [c for c in records.read_changes(session_pk, scope) if c.reverted_by is None]
     if not changes:
         return []
     grouped = group_by_path(changes)
     since = min(change.started_at for change in changes)
-    others = {} if scope.revert else paths_of_others(session_pk, paths=[*grouped], since=since)
+    others = (
+        {} if scope.revert else records.paths_of_others(session_pk, paths=[*grouped], since=since)
+    )
     return [judge_file(root, path, grouped[path], others=others) for path in sorted(grouped)]
 
 
@@ -108,7 +83,7 @@ def judge_file(
         reason = f"It cannot be read: {error.strerror}."
         return FilePlan(path=path, changes=changes, current=None, state=LOST, reason=reason)
     state, reason = CONFLICT, ""
-    if same_state(current, target):
+    if disk.same_state(current, target):
         state = BACK
     elif target is not None and not (
         target.has_copy and (target.is_folder or has_blob(target.digest))
@@ -128,18 +103,20 @@ def judge_file(
 def read_current(root: Path, path: str, changes: Sequence[StoredChange]) -> FileState | None:
     """What is there now. A large file is read only if it is not what the changes left as far as can
     be told without."""
-    current = read_state(root, path, limit=settings.LOOM.snapshot_max_file_bytes)
+    current = disk.read_state(root, path, limit=settings.LOOM.snapshot_max_file_bytes)
     is_unread = current is not None and current.is_file and not current.is_read
-    return read_state(root, path) if is_unread and not _leads_back(current, changes) else current
+    return (
+        disk.read_state(root, path) if is_unread and not _leads_back(current, changes) else current
+    )
 
 
 def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> bool:
     """Whether the changes, the newest first, lead from what is there to what was."""
     state = current
     for change in reversed(changes):
-        if same_state(state, change.after):
+        if disk.same_state(state, change.after):
             state = change.before
-        elif change.is_done or not same_state(state, change.before):
+        elif change.is_done or not disk.same_state(state, change.before):
             return False
     return True
 
@@ -177,9 +154,9 @@ class _Work:
         for chunk in batched(self.plans, KEPT_TOGETHER, strict=False):
             with batch() as kept:
                 for plan in chunk:
-                    now = read_state(self.root, plan.path, kept=kept)
+                    now = disk.read_state(self.root, plan.path, kept=kept)
                     is_unread = plan.current is not None and not plan.current.is_read
-                    if not is_unread and not same_state(now, plan.current):
+                    if not is_unread and not disk.same_state(now, plan.current):
                         raise Rejected(
                             f"{shown(plan.path)} was changed this moment. Look again.",
                             code="file_changed",
@@ -193,19 +170,21 @@ class _Work:
         # permissions that they had.
         for change in changes:
             if _is_folder(change.before) and _is_folder(change.after):
-                self._try(change, change_mode, self.root, change.path, _opened(change.after))
+                self._try(change, disk.change_mode, self.root, change.path, _opened(change.after))
         for change in reversed(changes):
             if change.before is not None and not _same_type(change.before, change.after):
                 self._try(change, self._remove, change)
         for change in changes:
             if _is_folder(change.after) and not _is_folder(change.before):
-                self._try(change, make_folder, self.root, change.path, mode=_opened(change.after))
+                self._try(
+                    change, disk.make_folder, self.root, change.path, mode=_opened(change.after)
+                )
         for change in self.changes:
             if change.after is not None and not change.after.is_folder:
                 self._try(change, self._put, change, change.after)
         for change in reversed(changes):
             if change.after is not None and change.after.is_folder:
-                self._try(change, change_mode, self.root, change.path, change.after.mode)
+                self._try(change, disk.change_mode, self.root, change.path, change.after.mode)
         # What a call had made may come back by taking back an undo.
         for path in disarm(self.root, self.git.parts, contents=self.git.contents).paths:
             self.failed[path] = "Git would run or obey it, so it was disarmed."
@@ -226,25 +205,25 @@ class _Work:
 
     def _remove(self, change: Change) -> None:
         self._check(change)
-        remove_entry(self.root, change.path)
+        disk.remove_entry(self.root, change.path)
 
     def _put(self, change: Change, after: FileState) -> None:
         if _same_type(change.before, after):
             self._check(change)
-            if digest_of(change.before) == after.digest:
-                change_mode(self.root, change.path, after.mode)
+            if disk.digest_of(change.before) == after.digest:
+                disk.change_mode(self.root, change.path, after.mode)
                 return
         data = read_blob(after.digest)
-        remove_drafts(self.root, change.path, data)
+        disk.remove_drafts(self.root, change.path, data)
         if after.is_link:
-            put_link(self.root, change.path, data)
+            disk.put_link(self.root, change.path, data)
         else:
-            put_file(self.root, change.path, data, mode=after.mode)
+            disk.put_file(self.root, change.path, data, mode=after.mode)
 
     def _check(self, change: Change) -> None:
         """Right before it is replaced: it is what was kept."""
-        now = read_state(self.root, change.path)
-        if not _is_folder(now) and not same_state(now, change.before):
+        now = disk.read_state(self.root, change.path)
+        if not _is_folder(now) and not disk.same_state(now, change.before):
             raise Rejected("It was changed this moment.", code="file_changed")
 
     def judge(self) -> dict[str, Any]:
@@ -252,13 +231,13 @@ class _Work:
         confirmed, dropped, others = list[int](), list[int](), list[tuple[int, FileState | None]]()
         for pk, change in zip(self.keys, self.changes, strict=True):
             try:
-                now = read_state(self.root, change.path)
+                now = disk.read_state(self.root, change.path)
             except OSError as error:
                 self.failed.setdefault(change.path, f"It cannot be read: {error.strerror}.")
                 continue
-            if same_state(now, change.after):
+            if disk.same_state(now, change.after):
                 confirmed.append(pk)
-            elif same_state(now, change.before):
+            elif disk.same_state(now, change.before):
                 dropped.append(pk)
                 self.failed.setdefault(change.path, "It could not be put back.")
             else:
@@ -268,7 +247,7 @@ class _Work:
 
 
 def _depth(change: Change) -> tuple[int, str]:
-    return -1 if change.path == ROOT else change.path.count("/"), change.path
+    return -1 if change.path == disk.ROOT else change.path.count("/"), change.path
 
 
 def _is_folder(state: FileState | None) -> bool:
@@ -306,7 +285,7 @@ async def revert_files(
         raise Rejected("There is nothing that can be put back.", code="nothing_to_revert")
     work = _Work(root, chosen)
     await asyncio.to_thread(work.keep)
-    return await carry_through(
+    return await disk.carry_through(
         _execute(session, work, plans, scope=scope, actor_pk=actor_pk, write=write)
     )
 
@@ -320,25 +299,25 @@ async def _execute(
     actor_pk: int | None,
     write: Crossing,
 ) -> Reverted:
-    revert = await write(begin_revert, session, scope=scope, actor_pk=actor_pk)
-    author = Author(
+    revert = await write(records.begin_revert, session, scope=scope, actor_pk=actor_pk)
+    author = disk.Author(
         session_pk=session.pk, run_pk=revert.run_id, call_pk=revert.call_id, revert_pk=revert.pk
     )
     for chunk in batched(work.changes, ROWS, strict=False):
-        work.keys += await write(record_changes, author=author, changes=chunk)
+        work.keys += await write(records.record_changes, author=author, changes=chunk)
     try:
         await asyncio.to_thread(work.touch)
     finally:
         # Record what has become of the files, a part at a time, and say so.
         outcome = await asyncio.to_thread(work.judge)
         for confirmed in batched(outcome.pop("confirmed"), ROWS, strict=False):
-            await write(complete_changes, confirmed=confirmed)
-        await write(complete_changes, **outcome)
+            await write(records.complete_changes, confirmed=confirmed)
+        await write(records.complete_changes, **outcome)
         undone = [p for p in plans if p.state == BACK]
         undone += [p for p in work.plans if p.path not in work.failed]
         changes = [change for plan in undone for change in plan.changes]
         for chunk in batched(changes, ROWS, strict=False):
-            await write(mark_undone, revert, changes=chunk)
+            await write(records.mark_undone, revert, changes=chunk)
         chosen = {plan.path for plan in work.plans}
         back = [plan.path for plan in work.plans if plan.path not in work.failed]
         left = {p.path: p.reason for p in plans if p.path not in chosen and p.state != BACK}
@@ -354,7 +333,7 @@ async def _execute(
                 " say what these files hold now; read them again before you change them."
             )
         appended = await write(
-            finish_revert, session, revert, back=back, text=said, told=told, left=len(left)
+            records.finish_revert, session, revert, back=back, text=said, told=told, left=len(left)
         )
     return Reverted(back=back, left=left, said=said, appended=appended)
 
@@ -366,7 +345,7 @@ def _describe(
     counts = []
     for paths in (back, left):
         many = sum(path in folders for path in paths)
-        counts.append(count_entries(files=len(paths) - many, folders=many))
+        counts.append(records.count_entries(files=len(paths) - many, folders=many))
     if scope.revert:
         what = "the undo"
     else:

@@ -9,7 +9,8 @@ from uuid import UUID
 from conversations.archive.blobs import read_blob
 from conversations.domain.errors import NotFound
 
-from .disk import FileState, folders_of, read_content, same_state
+from . import disk
+from .disk import FileState
 from .records import Scope, StoredChange, paths_of_others, read_changes
 from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 
@@ -81,9 +82,11 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
     # Sorted; without files that came and went, and without folders in which something else is
     # shown.
     differing = [
-        path for path, of in sorted(grouped.items()) if not same_state(of[0].before, of[-1].after)
+        path
+        for path, of in sorted(grouped.items())
+        if not disk.same_state(of[0].before, of[-1].after)
     ]
-    folders = {folder for path in differing for folder in folders_of(path)}
+    folders = {folder for path in differing for folder in disk.folders_of(path)}
     shown = [path for path in differing if path not in folders]
     page = [path for path in shown if path > after][: PAGE + 1]
     files = page[:PAGE]
@@ -111,7 +114,7 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
             for path in files
         ],
         total=len(shown),
-        passing=sum(same_state(c[0].before, c[-1].after) for c in grouped.values()),
+        passing=sum(disk.same_state(c[0].before, c[-1].after) for c in grouped.values()),
         standing=len(standing),
         following=files[-1] if len(page) > PAGE else "",
         calls=[
@@ -154,6 +157,6 @@ def content_of(root: Path, path: str, state: FileState | None) -> bytes | None:
     try:
         return read_blob(state.digest)
     except NotFound:
-        data = read_content(root, path, limit=SHOWN_BYTES)
+        data = disk.read_content(root, path, limit=SHOWN_BYTES)
     is_same = data is not None and hashlib.sha256(data).hexdigest() == state.digest
     return data if is_same else None

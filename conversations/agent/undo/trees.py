@@ -30,31 +30,11 @@ from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_bl
 from conversations.archive.disk_space import require_space
 from conversations.domain.errors import LoomError, NotFound, Rejected
 
+from . import disk, records
 from .disarming import Disarmed, disarm, without_failed
-from .disk import (
-    Author,
-    Change,
-    Crossing,
-    FileState,
-    carry_through,
-    digest_of,
-    folders_of,
-    read_state,
-    remove_drafts,
-    same_state,
-)
+from .disk import Author, Change, Crossing, FileState
 from .listing import Listing, dump_listing, load_listing, take_listing
-from .records import (
-    ROWS,
-    append_disarmed,
-    complete_changes,
-    read_unfinished,
-    record_changes,
-    record_found,
-    record_tree,
-    release_tree,
-    unfinished_calls,
-)
+from .records import ROWS
 
 logger = logging.getLogger(__name__)
 
@@ -97,13 +77,13 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
             f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
         ) from error
     if author.call_pk is not None:
-        await write(record_tree, author.call_pk, digest=tree)
+        await write(records.record_tree, author.call_pk, digest=tree)
     watch = Watch(root=root, repositories=repositories)
     with watch.held:
         try:
             yield watch
         finally:
-            await carry_through(_conclude(root, before, author, write, watch))
+            await disk.carry_through(_conclude(root, before, author, write, watch))
 
 
 def _look_before(root: Path) -> tuple[Listing, Repositories | None]:
@@ -146,13 +126,13 @@ async def _conclude(
         )
     watch.note = " ".join(told)
     for chunk in batched(watch.changes, ROWS, strict=False):
-        await write(record_changes, author=author, changes=chunk, is_done=True)
+        await write(records.record_changes, author=author, changes=chunk, is_done=True)
     if author.call_pk is not None:
         await _forget_tree(author.call_pk, write)
 
 
 async def _forget_tree(call_pk: int, write: Crossing) -> None:
-    tree = await write(release_tree, call_pk)
+    tree = await write(records.release_tree, call_pk)
     if tree:
         await asyncio.to_thread(remove_blob, tree)
 
@@ -162,14 +142,14 @@ def compare(before: Listing, after: Listing) -> Iterator[Change]:
     unlisted = before.unlisted | after.unlisted
     for path in sorted(before.entries.keys() | after.entries.keys()):
         was, now = before.entries.get(path), after.entries.get(path)
-        if not same_state(was, now) and unlisted.isdisjoint(folders_of(path)):
+        if not disk.same_state(was, now) and unlisted.isdisjoint(disk.folders_of(path)):
             yield Change(path=path, before=was, after=now)
 
 
 async def complete_all(*, read: Crossing, write: Crossing) -> int:
     """Find out what calls have changed that ended with their process; returns how many there were.
     A folder that cannot be read now is tried again the next time."""
-    found = await read(unfinished_calls)
+    found = await read(records.unfinished_calls)
     for call_pk in found:
         try:
             await complete_interrupted(call_pk, read=read, write=write)
@@ -182,19 +162,19 @@ async def complete_interrupted(call_pk: int, *, read: Crossing, write: Crossing)
     """Put on record what a call that is over has changed, as far as it is not: what it was about to
     change, by a look at the files; what a command changed, by comparing the folder as it is now
     with the listing before the command."""
-    call, begun = await read(read_unfinished, call_pk)
+    call, begun = await read(records.read_unfinished, call_pk)
     root = Path(call.session.workspace.root)
     done, dropped = await asyncio.to_thread(_judge_begun, root, begun)
     if done or dropped:
-        await write(complete_changes, done=done, dropped=dropped)
+        await write(records.complete_changes, done=done, dropped=dropped)
     if call.tree:
         changes, note = await asyncio.to_thread(_changes_since, root, call.tree)
         if note:
             logger.warning("git_disarmed", extra={"fields": {"note": note}})
-            await write(append_disarmed, call.session_id, text=note)
+            await write(records.append_disarmed, call.session_id, text=note)
         author = Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
         for chunk in batched(changes, ROWS, strict=False):
-            await write(record_found, author=author, changes=chunk)
+            await write(records.record_found, author=author, changes=chunk)
         await _forget_tree(call_pk, write)
 
 
@@ -207,12 +187,12 @@ def _judge_begun(
     dropped = []
     for pk, change in begun:
         if change.after is not None and change.after.is_file and has_blob(change.after.digest):
-            remove_drafts(root, change.path, read_blob(change.after.digest))
-        now = read_state(root, change.path)
-        if same_state(now, change.before):
+            disk.remove_drafts(root, change.path, read_blob(change.after.digest))
+        now = disk.read_state(root, change.path)
+        if disk.same_state(now, change.before):
             dropped.append(pk)
         else:
-            is_as_meant = digest_of(now) == digest_of(change.after)
+            is_as_meant = disk.digest_of(now) == disk.digest_of(change.after)
             done.append((pk, now if is_as_meant else change.after))
     return done, dropped
 

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import discord
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.access import get_session_for
@@ -18,7 +19,7 @@ from conversations.archive.turns import walk_active_turns_back
 from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted
 from conversations.domain.text import load_json, one_line, strip_marks
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
-from conversations.models import Session
+from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 
 from .inbox import (
@@ -35,7 +36,7 @@ from .inbox import (
 )
 from .message_parts import MESSAGE_LIMIT, size_of
 from .models import ChannelPlace
-from .options import CHANNEL, DiscordOptions, Spot
+from .options import CHANNEL, DiscordRules, Spot
 from .posting import escape
 from .replies import Replies
 from .service import record_taken, shows_last_message
@@ -97,18 +98,25 @@ class MessageHandler:
     places: Places
 
     def __init__(
-        self, client: discord.Client, runtime: Runtime, options: DiscordOptions, replies: Replies
+        self,
+        client: discord.Client,
+        runtime: Runtime,
+        workspace: Workspace,
+        rules: DiscordRules,
+        replies: Replies,
     ) -> None:
         self._client = client
         self._runtime = runtime
-        self._options = options
-        self._rules = options.rules
-        self._workspace = options.workspace
+        self._rules = rules
+        self._workspace = workspace
         self._replies = replies
 
     async def take(self, inbox: PlaceInbox, message: discord.Message) -> None:
         """Deal with one message of a place; a second time it changes nothing."""
-        if not self._concerns_bot(inbox.spot, message):
+        spot, rules = inbox.spot, self._rules
+        is_heard = is_from_a_person(message) and rules.lets_in(message.author.id, spot)
+        is_meant = spot.guild is None or not rules.mentions_only or is_addressed(message, self._bot)
+        if not (is_heard and is_meant):
             inbox.passed_by += 1
             if inbox.passed_by % PASSED_BY == 0:
                 await self.places.mark(inbox, message.id)
@@ -123,12 +131,6 @@ class MessageHandler:
         if said:
             await self._tell(inbox, message, said)
             await self.places.mark(inbox, message.id)
-
-    def _concerns_bot(self, spot: Spot, message: discord.Message) -> bool:
-        if not is_from_a_person(message) or not self._rules.lets_in(message.author.id, spot):
-            return False
-        may_be_quiet = spot.guild is None or not self._rules.mentions_only
-        return may_be_quiet or is_addressed(message, self._bot)
 
     @property
     def _bot(self) -> discord.ClientUser:
@@ -198,14 +200,14 @@ class MessageHandler:
             logger.warning("discord_message_refused: %s", error)
 
     async def _account_of(self, person: int) -> User:
-        name = self._rules.account_of(person) or self._options.account
+        name = self._rules.account_of(person) or settings.LOOM.discord_account
         return await self._runtime.readers.read(account_for, name, self._workspace)
 
     async def _open_session(self, spot: Spot, account: User, *, author: int) -> Session:
         owner = account
         if spot.guild is not None:
             # Direct messages are their writer's; what several people write is the bot's.
-            name = self._options.account
+            name = settings.LOOM.discord_account
             owner = await self._runtime.readers.read(account_for, name, self._workspace)
         key, slug = spot.key(author=author), self._workspace.slug
         return await self._runtime.writer.write(

@@ -27,7 +27,7 @@ from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 
 from .models import ChannelPlace
-from .options import CHANNEL, DiscordOptions, Spot
+from .options import CHANNEL, DiscordRules, Spot
 from .posting import keep_trying
 from .service import list_places, mark_place
 
@@ -45,9 +45,9 @@ class PlaceInbox:
     def __init__(
         self,
         channel: discord.PartialMessageable,
-        *,
         spot: Spot,
         key: str,
+        *,
         taken: int,
         is_behind: bool,
         take: Take,
@@ -220,12 +220,18 @@ class Places:
     """The places that the bot knows, and how far each was read."""
 
     def __init__(
-        self, client: discord.Client, runtime: Runtime, options: DiscordOptions, *, take: Take
+        self,
+        client: discord.Client,
+        runtime: Runtime,
+        workspace: Workspace,
+        rules: DiscordRules,
+        *,
+        take: Take,
     ) -> None:
         self._client = client
         self._runtime = runtime
-        self._workspace = options.workspace
-        self._rules = options.rules
+        self._workspace = workspace
+        self._rules = rules
         self._take = take
         self._inboxes: dict[int, PlaceInbox] = {}
         self._marks: dict[str, int] = {}
@@ -314,8 +320,8 @@ class Places:
     def _add(self, spot: Spot, key: str, *, taken: int, is_behind: bool) -> PlaceInbox:
         inbox = self._inboxes[spot.channel] = PlaceInbox(
             self._client.get_partial_messageable(spot.channel, guild_id=spot.guild),
-            spot=spot,
-            key=key,
+            spot,
+            key,
             taken=taken,
             is_behind=is_behind,
             take=self._take,

@@ -62,7 +62,14 @@ def split_message(text: str, *, limit: int = MESSAGE_LIMIT) -> list[str]:
             at, fence = at + len(line), None
             continue
         head = fence.opening if fence else ""
-        cut, fence = _find_cut(text, at, _reach(text, at, limit - RESERVED - len(head)), fence)
+        room = limit - RESERVED - len(head)
+        # The furthest end at which no more than that is taken
+        reach = min(len(text), at + room)
+        over = size_of(text[at:reach]) - room
+        while over > 0:
+            reach -= 1
+            over -= size_of(text[reach])
+        cut, fence = _find_cut(text, at, reach, fence)
         piece = text[at:cut]
         parts.append(
             f"{head}{piece.removesuffix('\n')}\n{fence.marker}" if fence else head + piece.rstrip()
@@ -74,16 +81,6 @@ def split_message(text: str, *, limit: int = MESSAGE_LIMIT) -> list[str]:
 def _line_at(text: str, at: int) -> str:
     end = text.find("\n", at)
     return text[at:] if end < 0 else text[at : end + 1]
-
-
-def _reach(text: str, start: int, room: int) -> int:
-    """The furthest end at which no more than ``room`` is taken."""
-    end = min(len(text), start + room)
-    over = size_of(text[start:end]) - room
-    while over > 0:
-        end -= 1
-        over -= size_of(text[end])
-    return end
 
 
 def _fence_after(line: str, at: int, fence: Fence | None) -> Fence | None:

@@ -1,4 +1,4 @@
-"""How the bot is configured: who may talk to it and where, by which account, in which workspace.
+"""Who may talk to the bot, and where.
 
 A message is answered if its place is open and its author is let in; the default is nobody, nowhere.
 """
@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from django.conf import settings
-
-from conversations.archive.workspaces import get_workspace
-from conversations.models import Workspace
 
 CHANNEL = "discord"
 
@@ -99,34 +96,4 @@ def read_rules() -> DiscordRules:
         people=people,
         everybody=everybody,
         mentions_only=loom.discord_answer == "mentions",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscordOptions:
-    """``account`` is the name of the account that the bot acts by, empty: the workspace's owner.
-    ``api`` and ``gateway`` are addresses in place of Discord's own."""
-
-    token: str
-    workspace: Workspace
-    account: str
-    rules: DiscordRules
-    max_messages: int
-    edit_seconds: float
-    api: str
-    gateway: str
-
-
-def read_options() -> DiscordOptions:
-    """As the settings have it. Raises NotFound for a workspace that is not there."""
-    loom = settings.LOOM
-    return DiscordOptions(
-        token=loom.discord_token,
-        workspace=get_workspace(loom.discord_workspace),
-        account=loom.discord_account,
-        rules=read_rules(),
-        max_messages=loom.discord_max_messages,
-        edit_seconds=loom.discord_edit_seconds,
-        api=loom.discord_api,
-        gateway=loom.discord_gateway,
     )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 import discord
+from django.conf import settings
 
 from conversations.archive.journal import get_chat_events
 from conversations.archive.run_transcript import RunProgress, read_moment
@@ -24,7 +25,6 @@ from conversations.runtime.publish import Listener
 from conversations.runtime.service import Runtime
 
 from .models import ChannelReply
-from .options import DiscordOptions
 from .posting import Channel, ReplyItem, edit, keep_trying, make_items, post
 from .service import list_posted, save_posted
 
@@ -45,7 +45,6 @@ class Reply:
         self,
         client: discord.Client,
         runtime: Runtime,
-        options: DiscordOptions,
         record: ChannelReply,
         *,
         is_left_over: bool,
@@ -53,7 +52,6 @@ class Reply:
         self.record = record
         self._client = client
         self._runtime = runtime
-        self._options = options
         self._channel: Channel = client.get_partial_messageable(record.address)
         self._posted = record.posted_ids
         # What each of them is known to say; None: that is not known.
@@ -80,7 +78,15 @@ class Reply:
                 listener.take()  # before it is looked: what comes meanwhile is looked at again
                 if await keep_trying(self._step):
                     return
-                await self._wait(listener)
+                await listener.wait(POLL_SECONDS)
+                if monotonic() - self._news_at > UNWATCHED_SECONDS:
+                    self._news_at = monotonic()
+                    await self._runtime.queue.recover(session_pk=self.record.session_id)
+                    self._runtime.queue.begin(self.record.session_id)
+                # Discord takes no more edits than that.
+                rest = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
+                if rest > 0:
+                    await asyncio.sleep(rest)
         finally:
             self._runtime.hub.unlisten(listener)
 
@@ -106,7 +112,7 @@ class Reply:
             if kind == TEXT:
                 draft[part] = draft.get(part, "") + text
         texts = [text for _, text in sorted(draft.items())]
-        items = make_items(self.payloads, texts, done=done, most=self._options.max_messages)
+        items = make_items(self.payloads, texts, done=done, most=settings.LOOM.discord_max_messages)
         if self._is_left_over:
             await self._find_unkept(items)
         if moment.run.state == RUNNING and monotonic() - self._typed_at >= TYPING_SECONDS:
@@ -234,32 +240,20 @@ class Reply:
                 self._posted.append(message.id)
                 self._shown.append(None)
 
-    async def _wait(self, listener: Listener) -> None:
-        await listener.wait(POLL_SECONDS)
-        if monotonic() - self._news_at > UNWATCHED_SECONDS:
-            self._news_at = monotonic()
-            await self._runtime.queue.recover(session_pk=self.record.session_id)
-            self._runtime.queue.begin(self.record.session_id)
-        # Discord takes no more edits than that.
-        rest = self._shown_at + self._options.edit_seconds - monotonic()
-        if rest > 0:
-            await asyncio.sleep(rest)
-
 
 class Replies:
     """Those that this process brings to their end."""
 
-    def __init__(self, client: discord.Client, runtime: Runtime, options: DiscordOptions) -> None:
+    def __init__(self, client: discord.Client, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self._options = options
         self._open: dict[int, tuple[Reply, asyncio.Task[None]]] = {}
 
     def follow(self, record: ChannelReply, *, is_left_over: bool) -> None:
         """Show a run in its place. ``is_left_over``: another process may have begun to."""
         if record.done_at is not None or record.pk in self._open:
             return
-        reply = Reply(self._client, self._runtime, self._options, record, is_left_over=is_left_over)
+        reply = Reply(self._client, self._runtime, record, is_left_over=is_left_over)
         task = asyncio.create_task(self._follow(reply))
         self._open[record.pk] = (reply, task)
 

@@ -15,14 +15,16 @@ import yarl
 from discord import app_commands
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
+from django.conf import settings
 
 from conversations.domain.errors import Conflict, Unavailable
+from conversations.models import Workspace
 from conversations.runtime.options import RuntimeOptions
 from conversations.runtime.service import Runtime
 
 from .handler import COMMANDS, MessageHandler
 from .inbox import Places, is_from_a_person
-from .options import DiscordOptions
+from .options import DiscordRules
 from .posting import keep_trying
 from .replies import Replies
 from .service import open_replies
@@ -35,11 +37,13 @@ discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
 class Bot(discord.Client):
     """One connection to Discord, for one workspace. ``is_settled``: it knows all places."""
 
-    def __init__(self, runtime: Runtime, options: DiscordOptions, **more: Any) -> None:
+    def __init__(
+        self, runtime: Runtime, workspace: Workspace, rules: DiscordRules, **more: Any
+    ) -> None:
         intents = discord.Intents.none()
         intents.guilds = intents.guild_messages = intents.dm_messages = True
         # To read what is not addressed to it, a bot needs a permission of Discord's own.
-        intents.message_content = not options.rules.mentions_only
+        intents.message_content = not rules.mentions_only
         super().__init__(
             intents=intents,
             allowed_mentions=discord.AllowedMentions.none(),
@@ -49,10 +53,13 @@ class Bot(discord.Client):
             **more,
         )
         self._runtime = runtime
-        self._options = options
-        self._replies = Replies(self, runtime, options)
-        self._desk = MessageHandler(self, runtime, options, self._replies)
-        self._places = self._desk.places = Places(self, runtime, options, take=self._desk.take)
+        self._workspace = workspace
+        self._rules = rules
+        self._replies = Replies(self, runtime)
+        self._desk = MessageHandler(self, runtime, workspace, rules, self._replies)
+        self._places = self._desk.places = Places(
+            self, runtime, workspace, rules, take=self._desk.take
+        )
         # The commands for Discord's list
         self._tree: app_commands.CommandTree[Bot] = app_commands.CommandTree(self)
         for name, says in COMMANDS.items():
@@ -65,7 +72,7 @@ class Bot(discord.Client):
     async def setup_hook(self) -> None:
         """Signed in, not connected yet: go on with what an earlier process has left."""
         await self._places.load()
-        for record in await self._runtime.readers.read(open_replies, self._options.workspace):
+        for record in await self._runtime.readers.read(open_replies, self._workspace):
             self._replies.follow(record, is_left_over=True)
         try:
             await self._tree.sync()
@@ -101,7 +108,7 @@ class Bot(discord.Client):
             return
         spot = await keep_trying(partial(self._places.find_spot, message.channel, message.guild))
         assert spot is not None
-        if self._options.rules.lets_in(message.author.id, spot):
+        if self._rules.lets_in(message.author.id, spot):
             await self._places.put(spot, message)
 
     async def on_interaction(self, interaction: discord.Interaction) -> None:
@@ -130,7 +137,7 @@ def _make_callback(desk: MessageHandler, command: str) -> Any:
 REST_SECONDS = 10.0
 
 
-async def serve(options: DiscordOptions, runtime_options: RuntimeOptions) -> None:
+async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: RuntimeOptions) -> None:
     """Answer until SIGINT or SIGTERM. Raises Unavailable where Discord lets the bot not in,
     Conflict when another process has this data folder."""
     stopping = asyncio.Event()
@@ -141,7 +148,23 @@ async def serve(options: DiscordOptions, runtime_options: RuntimeOptions) -> Non
         runtime = Runtime(runtime_options)
         await runtime.start()
         try:
-            await _connect(runtime, options, stopping)
+            use_addresses()
+            bot = Bot(runtime, workspace, rules)
+            connected = asyncio.create_task(bot.start(settings.LOOM.discord_token))
+            stopped = asyncio.create_task(stopping.wait())
+            await asyncio.wait({connected, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not connected.done():
+                await bot.rest(seconds=REST_SECONDS)
+            await bot.close()
+            await connected
+        except discord.LoginFailure as error:
+            raise Unavailable("Discord does not know this token.") from error
+        except discord.PrivilegedIntentsRequired as error:
+            raise Unavailable(
+                "To answer what does not mention it, the bot needs the Message Content intent: "
+                "switch it on in Discord's developer portal, or set LOOM_DISCORD_ANSWER=mentions."
+            ) from error
         finally:
             await runtime.stop()
 
@@ -158,30 +181,10 @@ def _only_one(data_dir: Path) -> Iterator[None]:
         yield
 
 
-async def _connect(runtime: Runtime, options: DiscordOptions, stopping: asyncio.Event) -> None:
-    use_addresses(options)
-    bot = Bot(runtime, options)
-    connected = asyncio.create_task(bot.start(options.token))
-    stopped = asyncio.create_task(stopping.wait())
-    await asyncio.wait({connected, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not connected.done():
-        await bot.rest(seconds=REST_SECONDS)
-    await bot.close()
-    try:
-        await connected
-    except discord.LoginFailure as error:
-        raise Unavailable("Discord does not know this token.") from error
-    except discord.PrivilegedIntentsRequired as error:
-        raise Unavailable(
-            "To answer what does not mention it, the bot needs the Message Content intent: "
-            "switch it on in Discord's developer portal, or set LOOM_DISCORD_ANSWER=mentions."
-        ) from error
-
-
-def use_addresses(options: DiscordOptions) -> None:
+def use_addresses() -> None:
     """Talk to a proxy in the place of Discord's own addresses, where one is set."""
-    if options.api:
-        Route.BASE = options.api.rstrip("/")
-    if options.gateway:
-        DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(options.gateway)
+    loom = settings.LOOM
+    if loom.discord_api:
+        Route.BASE = loom.discord_api.rstrip("/")
+    if loom.discord_gateway:
+        DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(loom.discord_gateway)

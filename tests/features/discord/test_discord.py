@@ -341,8 +341,8 @@ async def test_the_next_answer_is_not_part_of_this_one(club: Club, wire: WireThr
     for text in ("First", "Second"):
         await club.server.say(DM, text)
     await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
-    first = (await sync_to_async(open_replies_again)(club.options.workspace))[0]
-    reply = Reply(bot, club.runtime, club.options, first, is_left_over=False)
+    first = (await sync_to_async(open_replies_again)(club.garden))[0]
+    reply = Reply(bot, club.runtime, first, is_left_over=False)
     moment = await sync_to_async(read_moment)(first.run_id)
     for last_seq in (2, 3, moment.last_seq):
         await reply.read_rows(replace(moment, last_seq=last_seq))

@@ -9,9 +9,9 @@ from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError
-from conversations.features.discord.options import read_options, read_rules
+from conversations.features.discord.options import read_rules
 from conversations.management.base import DatabaseCommand
-from conversations.runtime.options import read_options as read_runtime_options
+from conversations.runtime.options import read_options
 
 
 class Command(DatabaseCommand):
@@ -23,7 +23,8 @@ class Command(DatabaseCommand):
         from conversations.features.discord.worker import serve
 
         try:
-            asyncio.run(serve(read_options(), read_runtime_options(supervise=False)))
+            workspace = get_workspace(settings.LOOM.discord_workspace)
+            asyncio.run(serve(workspace, read_rules(), read_options(supervise=False)))
         except LoomError as error:
             raise CommandError(error.message) from error
 
