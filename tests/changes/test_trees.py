@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
+from conversations.agent.undo import disk
 from conversations.agent.undo import listing as listings
 from conversations.agent.undo.disk import Change, FileState, read_state
 from conversations.agent.undo.listing import take_listing
@@ -84,13 +85,13 @@ def test_a_file_is_read_again_only_when_it_may_have_changed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    original = listings.read_entry
+    original = disk.read_entry
 
     def counted(folder: int, name: str, **rest: Any) -> Any:
         read.append(name)
         return original(folder, name, **rest)
 
-    monkeypatch.setattr(listings, "read_entry", counted)
+    monkeypatch.setattr(disk, "read_entry", counted)
     for name in ("old", "new"):
         (root / name).write_bytes(b"1")
     monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # time has gone by

@@ -34,7 +34,7 @@ def bodies(message: str) -> list[str]:
 
 
 @given(texts)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_no_message_is_too_large_or_blank_and_nothing_is_lost(text: str) -> None:
     ends = {0}
     for message in split_message(text, limit=LIMIT):
@@ -51,7 +51,7 @@ def test_no_message_is_too_large_or_blank_and_nothing_is_lost(text: str) -> None
 
 
 @given(texts, st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_what_was_shown_stays_while_a_text_grows(text: str, data: st.DataObject) -> None:
     length = data.draw(st.integers(0, len(text)))
     before = split_message(text[:length], limit=LIMIT)[:-1]
@@ -59,7 +59,7 @@ def test_what_was_shown_stays_while_a_text_grows(text: str, data: st.DataObject)
 
 
 @given(st.lists(words, max_size=9), st.lists(st.text(alphabet="ab c", max_size=20), max_size=3))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_block_that_one_message_can_hold_stays_whole(before: list[str], code: list[str]) -> None:
     block = "\n".join(["```python", *code, "```"])
     text = "\n\n".join([*before, block, "and so on"])
