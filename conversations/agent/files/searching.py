@@ -234,9 +234,22 @@ class Search:
             for batch in self._batches():
                 self.looked_into += len(batch)
                 for path, hits in groupby(engine.find(batch), key=itemgetter(0)):
-                    found = self._check(path, list(hits))
-                    if found is not None:
-                        yield found
+                    file = None
+                    with suppress(Rejected):
+                        limit = self.query.limit
+                        file = read_text(read_bytes(self.root, path, limit=limit).data)
+                    if file is None:
+                        continue
+                    # The hits whose line stands in the file, behind the cursor
+                    lines, after = file.lines, self.query.after
+                    first = after[1] + 1 if after is not None and path == after[0] else 1
+                    numbers = [
+                        number
+                        for _, number, line in hits
+                        if first <= number <= len(lines) and lines[number - 1] == line
+                    ]
+                    if numbers:
+                        yield Lines(path=path, lines=lines, numbers=numbers)
                 self.was_late = time.monotonic() > self._deadline
                 if self.was_late:
                     break
@@ -249,22 +262,6 @@ class Search:
             self._walk.deadline = 0.0
         if self._engine is not None:
             self._engine.stop()
-
-    def _check(self, path: str, hits: list[Hit]) -> Lines | None:
-        """The hits whose line stands in the file, behind the cursor."""
-        file = None
-        with suppress(Rejected):
-            file = read_text(read_bytes(self.root, path, limit=self.query.limit).data)
-        if file is None:
-            return None
-        after, lines = self.query.after, file.lines
-        first = after[1] + 1 if after is not None and path == after[0] else 1
-        numbers = [
-            number
-            for _, number, line in hits
-            if first <= number <= len(lines) and lines[number - 1] == line
-        ]
-        return Lines(path=path, lines=lines, numbers=numbers) if numbers else None
 
     def _batches(self) -> Iterator[list[str]]:
         batch, size, most = list[str](), 0, FIRST_FILES

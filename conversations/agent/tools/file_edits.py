@@ -208,9 +208,24 @@ def line_of(text: str, offset: int) -> int:
 def describe_nearest(file: TextFile, old: str) -> str:
     """What in the file is most like the text, line by line; empty if nothing is."""
     wanted = old.replace(CRLF, LF).strip(LF).split(LF)[:NEAR_LINES]
+    lines, keys = file.lines, [_line_words(line) for line in wanted]
+    # Where the windows begin that share the most lines; else that hold the line most like the
+    # longest one
+    known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
+    scores = Counter(
+        max(0, number - known[key])
+        for number, key in enumerate(map(_line_words, lines))
+        if key in known
+    )
+    starts = sorted(sorted(scores, key=lambda start: (-scores[start], start))[:NEAREST])
+    if not starts:
+        longest = max(range(len(keys)), key=lambda place: len(keys[place]))
+        plain = [_line_words(line)[:200] for line in lines[:MAX_SCANNED_PLACES]]
+        like = difflib.get_close_matches(keys[longest][:200], plain, n=1, cutoff=0.6)
+        starts = [max(0, plain.index(text) - longest) for text in like]
     told: list[str] = []
-    for start in _nearest(file.lines, wanted):
-        found = file.lines[start : start + len(wanted)]
+    for start in starts:
+        found = lines[start : start + len(wanted)]
         told.append(
             f"Lines {start + 1}–{start + len(found)} are like it (- your text, + the file):"
         )
@@ -297,23 +312,3 @@ def _indented(line: str, known: dict[str, str]) -> str:
 
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _nearest(lines: list[str], wanted: list[str]) -> list[int]:
-    """Where the windows begin that share the most lines; else that hold the line most like the
-    longest one."""
-    keys = [_line_words(line) for line in wanted]
-    known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
-    scores: dict[int, int] = {}
-    for number, line in enumerate(lines):
-        place = known.get(_line_words(line))
-        if place is not None:
-            start = max(0, number - place)
-            scores[start] = scores.get(start, 0) + 1
-    best = sorted(scores, key=lambda start: (-scores[start], start))[:NEAREST]
-    if best:
-        return sorted(best)
-    longest = max(range(len(keys)), key=lambda place: len(keys[place]))
-    plain = [_line_words(line)[:200] for line in lines[:MAX_SCANNED_PLACES]]
-    found = difflib.get_close_matches(keys[longest][:200], plain, n=1, cutoff=0.6)
-    return [max(0, plain.index(text) - longest) for text in found]

@@ -91,15 +91,15 @@ def _not_null(value: Any) -> Any:
 
 
 def _not_blank(value: Any) -> Any:
-    if value is None or (isinstance(value, str) and not value.strip()):
+    if isinstance(value, str) and not value.strip():
         raise PydanticUseDefault
-    return value
+    return _not_null(value)
 
 
-def _no_flag(value: Any) -> Any:
+def _number(value: Any) -> Any:
     if isinstance(value, bool):
         raise PydanticCustomError("int_type", "a truth value")
-    return value
+    return _not_blank(value)
 
 
 def _stripped(value: Any) -> Any:
@@ -110,7 +110,7 @@ def _capped(value: int) -> int:
     return min(value, HIGHEST)
 
 
-_OPTIONAL, _NO_FLAG = BeforeValidator(_not_blank), BeforeValidator(_no_flag)
+_OPTIONAL, _NUMBER = BeforeValidator(_not_blank), BeforeValidator(_number)
 _CAPPED = AfterValidator(_capped)
 
 Text = Annotated[str, _OPTIONAL, AfterValidator(str.strip)]  # Without space around it
@@ -125,8 +125,8 @@ FilePath = Annotated[
         description="Relative to the workspace's folder, or absolute inside it.",
     ),
 ]
-Whole = Annotated[int, Field(ge=1), _CAPPED, _NO_FLAG, _OPTIONAL]
-WholeOrZero = Annotated[int, Field(ge=0), _CAPPED, _NO_FLAG, _OPTIONAL]
+Whole = Annotated[int, Field(ge=1), _CAPPED, _NUMBER]
+WholeOrZero = Annotated[int, Field(ge=0), _CAPPED, _NUMBER]
 Flag = Annotated[bool, _OPTIONAL]
 OneOf = BeforeValidator(_stripped)  # With a ``Literal`` of texts
 

@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from html.parser import HTMLParser
 from ipaddress import IPv6Address, ip_address
 from typing import Any
@@ -77,23 +76,19 @@ class PrivateAddress(OSError):
 def open_client(allows: Allows, *, headers: Mapping[str, str]) -> aiohttp.ClientSession:
     """A client without cookies, proxies or memory. ``allows`` says which addresses may be connected
     to. To be used as a context."""
+
+    def open_socket(found: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
+        family, kind, protocol, _, address = found
+        if not allows(address[0]):
+            raise PrivateAddress("private address")
+        return socket.socket(family, kind, protocol)
+
     connector = aiohttp.TCPConnector(
-        resolver=aiohttp.ThreadedResolver(),
-        use_dns_cache=False,
-        socket_factory=partial(_open_socket, allows),
+        resolver=aiohttp.ThreadedResolver(), use_dns_cache=False, socket_factory=open_socket
     )
     return aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers=headers, trust_env=False
     )
-
-
-def _open_socket(
-    allows: Allows, found: tuple[Any, Any, int, str, tuple[Any, ...]]
-) -> socket.socket:
-    family, kind, protocol, _, address = found
-    if not allows(address[0]):
-        raise PrivateAddress("private address")
-    return socket.socket(family, kind, protocol)
 
 
 def explain(error: Exception, url: URL) -> str:

@@ -97,7 +97,7 @@ async def _execute(root: Path, action: FileAction, author: Author, write: Crossi
         else:
             return
         finally:
-            now = await asyncio.to_thread(_look, root, changes)
+            now = await asyncio.to_thread(disk.read_states, root, [c.path for c in changes])
             # Which of the changes have happened, with the permissions that files got, and which
             # have not. What somebody else wrote right afterwards is not theirs.
             done: list[tuple[int, FileState | None]] = []
@@ -109,10 +109,6 @@ async def _execute(root: Path, action: FileAction, author: Author, write: Crossi
                 else:
                     dropped.append(pk)
             await write(complete_changes, done=done, dropped=dropped)
-
-
-def _look(root: Path, changes: Sequence[Change]) -> list[FileState | None]:
-    return [disk.read_state(root, change.path) for change in changes]
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:

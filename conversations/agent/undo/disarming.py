@@ -12,20 +12,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from conversations.agent.files.executed_files import (
-    COMMON,
-    CONFIGS,
-    DISARMED,
-    MAX_CONFIG_BYTES,
-    STEPS,
-    STRATEGIES,
-    clean_config,
-    clean_steps,
-    names_own_strategy,
-)
+from conversations.agent.files import executed_files
+from conversations.agent.files.executed_files import COMMON, CONFIGS, DISARMED, STEPS
 from conversations.agent.files.paths import rename_to_nothing, shown
 from conversations.agent.files.text_files import RecentlyUsed
 from conversations.agent.sandbox.repositories import LINK, Part, Reach, find_repositories
@@ -175,9 +165,9 @@ class _Disarming:
                 self._put(path, content)
 
     def is_harmless(self, path: str, part: Part) -> bool:
-        if part.kind in STRATEGIES and part.state.startswith("f"):
+        if part.kind in executed_files.STRATEGIES and part.state.startswith("f"):
             data = self._read(path)
-            return data is not None and names_own_strategy(data)
+            return data is not None and executed_files.names_own_strategy(data)
         return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
 
     def target(self, path: str, part: Part) -> str | None:
@@ -193,7 +183,7 @@ class _Disarming:
 
     def _read(self, path: str) -> bytes | None:
         try:
-            return self.reach.read(path, limit=MAX_CONFIG_BYTES)
+            return self.reach.read(path, limit=executed_files.MAX_CONFIG_BYTES)
         except PermissionError:
             return None
 
@@ -205,13 +195,14 @@ class _Disarming:
             return b""
         known = self._content_before(path)
         if part.kind in STEPS:
-            clean = clean_steps(data, known=known)
+            clean = executed_files.clean_steps(data, known=known)
         else:
-            clean = clean_config(data, known=known, may_work_in=partial(self._is_inside, path))
-        return None if clean == data else clean
 
-    def _is_inside(self, path: str, place: str) -> bool:
-        return bool(place) and self.reach.resolve(os.path.dirname(path), place) is not None
+            def may_work_in(place: str) -> bool:
+                return bool(place) and self.reach.resolve(os.path.dirname(path), place) is not None
+
+            clean = executed_files.clean_config(data, known=known, may_work_in=may_work_in)
+        return None if clean == data else clean
 
     def _content_before(self, path: str) -> bytes:
         part = self.before.get(path)

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,6 +189,10 @@ def read_state(
     with suppress(NoFolder), folder_of(root, path) as (folder, name):
         return read_entry(folder, name, limit=limit, kept=kept)[0]
     return None
+
+
+def read_states(root: Path, paths: Iterable[str]) -> list[FileState | None]:
+    return [read_state(root, path) for path in paths]
 
 
 def read_entry(

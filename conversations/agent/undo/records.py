@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -127,17 +128,7 @@ def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, Change]]]:
     keys."""
     call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
     rows = FileChange.objects.filter(call=call_pk, revert=None, done_at=None).order_by("pk")
-    return call, [
-        (
-            row.pk,
-            Change(
-                path=real_path(row.path),
-                before=_state(row.before, row.before_mode, row.before_size, has_copy=row.has_copy),
-                after=_state(row.after, row.after_mode, row.after_size),
-            ),
-        )
-        for row in rows
-    ]
+    return call, [(row.pk, Change(**_states_of(row))) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +172,7 @@ def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
     return [
         StoredChange(
             pk=row.pk,
-            path=real_path(row.path),
-            before=_state(row.before, row.before_mode, row.before_size, has_copy=row.has_copy),
-            after=_state(row.after, row.after_mode, row.after_size),
+            **_states_of(row),
             started_at=row.started_at,
             is_done=row.done_at is not None,
             run=row.run_uuid,
@@ -241,12 +230,15 @@ def last_changing_run(session_pk: int) -> UUID | None:
     return rows.exclude(run=None).order_by("-pk").values_list("run__uuid", flat=True).first()
 
 
-def _state(
-    digest: str, mode: int | None, size: int | None, *, has_copy: bool = True
-) -> FileState | None:
-    if mode is None:
-        return None
-    return FileState(mode=mode, digest=digest, size=size or 0, has_copy=has_copy)
+def _states_of(row: FileChange) -> dict[str, Any]:
+    """The fields of a ``Change``."""
+    before = after = None
+    if row.before_mode is not None:
+        size, has_copy = row.before_size or 0, row.has_copy
+        before = FileState(mode=row.before_mode, digest=row.before, size=size, has_copy=has_copy)
+    if row.after_mode is not None:
+        after = FileState(mode=row.after_mode, digest=row.after, size=row.after_size or 0)
+    return {"path": real_path(row.path), "before": before, "after": after}
 
 
 def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Revert:

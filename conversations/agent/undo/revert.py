@@ -164,7 +164,10 @@ class _Work:
                     self.changes.append(Change(path=plan.path, before=now, after=plan.target))
 
     def touch(self) -> None:
-        changes = sorted(self.changes, key=_depth)
+        # The workspace's folder itself comes before what lies in it.
+        changes = sorted(
+            self.changes, key=lambda c: (c.path != disk.ROOT, c.path.count("/"), c.path)
+        )
         # Folders that get other permissions are opened first; then what is in the way goes, deepest
         # first; then folders, files and links come back; and last of all folders get the
         # permissions that they had.
@@ -244,10 +247,6 @@ class _Work:
                 others.append((pk, now))
                 self.failed.setdefault(change.path, "It is not as it was.")
         return {"confirmed": confirmed, "dropped": dropped, "done": others}
-
-
-def _depth(change: Change) -> tuple[int, str]:
-    return -1 if change.path == disk.ROOT else change.path.count("/"), change.path
 
 
 def _is_folder(state: FileState | None) -> bool:

@@ -167,8 +167,17 @@ async def complete_interrupted(call_pk: int, *, read: Crossing, write: Crossing)
     done, dropped = await asyncio.to_thread(_judge_begun, root, begun)
     if done or dropped:
         await write(records.complete_changes, done=done, dropped=dropped)
+
+    def compare_now() -> tuple[list[Change], str]:
+        try:
+            before = load_listing(read_blob(call.tree))
+        except NotFound:
+            return [], ""
+        after, disarmed = _look_after(root, before)
+        return list(compare(before, after)), disarmed.note
+
     if call.tree:
-        changes, note = await asyncio.to_thread(_changes_since, root, call.tree)
+        changes, note = await asyncio.to_thread(compare_now)
         if note:
             logger.warning("git_disarmed", extra={"fields": {"note": note}})
             await write(records.append_disarmed, call.session_id, text=note)
@@ -195,12 +204,3 @@ def _judge_begun(
             is_as_meant = disk.digest_of(now) == disk.digest_of(change.after)
             done.append((pk, now if is_as_meant else change.after))
     return done, dropped
-
-
-def _changes_since(root: Path, tree: str) -> tuple[list[Change], str]:
-    try:
-        before = load_listing(read_blob(tree))
-    except NotFound:
-        return [], ""
-    after, disarmed = _look_after(root, before)
-    return list(compare(before, after)), disarmed.note

@@ -1,7 +1,7 @@
 """What is done about one message, one command, one button."""
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -214,17 +214,21 @@ class MessageHandler:
             open_place_session, account, owner, slug=slug, key=key
         )
 
-    async def choose(self, interaction: discord.Interaction, command: str) -> None:
-        """One of the commands was chosen from Discord's list."""
-        await interaction.response.defer(ephemeral=command != "new")
-        await _say(interaction, self._choose(interaction, command))
+    def on_chosen(self, command: str) -> Callable[[discord.Interaction], Coroutine[Any, Any, None]]:
+        """What is done when a command is chosen from Discord's list."""
 
-    async def _choose(self, interaction: discord.Interaction, command: str) -> str:
-        spot = await self.places.find_spot(interaction.channel, interaction.guild)
-        person = interaction.user.id
-        if not self._rules.lets_in(person, spot):
-            return "You may not talk to this bot here."
-        return await self.carry_out(command, spot, author=person, by=interaction.id)
+        async def answer(interaction: discord.Interaction) -> str:
+            spot = await self.places.find_spot(interaction.channel, interaction.guild)
+            person = interaction.user.id
+            if not self._rules.lets_in(person, spot):
+                return "You may not talk to this bot here."
+            return await self.carry_out(command, spot, author=person, by=interaction.id)
+
+        async def choose(interaction: discord.Interaction) -> None:
+            await interaction.response.defer(ephemeral=command != "new")
+            await _say(interaction, answer(interaction))
+
+        return choose
 
     async def carry_out(self, command: str, spot: Spot, *, author: int, by: int) -> str:
         """Do what a command says, for the message ``by`` which it was asked for. Returns what to

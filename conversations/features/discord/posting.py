@@ -15,18 +15,8 @@ import discord
 from discord import ButtonStyle
 from django.db import DatabaseError
 
+from conversations.domain import events
 from conversations.domain.errors import Unavailable
-from conversations.domain.events import (
-    APPROVAL_ASKED,
-    APPROVAL_DECIDED,
-    AssistantText,
-    ContentIndicator,
-    Fallback,
-    Info,
-    Payload,
-    ToolCallCompleted,
-    TurnSeparator,
-)
 from conversations.domain.invisible_chars import write_out
 from conversations.domain.runs import STOPPED
 from conversations.domain.text import one_line
@@ -116,11 +106,11 @@ class _Sheet:
         else:
             self.pieces.append(text)
 
-    def write(self, payload: Payload | Fallback) -> None:
+    def write(self, payload: events.Payload | events.Fallback) -> None:
         match payload:
-            case AssistantText(text=text):
+            case events.AssistantText(text=text):
                 self.say(text)
-            case ToolCallCompleted():
+            case events.ToolCallCompleted():
                 question = self.questions.get(payload.call or "")
                 if question is not None and not question.outcome:
                     question.outcome = "Nobody has to decide this any more."
@@ -128,23 +118,23 @@ class _Sheet:
                 _, outcome = state_word(payload.state, payload.ok)
                 argument = telling_argument(payload.name, payload.arguments)
                 self.note(f"{word} {argument} · {outcome}" if argument else f"{word} · {outcome}")
-            case ContentIndicator(label=label):
+            case events.ContentIndicator(label=label):
                 self.note(f"📎 {label}")
-            case Info():
+            case events.Info():
                 self._write_notice(payload)
-            case TurnSeparator(state=state) if state == STOPPED:
+            case events.TurnSeparator(state=state) if state == STOPPED:
                 self.note("Stopped.")
-            case Fallback(reason=reason):
+            case events.Fallback(reason=reason):
                 self.note(f"A row cannot be shown: {reason}")
 
-    def _write_notice(self, notice: Info) -> None:
+    def _write_notice(self, notice: events.Info) -> None:
         data = notice.data or {}
-        if notice.code == APPROVAL_ASKED:
+        if notice.code == events.APPROVAL_ASKED:
             question = _Question(read_asked(data))
             self.pieces.append(question)
             self.questions.setdefault(question.asked.call, question)
             self.ends_with_note = False
-        elif notice.code != APPROVAL_DECIDED:
+        elif notice.code != events.APPROVAL_DECIDED:
             self.note(notice.text)
             self.action = notice.action
         elif decided := self.questions.get(str(data.get("call") or "")):
@@ -157,7 +147,11 @@ class _Sheet:
 
 
 def make_items(
-    payloads: Iterable[Payload | Fallback], draft: Iterable[str] = (), *, done: bool, most: int
+    payloads: Iterable[events.Payload | events.Fallback],
+    draft: Iterable[str] = (),
+    *,
+    done: bool,
+    most: int,
 ) -> list[ReplyItem]:
     """The messages that show a run; never none when it is done. Beyond ``most`` messages the whole
     text is a file."""

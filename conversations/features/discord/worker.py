@@ -4,10 +4,7 @@ import asyncio
 import fcntl
 import logging
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import discord
@@ -63,7 +60,7 @@ class Bot(discord.Client):
         # The commands for Discord's list
         self._tree: app_commands.CommandTree[Bot] = app_commands.CommandTree(self)
         for name, says in COMMANDS.items():
-            callback = _make_callback(self._desk, name)
+            callback: Any = self._desk.on_chosen(name)
             self._tree.add_command(
                 app_commands.Command(name=name, description=says, callback=callback)
             )
@@ -127,13 +124,6 @@ class Bot(discord.Client):
         await self._replies.end(seconds=seconds)
 
 
-def _make_callback(desk: MessageHandler, command: str) -> Any:
-    async def callback(interaction: discord.Interaction) -> None:
-        await desk.choose(interaction, command)
-
-    return callback
-
-
 REST_SECONDS = 10.0
 
 
@@ -144,7 +134,13 @@ async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: Runt
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopping.set)
-    with _only_one(runtime_options.data_dir):
+    with (runtime_options.data_dir / "discord.lock").open("w") as lock:
+        try:
+            # Two would answer the same messages, and though each would find that the other has,
+            # both would edit.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Conflict("Another process already runs the bot on this data.") from error
         runtime = Runtime(runtime_options)
         await runtime.start()
         try:
@@ -167,18 +163,6 @@ async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: Runt
             ) from error
         finally:
             await runtime.stop()
-
-
-@contextmanager
-def _only_one(data_dir: Path) -> Iterator[None]:
-    # Two would answer the same messages, and though each would find that the other has, both would
-    # edit.
-    with (data_dir / "discord.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Conflict("Another process already runs the bot on this data.") from error
-        yield
 
 
 def use_addresses() -> None:
