@@ -37,7 +37,7 @@ _GIT = "belongs to git's own data, which only git changes: use git_command"
 
 
 class Differs(Rejected):
-    """The content is not the one that was expected."""
+    """The file is not what the change was made for; somebody else wrote to it."""
 
     code = "file_changed"
 

@@ -276,14 +276,8 @@ def _is_of_server(found: os.stat_result) -> bool:
 
 def stamp_of(found: os.stat_result) -> tuple[int, ...]:
     """What tells one state of a file from another without reading it."""
-    return (
-        found.st_dev,
-        found.st_ino,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_mode,
-    )
+    what = (found.st_dev, found.st_ino, found.st_mode)
+    return (*what, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def stat_regular(folder: int, place: ResolvedPath, path: str) -> os.stat_result | None:

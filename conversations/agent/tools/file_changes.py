@@ -96,12 +96,9 @@ def _declare[A: tool.Arguments](
     )
 
 
-# A text file of the workspace, whole
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFile:
-    """``text`` None: it is binary."""
+    """A file of the workspace; ``text`` None: it is binary."""
 
     found: paths.FileStatus
     data: bytes

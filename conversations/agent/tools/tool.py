@@ -117,14 +117,8 @@ Text = Annotated[str, _OPTIONAL, AfterValidator(str.strip)]  # Without space aro
 ExactText = Annotated[str, BeforeValidator(_not_null)]  # As it was sent; may be empty
 # As it was sent: names of files may begin or end with a space.
 PathText = Annotated[str, _OPTIONAL, Must("be a path inside the workspace's folder.")]
-FilePath = Annotated[
-    PathText,
-    named(
-        "path",
-        "file_path",
-        description="Relative to the workspace's folder, or absolute inside it.",
-    ),
-]
+_PLACE = "Relative to the workspace's folder, or absolute inside it."
+FilePath = Annotated[PathText, named("path", "file_path", description=_PLACE)]
 Whole = Annotated[int, Field(ge=1), _CAPPED, _NUMBER]
 WholeOrZero = Annotated[int, Field(ge=0), _CAPPED, _NUMBER]
 Flag = Annotated[bool, _OPTIONAL]

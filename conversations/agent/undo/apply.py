@@ -15,6 +15,7 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.agent.files import confined
+from conversations.agent.files.confined import Differs
 from conversations.agent.files.paths import find_place, reason, shown
 from conversations.archive.blobs import batch, put_blob
 from conversations.domain.errors import Rejected, TooLarge
@@ -27,11 +28,7 @@ MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is 
 
 ATTEMPTS = 3
 
-
-class FileChanged(Rejected):
-    """The file is not what the change was made for; somebody else wrote to it."""
-
-    code = "file_changed"
+_ODD = "no file that can be kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +70,7 @@ async def apply_changes(
     """Execute the actions in order, inside the workspace's folder. Folders that are missing on
     the way to a file are made.
 
-    Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too large, no
+    Raises Differs, or Rejected with a sentence (outside the folder, not a file, too large, no
     space); what was done before stays done and recorded."""
     for action in actions:
         await disk.carry_through(_execute(root, action, author, write))
@@ -91,9 +88,9 @@ async def _execute(root: Path, action: FileAction, author: Author, write: Crossi
         try:
             await asyncio.to_thread(touch)
             has_touched = True
-        except confined.Differs as error:
+        except Differs:
             if is_bound or attempt == ATTEMPTS - 1:
-                raise FileChanged(error.message) from error
+                raise
         else:
             return
         finally:
@@ -128,7 +125,8 @@ def _prepare_put(root: Path, action: Put) -> _Step:
     path = find_place(root, action.path).path
     before = _kept(root, path)
     if before is not None and not before.is_file:
-        raise Rejected(f"{shown(path)} is {_kind(before)}, not a file.")
+        kind = "a folder" if before.is_folder else "a link" if before.is_link else _ODD
+        raise Rejected(f"{shown(path)} is {kind}, not a file.")
     _check_expected(path, before, action.expect)
     mode = before.permissions if before else 0o644
     digest, size = put_blob(action.data), len(action.data)
@@ -145,10 +143,10 @@ def _prepare_remove(root: Path, action: Remove) -> _Step:
     before = _kept(root, path)
     if before is None:
         if action.expect:
-            raise FileChanged(f"{shown(path)} is gone meanwhile.")
+            raise Differs(f"{shown(path)} is gone meanwhile.")
         raise Rejected(f"There is no {shown(path)}.")
-    if not before.has_copy:
-        raise Rejected(f"{shown(path)} is {_kind(before)}, not a file.")
+    if not before.has_copy:  # folders and links have one
+        raise Rejected(f"{shown(path)} is {_ODD}, not a file.")
     _check_expected(path, before, action.expect)
     expect = before.digest if before.is_file else None
     touch = partial(confined.remove, root, path, expect=expect)
@@ -190,7 +188,7 @@ def _check_expected(path: str, before: FileState | None, expect: str | None) -> 
     if expect is None or disk.digest_of(before) == expect:
         return
     what = "exists meanwhile" if not expect else "was changed meanwhile"
-    raise FileChanged(f"{shown(path)} {what if before else 'is gone meanwhile'}.")
+    raise Differs(f"{shown(path)} {what if before else 'is gone meanwhile'}.")
 
 
 def _missing_folders(root: Path, path: str) -> list[Change]:
@@ -201,9 +199,3 @@ def _missing_folders(root: Path, path: str) -> list[Change]:
         for folder in disk.folders_of(path)[1:]
         if disk.read_state(root, folder, limit=0) is None
     ]
-
-
-def _kind(state: FileState) -> str:
-    if state.is_folder:
-        return "a folder"
-    return "a link" if state.is_link else "no file that can be kept"

@@ -220,8 +220,7 @@ def load_listing(data: bytes) -> Listing:
     )
 
 
-# Removing contents that nothing refers to any more.
-
+# Removing contents that nothing refers to any more
 
 SAFE_DAYS = 2  # Blobs that were touched since stay in any case (see ``listing.TOUCHED_NS``)
 

@@ -188,22 +188,19 @@ def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
 
 def _rows_of(session_pk: int, scope: Scope) -> QuerySet[FileChange]:
     rows = FileChange.objects.filter(session=session_pk)
-    of_calls = rows.filter(revert=None)
-    if scope.revert is not None:
-        return rows.filter(revert=_require(Revert, session_pk, scope.revert))
-    if scope.call is not None:
-        return of_calls.filter(call=_require(ToolCall, session_pk, scope.call))
-    if scope.run is not None:
-        return of_calls.filter(run=_require(Run, session_pk, scope.run))
-    return of_calls
-
-
-def _require(table: type[Revert | ToolCall | Run], session_pk: int, uuid: UUID) -> int:
-    pks = table.objects.filter(session=session_pk, uuid=uuid).values_list("pk", flat=True)
-    pk: int | None = pks.first()
-    if pk is None:
-        raise NotFound("This session has no such call, run or revert.")
-    return pk
+    chosen: dict[str, tuple[type[Revert | ToolCall | Run], UUID | None]] = {
+        "revert": (Revert, scope.revert),
+        "call": (ToolCall, scope.call),
+        "run": (Run, scope.run),
+    }
+    for name, (table, uuid) in chosen.items():
+        if uuid is not None:
+            pks = table.objects.filter(session=session_pk, uuid=uuid).values_list("pk", flat=True)
+            if (pk := pks.first()) is None:
+                raise NotFound("This session has no such call, run or revert.")
+            rows = rows.filter(**{name: pk})
+            return rows if name == "revert" else rows.filter(revert=None)
+    return rows.filter(revert=None)
 
 
 def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -> dict[str, UUID]:

@@ -22,18 +22,8 @@ from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 
-from .inbox import (
-    PlaceInbox,
-    Places,
-    account_for,
-    attach_files,
-    is_addressed,
-    is_from_a_person,
-    name_of,
-    open_place_session,
-    text_of,
-    visit_by,
-)
+from . import inbox
+from .inbox import PlaceInbox, Places
 from .message_parts import MESSAGE_LIMIT, size_of
 from .models import ChannelPlace
 from .options import CHANNEL, DiscordRules, Spot
@@ -111,42 +101,44 @@ class MessageHandler:
         self._workspace = workspace
         self._replies = replies
 
-    async def take(self, inbox: PlaceInbox, message: discord.Message) -> None:
+    async def take(self, place: PlaceInbox, message: discord.Message) -> None:
         """Deal with one message of a place; a second time it changes nothing."""
-        spot, rules = inbox.spot, self._rules
-        is_heard = is_from_a_person(message) and rules.lets_in(message.author.id, spot)
-        is_meant = spot.guild is None or not rules.mentions_only or is_addressed(message, self._bot)
+        spot, rules = place.spot, self._rules
+        is_heard = inbox.is_from_a_person(message) and rules.lets_in(message.author.id, spot)
+        is_meant = (
+            spot.guild is None or not rules.mentions_only or inbox.is_addressed(message, self._bot)
+        )
         if not (is_heard and is_meant):
-            inbox.passed_by += 1
-            if inbox.passed_by % PASSED_BY == 0:
-                await self.places.mark(inbox, message.id)
+            place.passed_by += 1
+            if place.passed_by % PASSED_BY == 0:
+                await self.places.mark(place, message.id)
             return
         try:
-            said = await self._take(inbox, message)
+            said = await self._take(place, message)
         except (NotFound, NotPermitted) as error:
             logger.warning("discord_account_refused: %s", error.message)
             said = "The account that the bot acts by may not write in its workspace."
         except LoomError as error:
             said = error.message
         if said:
-            await self._tell(inbox, message, said)
-            await self.places.mark(inbox, message.id)
+            await self._tell(place, message, said)
+            await self.places.mark(place, message.id)
 
     @property
     def _bot(self) -> discord.ClientUser:
         assert self._client.user is not None
         return self._client.user
 
-    async def _take(self, inbox: PlaceInbox, message: discord.Message) -> str:
+    async def _take(self, place: PlaceInbox, message: discord.Message) -> str:
         """Words of our own with which the message is dealt with; empty: it became a run."""
-        author, spot = message.author, inbox.spot
-        text = text_of(message, self._bot)
+        author, spot = message.author, place.spot
+        text = inbox.text_of(message, self._bot)
         command = text.strip().lower().removeprefix("/")
         if text.strip().startswith("/") and command in COMMANDS and not message.attachments:
             return await self.carry_out(command, spot, author=author.id, by=message.id)
         account = await self._account_of(author.id)
         session = await self._open_session(spot, account, author=author.id)
-        kept, refused = await attach_files(
+        kept, refused = await inbox.attach_files(
             self._runtime, session, message.attachments, user_pk=account.pk
         )
         if not text and not kept:
@@ -156,14 +148,14 @@ class MessageHandler:
             client_id=f"{CHANNEL}-{message.id}",
             # Where several people speak, the text begins with who does, as the archive's search
             # and the model expect it.
-            text=text if spot.guild is None else f"{name_of(author)}: {text}".rstrip(),
+            text=text if spot.guild is None else f"{inbox.name_of(author)}: {text}".rstrip(),
             user_pk=account.pk,
             attachments=kept,
         )
-        mark = self.places.marked(inbox, message.id)
+        mark = self.places.marked(place, message.id)
         await self._show_run(accepted, spot.channel, message.id, author, mark=mark)
         if refused:
-            await self._tell(inbox, message, "\n".join(refused))
+            await self._tell(place, message, "\n".join(refused))
         return ""
 
     async def _show_run(
@@ -182,14 +174,14 @@ class MessageHandler:
             address=address,
             source=message,
             author=author.id,
-            author_name=name_of(author),
+            author_name=inbox.name_of(author),
             mark=mark,
         )
         self._replies.follow(reply, is_left_over=mark is not None and not accepted.is_new)
 
-    async def _tell(self, inbox: PlaceInbox, message: discord.Message, text: str) -> None:
+    async def _tell(self, place: PlaceInbox, message: discord.Message, text: str) -> None:
         try:
-            await inbox.channel.send(
+            await place.channel.send(
                 text,
                 nonce=f"m{message.id}",
                 reference=discord.MessageReference.from_message(message, fail_if_not_exists=False),
@@ -201,17 +193,17 @@ class MessageHandler:
 
     async def _account_of(self, person: int) -> User:
         name = self._rules.account_of(person) or settings.LOOM.discord_account
-        return await self._runtime.readers.read(account_for, name, self._workspace)
+        return await self._runtime.readers.read(inbox.account_for, name, self._workspace)
 
     async def _open_session(self, spot: Spot, account: User, *, author: int) -> Session:
         owner = account
         if spot.guild is not None:
             # Direct messages are their writer's; what several people write is the bot's.
             name = settings.LOOM.discord_account
-            owner = await self._runtime.readers.read(account_for, name, self._workspace)
+            owner = await self._runtime.readers.read(inbox.account_for, name, self._workspace)
         key, slug = spot.key(author=author), self._workspace.slug
         return await self._runtime.writer.write(
-            open_place_session, account, owner, slug=slug, key=key
+            inbox.open_place_session, account, owner, slug=slug, key=key
         )
 
     def on_chosen(self, command: str) -> Callable[[discord.Interaction], Coroutine[Any, Any, None]]:
@@ -262,9 +254,9 @@ class MessageHandler:
         if not name:
             return "Only people whose account here is named in the bot's settings may decide this."
         runtime, message = self._runtime, interaction.message
-        account = await runtime.readers.read(account_for, name, self._workspace)
+        account = await runtime.readers.read(inbox.account_for, name, self._workspace)
         find = partial(get_session_for, to=WRITE)
-        found, _ = await runtime.readers.read(find, visit_by(account, CHANNEL), UUID(session))
+        found, _ = await runtime.readers.read(find, inbox.visit_by(account, CHANNEL), UUID(session))
         if act in DECISIONS:
             await runtime.decide_call(
                 found, call=UUID(call), decision=DECISIONS[act], user_pk=account.pk

@@ -21,12 +21,7 @@ from conversations.domain.invisible_chars import write_out
 from conversations.domain.runs import STOPPED
 from conversations.domain.text import one_line
 from conversations.domain.tool_policy import ApprovalRequest, read_asked
-from conversations.rendering.tool_words import (
-    decision_text,
-    state_word,
-    telling_argument,
-    tool_word,
-)
+from conversations.rendering import tool_words
 
 from .message_parts import MESSAGE_LIMIT, size_of, split_message
 
@@ -114,9 +109,9 @@ class _Sheet:
                 question = self.questions.get(payload.call or "")
                 if question is not None and not question.outcome:
                     question.outcome = "Nobody has to decide this any more."
-                word, _ = tool_word(payload.name)
-                _, outcome = state_word(payload.state, payload.ok)
-                argument = telling_argument(payload.name, payload.arguments)
+                word, _ = tool_words.tool_word(payload.name)
+                _, outcome = tool_words.state_word(payload.state, payload.ok)
+                argument = tool_words.telling_argument(payload.name, payload.arguments)
                 self.note(f"{word} {argument} · {outcome}" if argument else f"{word} · {outcome}")
             case events.ContentIndicator(label=label):
                 self.note(f"📎 {label}")
@@ -138,7 +133,7 @@ class _Sheet:
             self.note(notice.text)
             self.action = notice.action
         elif decided := self.questions.get(str(data.get("call") or "")):
-            decided.outcome = decision_text(
+            decided.outcome = tool_words.decision_text(
                 str(data.get("decision") or ""),
                 by=str(data.get("by") or ""),
                 reason=str(data.get("reason") or ""),
