@@ -13,7 +13,7 @@ from pydantic import Field
 
 from conversations.agent.files.skills import Skill, find_skills
 from conversations.agent.files.text_files import read_file
-from conversations.archive.skills import append_loaded_skill
+from conversations.archive.context import append_loaded_skill
 
 from .tool import Arguments, ExactText, Must, ToolContext, ToolResult, declare_tool
 
