@@ -9,8 +9,9 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
-from conversations.agent.files.searching import Expression, FileQuery, Search
-from conversations.agent.tools import edit_file, glob_files
+from conversations.agent.files.searching import FileQuery, Search
+from conversations.agent.tools.file_changes import EditFile, prepare_edit
+from conversations.agent.tools.find_files import GlobFiles, glob_files
 
 FILES, QUICK_FILES = 20_000, 4_000
 IN_FOLDER = 50
@@ -57,21 +58,21 @@ def _write_files(root: Path, count: int) -> int:
 
 def _glob(root: Path) -> float:
     began = time.perf_counter()
-    glob_files.look(root, glob_files.GlobFiles(pattern="**/*7.py"))
+    glob_files(root, GlobFiles(pattern="**/*7.py"))
     return time.perf_counter() - began
 
 
 def _edit(root: Path) -> float:
     path = str(next(root.rglob("*.py")))
     began = time.perf_counter()
-    asked = edit_file.EditFile.read({"path": path, "old_text": "+ 7 ", "new_text": "+ 8 "})
-    edit_file.prepare(root, asked)
+    asked = EditFile.read({"path": path, "old_text": "+ 7 ", "new_text": "+ 8 "})
+    prepare_edit(root, asked)
     return time.perf_counter() - began
 
 
 def _search(root: Path, text: str, count: int = 0) -> float:
     """Until so many files were found; 0: all."""
-    query = FileQuery(expression=Expression(text=text), limit=10_000_000, seconds=600)
+    query = FileQuery(expression=text, limit=10_000_000, seconds=600)
     began = time.perf_counter()
     found = Search(root, query).run()
     for number, _ in enumerate(found, 1):

@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 from pathlib import Path
+from stat import filemode
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -21,8 +22,8 @@ from conversations.agent.files.paths import shown
 from conversations.agent.tools.file_edits import unified_diff
 from conversations.agent.undo.disk import ROOT, FileState, digest_of, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
-from conversations.agent.undo.revert import LOST, describe
-from conversations.agent.undo.review import FileReview, content_of, permissions_text, review_changes
+from conversations.agent.undo.revert import LOST
+from conversations.agent.undo.review import FileReview, content_of, review_changes
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.text import storable
 from conversations.models import Session
@@ -59,7 +60,7 @@ def show_file(root: Path, file: FileReview) -> dict[str, Any]:
     elif after is None:
         fact = f"{kind} removed"
     elif before.permissions != after.permissions and before.digest == after.digest:
-        fact = f"{permissions_text(before)} → {permissions_text(after)}"
+        fact = f"{filemode(before.mode)} → {filemode(after.mode)}"
     state = "cannot be put back" if plan and plan.state == LOST else ""
     if file.is_back or file.is_conflict:
         state = "undone" if file.is_back else "changed since"
@@ -149,10 +150,9 @@ async def session_changes_revert(
         )
     except Rejected as error:
         return await sync_to_async(_changes)(request, found, access, shown, error=error)
-    said = describe(scope, done.back, done.left, folders=done.folders)
     if is_fragment(request):
-        return await sync_to_async(_changes)(request, found, access, shown, said=said)
-    messages.success(request, said)
+        return await sync_to_async(_changes)(request, found, access, shown, said=done.said)
+    messages.success(request, done.said)
     return redirect(_address(found, shown))
 
 

@@ -24,7 +24,7 @@ from conversations.access import (
     visit_of,
 )
 from conversations.accounts.people import read_preferences
-from conversations.agent.files.completing import find_files
+from conversations.agent.files.searching import find_files
 from conversations.archive.rights import READ, WRITE, is_administrator
 from conversations.archive.session_records import list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
@@ -49,11 +49,11 @@ def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
         raise NotFound(HIDDEN)
     query = storable(request.GET.get("q", ""))[:MAX_NAME_CHARS]
     try:
-        found = find_files(workspace.root, query)
+        paths, is_cut = find_files(workspace.root, query)
     except Rejected as error:  # the folder is gone, or cannot be read
         return JsonResponse({"files": [], "note": error.message})
-    note = "There are more files than are listed: name a folder." if found.is_cut else ""
-    return JsonResponse({"files": found.paths, "note": note})
+    note = "There are more files than are listed: name a folder." if is_cut else ""
+    return JsonResponse({"files": paths, "note": note})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

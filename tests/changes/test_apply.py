@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
-from conversations.agent.undo.apply import FileChanged, Move, Put, Remove, apply_changes
+from conversations.agent.files.confined import Differs
+from conversations.agent.undo.apply import Move, Put, Remove, apply_changes
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import Rejected
 from conversations.models import FileChange
@@ -57,7 +58,7 @@ def test_it_leaves_a_file_that_somebody_else_changed(root: Path, calls: Calls) -
         Remove(path="a.txt", expect=digest(b"old")),
         Remove(path="gone.txt", expect=digest(b"old")),
     ):
-        with pytest.raises(FileChanged):
+        with pytest.raises(Differs):
             apply(root, calls, action)
     assert (root / "a.txt").read_bytes() == b"theirs"
     assert not rows()

@@ -236,7 +236,7 @@ def piece_caps() -> MessageCaps:
 NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "café", "x y"])
 TEXTS = st.sampled_from([b"", b"1", b"22", b"\x00\xff"])
 TOOL = st.one_of(
-    st.builds(Put, path=NAMES, data=TEXTS, mode=st.sampled_from([None, 0o600, 0o755])),
+    st.builds(Put, path=NAMES, data=TEXTS),
     st.builds(Remove, path=NAMES | st.sampled_from(["d", "d/e"])),
     st.builds(Move, source=NAMES | st.just("d"), target=NAMES | st.sampled_from(["f", "d/f"])),
 )

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
+from conversations.agent.undo import disk
 from conversations.agent.undo import listing as listings
 from conversations.agent.undo.disk import Change, FileState, read_state
-from conversations.agent.undo.listing import ListingLimits, take_listing
+from conversations.agent.undo.listing import take_listing
 from conversations.agent.undo.records import record_changes
 from conversations.agent.undo.trees import complete_all, watched
 from conversations.archive.blobs import blob_path, put_blob, read_blob
@@ -84,13 +85,13 @@ def test_a_file_is_read_again_only_when_it_may_have_changed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    original = listings.read_entry
+    original = disk.read_entry
 
     def counted(folder: int, name: str, **rest: Any) -> Any:
         read.append(name)
         return original(folder, name, **rest)
 
-    monkeypatch.setattr(listings, "read_entry", counted)
+    monkeypatch.setattr(disk, "read_entry", counted)
     for name in ("old", "new"):
         (root / name).write_bytes(b"1")
     monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # time has gone by
@@ -126,11 +127,15 @@ def test_a_copy_that_was_removed_is_made_again(root: Path, monkeypatch: pytest.M
     assert read_blob(digest) == b"content of a"
 
 
-def test_what_is_too_large_is_listed_without_a_copy(root: Path) -> None:
+def test_what_is_too_large_is_listed_without_a_copy(
+    root: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (root / "small").write_bytes(b"1")
     (root / "middle").write_bytes(b"1" * 50)
     (root / "large").write_bytes(b"1" * 101)
-    found = take_listing(root, limits=ListingLimits(file_bytes=100, bytes=50, files=100))
+    monkeypatch.setattr(settings.LOOM, "snapshot_max_file_bytes", 100)
+    monkeypatch.setattr(settings.LOOM, "snapshot_max_bytes", 50)
+    found = take_listing(root)
     assert {path: s.has_copy for path, s in found.entries.items() if path != "."} == {
         "small": True,
         "middle": False,
@@ -138,12 +143,14 @@ def test_what_is_too_large_is_listed_without_a_copy(root: Path) -> None:
     }
 
 
-def test_a_file_without_a_copy_is_no_change_when_it_is_as_before(root: Path) -> None:
+def test_a_file_without_a_copy_is_no_change_when_it_is_as_before(
+    root: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (root / "large").write_bytes(b"1" * 101)
-    limits = ListingLimits(file_bytes=100, bytes=1000, files=100)
-    before = take_listing(root, limits=limits)
+    monkeypatch.setattr(settings.LOOM, "snapshot_max_file_bytes", 100)
+    before = take_listing(root)
     (root / "small").write_bytes(b"1")
-    after = take_listing(root, limits=limits, earlier=before)
+    after = take_listing(root, earlier=before)
     assert before.entries["large"] == after.entries["large"]
 
 
@@ -207,7 +214,7 @@ def test_what_a_dead_process_began_to_write_goes(root: Path, calls: Calls) -> No
     (root / "a").write_bytes(b"old")
     call = calls.make_call(state="interrupted")
     after = FileState(mode=0o100644, digest=put_blob(b"new content"), size=11)
-    before = read_state(root, "a", limit=None, keep=True)
+    before = read_state(root, "a")
     begun = [
         Change(path="a", before=before, after=after),
         Change(path="b", before=None, after=after),

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from conversations.agent.files.skills import find_skills, read_skill
+from conversations.agent.files.skills import find_skills
+from conversations.agent.files.text_files import read_file
 from conversations.agent.window.system_prompt import HEADING, describe_skills
 
 
@@ -151,6 +152,6 @@ class watching_opens:
 def test_a_long_skill_is_cut_between_two_characters(root: Path) -> None:
     write_skill(root, "skills/a", "ä" * 100)
     [skill] = find_skills(root)
-    file = read_skill(root, skill, limit=51)
+    file = read_file(root, skill.path, limit=51)
     assert file is not None
     assert (file.text, file.is_cut, file.size) == ("ä" * 25, True, 200)

@@ -496,7 +496,7 @@ def swapping(root: Path, outside: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("swapping")
 def test_links_put_in_the_way_all_the_time_lead_nowhere(use: Use) -> None:
     outputs = []
-    for turn in range(40):
+    for turn in range(16):
         for path in ("real/secret.txt", "file"):
             outputs.append(use("read_file", path=path))
             outputs.append(use("edit_file", path=path, old_text=SECRET, new_text="changed"))

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from conversations.agent.files import completing
-from conversations.agent.files.completing import find_files
+from conversations.agent.files import searching
+from conversations.agent.files.searching import find_files
 from conversations.domain.errors import Rejected
 
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> None:
-    completing._known._values.clear()
+    searching._listings._values.clear()
 
 
 def fill(root: Path, *paths: str) -> None:
@@ -35,7 +35,7 @@ def test_names_count_more_than_folders_and_what_is_together_more_than_what_is_no
         "pel_ana_n",
         "other.txt",
     )
-    assert find_files(tmp_path, "plan").paths == [
+    assert find_files(tmp_path, "plan")[0] == [
         "plan.md",
         "old_plan.md",
         "peas/bean_plan.py",
@@ -43,12 +43,12 @@ def test_names_count_more_than_folders_and_what_is_together_more_than_what_is_no
         "pel_ana_n",
         "p/l/a/n.txt",
     ]
-    assert find_files(tmp_path, "PEAS/Plan").paths == ["peas/bean_plan.py"]
+    assert find_files(tmp_path, "PEAS/Plan")[0] == ["peas/bean_plan.py"]
 
 
 def test_without_a_query_what_was_changed_last_comes_first(tmp_path: Path) -> None:
     fill(tmp_path, "z.txt", "a.txt", "m.txt")
-    assert find_files(tmp_path, " ", limit=2).paths == ["z.txt", "a.txt"]
+    assert find_files(tmp_path, " ", limit=2)[0] == ["z.txt", "a.txt"]
 
 
 def test_what_is_ignored_heavy_linked_or_hides_something_is_left_out(tmp_path: Path) -> None:
@@ -58,19 +58,19 @@ def test_what_is_ignored_heavy_linked_or_hides_something_is_left_out(tmp_path: P
     (inside / ".gitignore").write_text("built/\n")
     (inside / "link").symlink_to(outside)
     (inside / "a_link.txt").symlink_to(outside / "a_secret.txt")
-    assert find_files(inside, "a").paths == ["a.txt"]
+    assert find_files(inside, "a")[0] == ["a.txt"]
 
 
 def test_a_folder_that_is_too_large_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path, *(f"{number}.txt" for number in range(6)))
-    assert not find_files(tmp_path, "").is_cut
-    completing._known._values.clear()
-    monkeypatch.setattr(completing, "MAX_PATHS", 5)
+    assert not find_files(tmp_path, "")[1]
+    searching._listings._values.clear()
+    monkeypatch.setattr(searching, "MAX_PATHS", 5)
     found = find_files(tmp_path, "")
-    assert found.is_cut
-    assert len(found.paths) == 5
+    assert found[1]
+    assert len(found[0]) == 5
 
 
 def test_in_a_folder_that_is_too_large_a_folder_can_be_named(
@@ -79,23 +79,23 @@ def test_in_a_folder_that_is_too_large_a_folder_can_be_named(
     inside = tmp_path / "inside"
     fill(inside, "a/1.txt", "a/2.txt", "z/plan.md", "z/b/plan.md", ".git/plan", "node_modules/plan")
     fill(tmp_path, "plan.md")
-    monkeypatch.setattr(completing, "MAX_PATHS", 2)
-    assert find_files(inside, "plan").paths == []
-    assert find_files(inside, "z/pla").paths == ["z/plan.md", "z/b/plan.md"]
-    assert find_files(inside, "z/").paths
+    monkeypatch.setattr(searching, "MAX_PATHS", 2)
+    assert find_files(inside, "plan")[0] == []
+    assert find_files(inside, "z/pla")[0] == ["z/plan.md", "z/b/plan.md"]
+    assert find_files(inside, "z/")[0]
     for query in ("../plan", "/plan", ".git/plan", "node_modules/plan", "gone/plan", "\0/plan"):
-        assert find_files(inside, query).paths == [], query
+        assert find_files(inside, query)[0] == [], query
 
 
 def test_a_folder_is_not_read_again_for_every_key(tmp_path: Path) -> None:
     fill(tmp_path, "a.txt")
-    assert find_files(tmp_path, "").paths == ["a.txt"]
+    assert find_files(tmp_path, "")[0] == ["a.txt"]
     fill(tmp_path, "b.txt")
-    assert find_files(tmp_path, "").paths == ["a.txt"]
-    for number in range(completing.MAX_FOLDERS_CACHED):
+    assert find_files(tmp_path, "")[0] == ["a.txt"]
+    for number in range(searching.MAX_FOLDERS_CACHED):
         (tmp_path / f"folder{number}").mkdir()
         find_files(tmp_path / f"folder{number}", "")
-    assert "b.txt" in find_files(tmp_path, "").paths
+    assert "b.txt" in find_files(tmp_path, "")[0]
 
 
 def test_a_folder_that_is_gone_is_refused(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from time import monotonic
 
 import pytest
 
-from conversations.agent.files.completing import find_files
 from conversations.agent.files.paths import shown
+from conversations.agent.files.searching import find_files
 from conversations.agent.files.skills import find_skills
 from conversations.agent.files.text_files import TextFile
 from conversations.agent.files.walking import FolderWalk
@@ -186,7 +186,7 @@ def test_a_folder_of_forty_hostile_files_is_read_in_bounds(forty: Path) -> None:
                 read_config(forty / name, environment={})
         problems = describe_problems(forty)
     assert len(prompt) < 200_000
-    assert any(files.paths for files in found)
+    assert any(files for files, _ in found)
     assert not any("\u202e" in line or "\n" in line for line in walk_lines)
     assert any("its front matter is read line by line, since it" in line for line in problems)
     assert steps.count < MAX_STEPS_OF_FOLDER, steps.count

@@ -38,7 +38,7 @@ def apply_diff(before: str, diff: str) -> str:
     return "".join([*new, *old[at:]])
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(before=texts, after=texts)
 def test_applied_it_gives_the_new_text(before: str, after: str) -> None:
     diff = unified_diff("a.txt", before, after)

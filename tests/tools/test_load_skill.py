@@ -60,7 +60,7 @@ async def test_it_gives_the_text_and_keeps_it(
         f"relative to skills/roses/. It stays with this conversation.\n\n{ROSES}"
     )
     [skill] = await loaded(garden)
-    assert (skill.name, skill.content, skill.turn) == ("roses", ROSES, 2)
+    assert (skill.name, skill.content, skill.turn_number) == ("roses", ROSES, 2)
     assert skill.path == "skills/roses/SKILL.md"
 
 
@@ -73,7 +73,7 @@ async def test_loading_it_again_gives_it_only_if_it_has_changed(
     await load({"name": "roses"})
     again = await load({"name": "roses"})
     assert again["content"] == "The skill roses is loaded already, and has not changed since."
-    assert [skill.turn for skill in await loaded(garden)] == [2]
+    assert [skill.turn_number for skill in await loaded(garden)] == [2]
     path.write_text("Cut them all.")
     assert "Cut them all." in (await load({"name": "roses"}))["content"]
     assert [skill.content for skill in await loaded(garden)] == ["Cut them all."]

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.agent.files import completing
+from conversations.agent.files import searching
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.models import FileChange, Revert, Run, Session, Workspace
@@ -237,11 +237,11 @@ async def test_compact_asks_for_a_summary(async_browser: AsyncClient, session: S
 
 @pytest.fixture
 def folder(workspace: Workspace) -> Iterator[Path]:
-    completing._known._values.clear()
+    searching._listings._values.clear()
     root = Path(workspace.root)
     root.mkdir(parents=True, exist_ok=True)
     yield root
-    completing._known._values.clear()
+    searching._listings._values.clear()
 
 
 def test_files_of_the_workspace_are_found_by_name(owner: Client, folder: Path) -> None:

@@ -20,24 +20,9 @@ from threading import Lock
 
 from conversations.domain.errors import Rejected
 
+from . import paths
 from .executed_files import completes_git_folder, is_git_name
-from .paths import (
-    FileStatus,
-    OutsideFolder,
-    ResolvedPath,
-    find_place,
-    found_at,
-    guarded,
-    is_within,
-    open_folder,
-    open_parent,
-    open_regular,
-    private_places,
-    rename_to_nothing,
-    shown,
-    stamp_of,
-    stat_regular,
-)
+from .paths import FileStatus, OutsideFolder, ResolvedPath, find_place, guarded, shown
 
 NO_FILE = ""  # As an expected digest: there must be nothing
 
@@ -52,7 +37,7 @@ _GIT = "belongs to git's own data, which only git changes: use git_command"
 
 
 class Differs(Rejected):
-    """The content is not the one that was expected."""
+    """The file is not what the change was made for; somebody else wrote to it."""
 
     code = "file_changed"
 
@@ -79,83 +64,55 @@ def stat_file(root: Path, path: str, *, follow_last: bool = True) -> FileStatus 
     place = find_place(root, path, follow_last=follow_last)
     with guarded(path), suppress(FileNotFoundError, NotADirectoryError):
         if not place.parts:
-            return found_at(place, os.stat(place.root))
-        with open_parent(place) as folder:
-            return found_at(place, os.lstat(place.parts[-1], dir_fd=folder))
+            return paths.found_at(place, os.stat(place.root))
+        with paths.open_parent(place) as folder:
+            return paths.found_at(place, os.lstat(place.parts[-1], dir_fd=folder))
     return None
 
 
-@contextmanager
-def open_file(root: Path, path: str) -> Iterator[tuple[int, FileStatus]]:
-    """A descriptor to read the regular file with, open inside the block."""
+def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
+    """The first ``limit`` bytes of a regular file."""
     place = find_place(root, path)
-    with guarded(path), open_parent(place) as folder:
-        file = open_regular(folder, place, path)
+    with guarded(path), paths.open_parent(place) as folder:
+        file = paths.open_regular(folder, place, path)
         try:
-            yield file, found_at(place, os.fstat(file))
+            found, pieces, left = paths.found_at(place, os.fstat(file)), [], limit
+            while left > 0 and (piece := os.read(file, min(left, _PIECE))):
+                pieces.append(piece)
+                left -= len(piece)
+            return FileContent(found=found, data=b"".join(pieces))
         finally:
             os.close(file)
 
 
-def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
-    """The first ``limit`` bytes of a file."""
-    with open_file(root, path) as (file, found):
-        pieces, left = [], limit
-        while left > 0 and (piece := os.read(file, min(left, _PIECE))):
-            pieces.append(piece)
-            left -= len(piece)
-        return FileContent(found=found, data=b"".join(pieces))
-
-
-def list_folder(root: Path, path: str = ".") -> list[FileStatus]:
-    """What lies in a folder, by name. Links are shown as links, whatever is private to the server
-    is left out."""
+def replace_file(root: Path, path: str, data: bytes, *, expect: str | None = None) -> None:
+    """Put the whole content in the file's place, durably, with the folders that are missing. The
+    file keeps its permissions. ``expect`` is the digest that it has to have now, ``NO_FILE``: there
+    must be none, None: whatever there is."""
     place = find_place(root, path)
-    with guarded(path), open_folder(place) as folder:
-        return list(_list(place, folder, sorted(os.listdir(folder), key=os.fsencode)))
-
-
-def replace_file(
-    root: Path,
-    path: str,
-    data: bytes,
-    *,
-    mode: int | None = None,
-    expect: str | None = None,
-    may_enter_git: bool = False,
-) -> None:
-    """Put the whole content in the file's place, durably, with the folders that are missing.
-    ``expect`` is the digest that the file has to have now, ``NO_FILE``: there must be none, None:
-    whatever there is. ``mode``: None keeps the file's permissions."""
-    place = find_place(root, path)
-    _check_change(place, path, may_enter_git=may_enter_git)
-    with guarded(path), open_parent(place, create=expect in (None, NO_FILE)) as folder:
-        _check_same_git(place, path, may_enter_git=may_enter_git)
-        there = stat_regular(folder, place, path)
+    _check_change(place, path)
+    with guarded(path), paths.open_parent(place, create=expect in (None, NO_FILE)) as folder:
+        _check_same_git(place, path)
+        there = paths.stat_regular(folder, place, path)
         stamp = _check_content(folder, place, path, expect)
-        draft = _write_draft(folder, data, there=there, mode=mode)
-        try:
+        # New content never gets the powers (setuid, setgid) of the old.
+        mode = there.st_mode & 0o777 if there else None
+        with write_draft(folder, data, mode=mode, owner=there) as draft:
             if there is None:
-                rename_to_nothing(folder, draft, folder, place.parts[-1])
+                paths.rename_to_nothing(folder, draft, folder, place.parts[-1])
             else:
                 with _last_step:
                     _check_stamp(folder, place, path, stamp)
                     os.replace(draft, place.parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(draft, dir_fd=folder)
-            raise
         os.fsync(folder)
 
 
-def remove(
-    root: Path, path: str, *, expect: str | None = None, may_enter_git: bool = False
-) -> None:
+def remove(root: Path, path: str, *, expect: str | None = None) -> None:
     """Remove a file, a link (not what it leads to) or a folder that is empty."""
     place = find_place(root, path, follow_last=False)
-    _check_change(place, path, may_enter_git=may_enter_git)
-    with guarded(path), open_parent(place) as folder:
-        _check_same_git(place, path, may_enter_git=may_enter_git)
+    _check_change(place, path)
+    with guarded(path), paths.open_parent(place) as folder:
+        _check_same_git(place, path)
         name = place.parts[-1]
         if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
             os.rmdir(name, dir_fd=folder)
@@ -167,53 +124,42 @@ def remove(
         os.fsync(folder)
 
 
-def rename(root: Path, source: str, target: str, *, may_enter_git: bool = False) -> None:
+def rename(root: Path, source: str, target: str) -> None:
     """Move a file, a link or a folder to where nothing is, with the folders that are missing
     there."""
     start = find_place(root, source, follow_last=False)
     end = find_place(root, target, follow_last=False)
     for place, path in ((start, source), (end, target)):
-        _check_change(place, path, may_enter_git=may_enter_git)
-    if is_within(end.real, start.real):
+        _check_change(place, path)
+    if paths.is_within(end.real, start.real):
         raise Rejected(f"{shown(source)} cannot be moved into itself.")
-    with guarded(source), open_parent(start) as there:
-        _check_same_git(start, source, may_enter_git=may_enter_git)
+    with guarded(source), paths.open_parent(start) as there:
+        _check_same_git(start, source)
         os.lstat(start.parts[-1], dir_fd=there)
-        with guarded(target), open_parent(end, create=True) as here:
-            _check_same_git(end, target, may_enter_git=may_enter_git)
-            rename_to_nothing(there, start.parts[-1], here, end.parts[-1])
+        with guarded(target), paths.open_parent(end, create=True) as here:
+            _check_same_git(end, target)
+            paths.rename_to_nothing(there, start.parts[-1], here, end.parts[-1])
             os.fsync(here)
             os.fsync(there)
 
 
-def _list(place: ResolvedPath, folder: int, names: list[str]) -> Iterator[FileStatus]:
-    private = private_places()
-    for name in names:
-        below = ResolvedPath(place.root, (*place.parts, name))
-        with suppress(FileNotFoundError):
-            if below.real not in private:
-                yield found_at(below, os.lstat(name, dir_fd=folder))
-
-
-def _check_change(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:
+def _check_change(place: ResolvedPath, path: str) -> None:
     if not place.parts:
         raise Rejected("This is the workspace's folder itself.")
-    if any(is_within(own, place.real) for own in private_places()):
+    if any(paths.is_within(own, place.real) for own in paths.private_places()):
         raise OutsideFolder(f"{shown(path)} holds data of this server and is not to be touched.")
-    if not may_enter_git and any(map(is_git_name, place.parts)):
+    if any(map(is_git_name, place.parts)):
         raise Rejected(f"{shown(path)} {_GIT}.")
     for depth, name in enumerate(place.parts):
         with suppress(OSError):
             names = os.listdir(os.path.join(place.root, *place.parts[:depth]))
-            if not may_enter_git and completes_git_folder(names, name):
+            if completes_git_folder(names, name):
                 raise Rejected(f"{shown(path)} {_GIT}.")
 
 
-def _check_same_git(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:
-    """Names are not all that counts: where case does not matter, or by another mount, a folder may
-    be ``.git`` under another name."""
-    if may_enter_git:
-        return
+def _check_same_git(place: ResolvedPath, path: str) -> None:
+    # Names are not all that counts: where case does not matter, or by another mount, a folder may
+    # be ``.git`` under another name.
     inside = place.root
     for name in place.parts:
         with suppress(OSError):
@@ -229,7 +175,7 @@ def _check_content(
     if expect is None:
         return None
     try:
-        file = open_regular(folder, place, path)
+        file = paths.open_regular(folder, place, path)
     except FileNotFoundError as error:
         if expect == NO_FILE:
             return None
@@ -250,35 +196,32 @@ def _check_stamp(
     folder: int, place: ResolvedPath, path: str, before: os.stat_result | None
 ) -> None:
     """Right before the file is replaced: it is the one that was read."""
-    if before is None:
-        return
-    now = os.lstat(place.parts[-1], dir_fd=folder)
-    if stamp_of(now) != stamp_of(before):
-        raise Differs(f"{shown(path)} was changed meanwhile.")
+    if before is not None:
+        now = os.lstat(place.parts[-1], dir_fd=folder)
+        if paths.stamp_of(now) != paths.stamp_of(before):
+            raise Differs(f"{shown(path)} was changed meanwhile.")
 
 
-def _write_draft(
-    folder: int, data: bytes, *, there: os.stat_result | None, mode: int | None
-) -> str:
-    """A file beside the one it is to replace, on disk; returns its name."""
-    if mode is None and there is not None:
-        mode = there.st_mode
+@contextmanager
+def write_draft(
+    folder: int, data: bytes, *, mode: int | None, owner: os.stat_result | None = None
+) -> Iterator[str]:
+    """The name of a file beside the one it is to replace, on disk; it goes where the block
+    fails."""
     name = f".loom-{secrets.token_hex(8)}.tmp"
     file = os.open(name, _CREATE, 0o666 if mode is None else 0o600, dir_fd=folder)
     try:
         with os.fdopen(file, "wb") as draft:
             draft.write(data)
             draft.flush()
-            fd = draft.fileno()
-            if there is not None and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid()):
+            if owner is not None and (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
                 with suppress(OSError):
-                    os.fchown(fd, there.st_uid, there.st_gid)
+                    os.fchown(file, owner.st_uid, owner.st_gid)
             if mode is not None:
-                # New content never gets the powers (setuid, setgid) of the old.
-                os.fchmod(fd, mode & 0o777)
-            os.fsync(draft.fileno())
+                os.fchmod(file, mode)
+            os.fsync(file)
+        yield name
     except BaseException:
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
         raise
-    return name

@@ -115,15 +115,6 @@ _STRATEGY_OPTION = re.compile(rb"\bstrategy(?!-option\b)[ \t]*(?:=[ \t]*([^\n]*)
 _STEP = re.compile(rb"[ \t]*(?:x|exec)(?:[ \t\r]|$)")
 
 
-def is_harmless(section: str, key: str, value: str, *, has_name: bool = False) -> bool:
-    """Whether a repository may be told this by somebody who is not trusted. ``section`` without the
-    name in quotes behind it; ``has_name``: it has one."""
-    if not _holds(_HARMLESS, section, key, has_name=has_name):
-        return False
-    # "ext::sh -c …" and other helpers are programs; an option is no address.
-    return not (takes_address(key) and ("::" in value or value.startswith("-")))
-
-
 def is_settable(section: str, key: str, *, has_name: bool = False) -> bool:
     """Whether ``git config`` may set it, which only what is harmless may be."""
     return _holds(_SETTABLE, section, key, has_name=has_name)
@@ -160,9 +151,7 @@ def clean_config(
         elif _is_blank(entry):
             is_kept = True
         else:
-            is_kept = is_in_known_place and (
-                is_known or _is_harmless_entry(header, entry, may_work_in)
-            )
+            is_kept = is_in_known_place and (is_known or _is_harmless(header, entry, may_work_in))
         mark = b"" if is_kept else b"# disabled: "
         lines += [mark + line for line in entry.split(b"\n")]
     return b"\n".join(lines)
@@ -226,14 +215,18 @@ def _is_blank(line: bytes) -> bool:
     return not line.strip() or line.lstrip()[:1] in (b"#", b";")
 
 
-def _is_harmless_entry(header: bytes, line: bytes, may_work_in: Callable[[str], bool]) -> bool:
+def _is_harmless(header: bytes, line: bytes, may_work_in: Callable[[str], bool]) -> bool:
+    """Whether a repository may be told this by somebody who is not trusted."""
     section, entry = _HEADER.fullmatch(_text(header)), _ENTRY.fullmatch(_text(line))
     if section is None or entry is None:
         return False
-    value = (entry[2] or "").strip()
-    if (section[1].lower(), entry[1].lower()) == ("core", "worktree"):
+    key, value = entry[1], (entry[2] or "").strip()
+    if (section[1].lower(), key.lower()) == ("core", "worktree"):
         return may_work_in(value)
-    return is_harmless(section[1], entry[1], value, has_name=section[2] is not None)
+    # "ext::sh -c …" and other helpers are programs; an option is no address.
+    is_program = takes_address(key) and ("::" in value or value.startswith("-"))
+    has_name = section[2] is not None
+    return not is_program and _holds(_HARMLESS, section[1], key, has_name=has_name)
 
 
 def _text(line: bytes) -> str:

@@ -59,10 +59,25 @@ class ResolvedPath:
 def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPath:
     """Where the path leads; it need not exist. With ``follow_last`` False a link at the end of the
     path is meant itself. Raises Rejected with a sentence."""
-    _check(path)
+    if not path:
+        raise Rejected("The path is empty.")
+    if "\0" in path:
+        raise Rejected("A path cannot hold a NUL character.")
+    if path.startswith("~"):
+        raise Rejected(f"{shown(path)}: '~' is not expanded; give a path inside the workspace.")
+    try:
+        data = os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise Rejected(f"{shown(path)} holds a character that no file name can have.") from error
+    if len(data) > PATH_BYTES or any(len(name) > NAME_BYTES for name in data.split(b"/")):
+        raise Rejected(f"{shown(path)} is too long: a name has at most {NAME_BYTES} bytes.")
     try:
         real_root = os.path.realpath(root, strict=True)
-        real = _resolve(os.path.join(real_root, path), follow_last=follow_last)
+        folder, name = os.path.split(os.path.join(real_root, path).rstrip(os.sep))
+        if follow_last or name in ("", ".", ".."):
+            real = os.path.realpath(os.path.join(real_root, path))
+        else:
+            real = os.path.join(os.path.realpath(folder), name)
     except (OSError, ValueError) as error:
         raise Rejected(f"{shown(path)} cannot be reached: {reason(error)}.") from error
     if real != real_root and not is_within(real, real_root):
@@ -115,33 +130,8 @@ def reason(error: OSError | ValueError) -> str:
     return (told or "it cannot be opened").lower()
 
 
-def _check(path: str) -> None:
-    if not path:
-        raise Rejected("The path is empty.")
-    if "\0" in path:
-        raise Rejected("A path cannot hold a NUL character.")
-    if path.startswith("~"):
-        raise Rejected(f"{shown(path)}: '~' is not expanded; give a path inside the workspace.")
-    try:
-        data = os.fsencode(path)
-    except UnicodeEncodeError as error:
-        raise Rejected(f"{shown(path)} holds a character that no file name can have.") from error
-    if len(data) > PATH_BYTES or any(len(name) > NAME_BYTES for name in data.split(b"/")):
-        raise Rejected(f"{shown(path)} is too long: a name has at most {NAME_BYTES} bytes.")
-
-
-def _resolve(path: str, *, follow_last: bool) -> str:
-    if follow_last:
-        return os.path.realpath(path)
-    folder, name = os.path.split(path.rstrip(os.sep))
-    if name in ("", ".", ".."):
-        return os.path.realpath(path)
-    return os.path.join(os.path.realpath(folder), name)
-
-
 # Reaching a place name by name, from the folder's own descriptor, without following links:
 # whatever was put in the way since the path was resolved is an error.
-
 
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 
@@ -249,7 +239,7 @@ def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
         found = os.fstat(file)
         _check_regular(found, path)
         # Another name of the server's key or database is still the key
-        if found.st_nlink > 1 and (found.st_dev, found.st_ino) in _private_identities():
+        if found.st_nlink > 1 and _is_of_server(found):
             raise OutsideFolder(f"{shown(path)} belongs to this server and is not to be touched.")
     except BaseException:
         os.close(file)
@@ -275,27 +265,19 @@ _KINDS = {
 }
 
 
-def _private_identities() -> set[tuple[int, int]]:
+def _is_of_server(found: os.stat_result) -> bool:
     folder, *files = private_places()
-    secrets_of_server = [os.path.join(folder, name) for name in ("secret_key", "loom.sqlite3")]
-    found = set()
-    for file in (*files, *secrets_of_server):
+    for file in (*files, *(os.path.join(folder, name) for name in ("secret_key", "loom.sqlite3"))):
         with suppress(OSError):
-            status = os.stat(file)
-            found.add((status.st_dev, status.st_ino))
-    return found
+            if os.path.samestat(found, os.stat(file)):
+                return True
+    return False
 
 
 def stamp_of(found: os.stat_result) -> tuple[int, ...]:
     """What tells one state of a file from another without reading it."""
-    return (
-        found.st_dev,
-        found.st_ino,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_mode,
-    )
+    what = (found.st_dev, found.st_ino, found.st_mode)
+    return (*what, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def stat_regular(folder: int, place: ResolvedPath, path: str) -> os.stat_result | None:
@@ -311,7 +293,7 @@ def stat_regular(folder: int, place: ResolvedPath, path: str) -> os.stat_result 
 def found_at(place: ResolvedPath, status: os.stat_result) -> FileStatus:
     return FileStatus(
         path=place.path,
-        kind=_kind(status.st_mode),
+        kind=_FILE_KINDS.get(stat.S_IFMT(status.st_mode), OTHER),
         size=status.st_size,
         mode=stat.S_IMODE(status.st_mode),
         mtime_ns=status.st_mtime_ns,
@@ -319,22 +301,15 @@ def found_at(place: ResolvedPath, status: os.stat_result) -> FileStatus:
     )
 
 
-def _kind(mode: int) -> str:
-    if stat.S_ISREG(mode):
-        return FILE
-    if stat.S_ISDIR(mode):
-        return FOLDER
-    return LINK if stat.S_ISLNK(mode) else OTHER
-
-
-# Renaming to where nothing is, in one step where the system can do it.
+_FILE_KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: LINK}
 
 
 _NO_REPLACE = 1
 
 
 def rename_to_nothing(there: int, name: str, here: int, new_name: str) -> None:
-    """Rename an entry of the folder ``there`` (descriptors). Raises FileExistsError."""
+    """Rename an entry of the folder ``there`` (descriptors) to where nothing is, in one step where
+    the system can do it. Raises FileExistsError."""
     if _rename_without_replacing(there, name, here, new_name):
         return
     if stat.S_ISDIR(os.lstat(name, dir_fd=there).st_mode):
@@ -357,19 +332,14 @@ def _rename_without_replacing(there: int, name: str, here: int, new_name: str) -
     code = ctypes.get_errno()
     if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
         return False
-    if code == errno.EEXIST and _is_same_entry(there, name, here, new_name):
-        os.rename(name, new_name, src_dir_fd=there, dst_dir_fd=here)
-        return True
+    if code == errno.EEXIST and name != new_name and name.casefold() == new_name.casefold():
+        # Only the case of the name may be to change, where case does not matter: one file, and not
+        # a second name of it.
+        one, other = os.lstat(name, dir_fd=there), os.lstat(new_name, dir_fd=here)
+        if os.path.samestat(one, other) and new_name not in os.listdir(here):
+            os.rename(name, new_name, src_dir_fd=there, dst_dir_fd=here)
+            return True
     raise OSError(code, os.strerror(code))
-
-
-def _is_same_entry(there: int, name: str, here: int, new_name: str) -> bool:
-    """Whether only the case of the name is to change, where case does not matter: one file, and not
-    a second name of it."""
-    if name == new_name or name.casefold() != new_name.casefold():
-        return False
-    one, other = os.lstat(name, dir_fd=there), os.lstat(new_name, dir_fd=here)
-    return os.path.samestat(one, other) and new_name not in os.listdir(here)
 
 
 def _renameat2() -> Callable[..., int] | None:

@@ -1,4 +1,4 @@
-"""Searching the files of a folder for lines that match.
+"""Searching the files of a folder: for lines that match, and by part of their path.
 
 Which files are looked into is decided by one walk, whoever matches the lines; and a line is shown
 as it is read from the file itself, opened as :mod:`confined` does it. So neither what is found nor
@@ -14,76 +14,67 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import groupby
-from operator import attrgetter
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from threading import Timer
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from conversations.domain.errors import Rejected
 
 from . import search_worker
 from .confined import read_bytes, stat_file
-from .paths import FILE, FileStatus
-from .text_files import read_text
-from .walking import FolderWalk, Pattern
+from .executed_files import is_git_name
+from .paths import FILE, shown
+from .text_files import RecentlyUsed, read_text
+from .walking import HEAVY, FolderWalk, Pattern
 
-# Two ways to find the lines that match, with the same results: ripgrep and Python.
-
-
-class LineMatch(NamedTuple):
-    """A line that matches. ``number`` counts from 1; ``line`` has no newline."""
-
-    path: str
-    number: int
-    line: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expression:
-    """``text`` is a regular expression, or with ``is_literal`` words as they stand."""
-
-    text: str
-    is_literal: bool = False
-    ignores_case: bool = False
+FIRST_FILES, MOST_FILES = 50, 2000  # Files that an engine is given at once, and what that grows to
+ARGUMENT_BYTES = 500_000  # Of the names of those files: a command line has a limit
 
 
 class BadExpression(Rejected):
     code = "bad_expression"
 
 
-class Engine(Protocol):
-    def find(self, paths: Sequence[str]) -> Iterator[LineMatch]:
-        """The lines of these files (relative to the folder), in their order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileQuery:
+    """``expression`` is a regular expression, or with ``is_literal`` words as they stand. ``glob``
+    is matched against paths below ``path``. ``after``: only lines behind this one (path and
+    number). ``limit``: bytes of a file that is looked into; ``seconds``: for all of it."""
 
-    def stop(self) -> None:
-        """End what runs; from any thread."""
-
-    def close(self) -> None:
-        """End and reap it; from the thread that searches."""
-
-
-def open_engine(root: Path, expression: Expression, *, limit: int, seconds: float) -> Engine:
-    """Raises BadExpression. ``limit``: bytes of a file; ``seconds``: for all of it."""
-    program = shutil.which("rg")
-    if program is not None:
-        engine = RipgrepEngine(program, root, expression, seconds=seconds)
-        if engine.knows_expression():
-            return engine
-        engine.close()
-    return PythonEngine(root, expression, limit=limit, seconds=seconds)
+    expression: str
+    is_literal: bool = False
+    ignores_case: bool = False
+    path: str = "."
+    glob: Pattern | None = None
+    with_ignored: bool = False
+    after: tuple[str, int] | None = None
+    limit: int
+    seconds: float
 
 
-class _Processes:
-    """The one process that runs, ended when time is up."""
+# A line that matches: the file's path, its number from 1, and the line without its newline
+type Hit = tuple[str, int, str]
 
-    def __init__(self, seconds: float) -> None:
+
+class Engine:
+    """Finds the lines that match, by one process that is ended when time is up. There are two, with
+    the same results: ripgrep and Python."""
+
+    def __init__(self, root: Path, query: FileQuery) -> None:
+        self._root = root
+        self._query = query
         self._process: subprocess.Popen[bytes] | None = None
         self._is_over = False
-        self._timer = Timer(max(0.0, seconds), self.stop)
+        self._timer = Timer(max(0.0, query.seconds), self.stop)
         self._timer.daemon = True
         self._timer.start()
+
+    def find(self, paths: Sequence[str]) -> Iterator[Hit]:
+        """The lines of these files (relative to the folder), in their order."""
+        raise NotImplementedError
 
     def start(self, command: list[str], folder: str, **streams: Any) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(  # noqa: S603 (ripgrep or ourselves, no shell)
@@ -99,7 +90,7 @@ class _Processes:
         return self._process
 
     def end(self) -> None:
-        """End and reap it."""
+        """End and reap the process."""
         if self._process is not None:
             self._process.kill()
             for stream in (self._process.stdin, self._process.stdout):
@@ -109,16 +100,18 @@ class _Processes:
             self._process.wait()
 
     def stop(self) -> None:
+        """End what runs; from any thread."""
         self._is_over = True
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
+        """End and reap it; from the thread that searches."""
         self._timer.cancel()
         self.end()
 
 
-class RipgrepEngine:
+class RipgrepEngine(Engine):
     """``rg`` with files named one by one, so that it follows no rules of its own."""
 
     OPTIONS = (
@@ -127,25 +120,21 @@ class RipgrepEngine:
         *("--threads=1", "--no-mmap", f"--max-count={search_worker.MAX_LINES}"),
     )
 
-    def __init__(self, program: str, root: Path, expression: Expression, *, seconds: float) -> None:
-        self._root = os.path.realpath(root)
-        case = "--ignore-case" if expression.ignores_case else "--case-sensitive"
-        kind = ("--fixed-strings",) if expression.is_literal else ()
-        self._command = [program, *self.OPTIONS, case, *kind, f"--regexp={expression.text}"]
-        self._processes = _Processes(seconds)
+    def __init__(self, program: str, root: Path, query: FileQuery) -> None:
+        super().__init__(root, query)
+        case = "--ignore-case" if query.ignores_case else "--case-sensitive"
+        kind = ("--fixed-strings",) if query.is_literal else ()
+        self._command = [program, *self.OPTIONS, case, *kind, f"--regexp={query.expression}"]
 
     def knows_expression(self) -> bool:
         """Its syntax has no look-around and no references back."""
-        process = self._processes.start(
-            [*self._command, "-"], self._root, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        return process.wait() in (0, 1)
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        return self.start([*self._command, "-"], os.path.realpath(self._root), **quiet).wait() < 2
 
-    def find(self, paths: Sequence[str]) -> Iterator[LineMatch]:
-        names = [f"./{path}" for path in paths]
-        process = self._processes.start(
-            [*self._command, "--", *names],
-            self._root,
+    def find(self, paths: Sequence[str]) -> Iterator[Hit]:
+        process = self.start(
+            [*self._command, "--", *(f"./{path}" for path in paths)],
+            os.path.realpath(self._root),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )
@@ -156,95 +145,61 @@ class RipgrepEngine:
             for line in process.stdout:
                 name, nul, rest = (begun + line).partition(b"\0")
                 begun = b"" if nul else name
-                number, colon, text = rest.partition(b":")
+                number, colon, data = rest.partition(b":")
                 if colon and number.isdigit():
-                    path = os.fsdecode(name).removeprefix("./")
-                    yield LineMatch(path, int(number), _read_line(text))
+                    data = data.removesuffix(b"\n").removesuffix(b"\r")
+                    try:
+                        text = data.decode().removeprefix("\ufeff")
+                    except UnicodeDecodeError:
+                        text = data.decode("latin-1")
+                    yield os.fsdecode(name).removeprefix("./"), int(number), text
         finally:
-            self._processes.end()
-
-    def stop(self) -> None:
-        self._processes.stop()
-
-    def close(self) -> None:
-        self._processes.close()
+            self.end()
 
 
-def _read_line(data: bytes) -> str:
-    data = data.removesuffix(b"\n").removesuffix(b"\r")
-    try:
-        return data.decode().removeprefix("\ufeff")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+class PythonEngine(Engine):
+    """Files are read here, and their text is handed to the worker. Raises BadExpression."""
 
-
-class PythonEngine:
-    """Files are read here, and their text is handed to the worker."""
-
-    def __init__(self, root: Path, expression: Expression, *, limit: int, seconds: float) -> None:
-        self._root, self._limit = root, limit
-        self._processes = _Processes(seconds)
-        self._process = self._processes.start(
-            [sys.executable, "-I", "-S", search_worker.__file__],
-            os.sep,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        text = re.escape(expression.text) if expression.is_literal else expression.text
-        asked = {"expression": text, "ignores_case": expression.ignores_case}
+    def __init__(self, root: Path, query: FileQuery) -> None:
+        super().__init__(root, query)
+        command = [sys.executable, "-I", "-S", search_worker.__file__]
+        self._worker = self.start(command, os.sep, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        text = re.escape(query.expression) if query.is_literal else query.expression
+        asked = {"expression": text, "ignores_case": query.ignores_case}
         answer = self._ask(json.dumps(asked).encode() + b"\n")
         if isinstance(answer, str):
             self.close()
             raise BadExpression(f"'pattern' is no regular expression: {answer}.")
 
-    def find(self, paths: Sequence[str]) -> Iterator[LineMatch]:
+    def find(self, paths: Sequence[str]) -> Iterator[Hit]:
         for path in paths:
-            yield from self._find_in(path)
-
-    def stop(self) -> None:
-        self._processes.stop()
-
-    def close(self) -> None:
-        self._processes.close()
-
-    def _find_in(self, path: str) -> Iterator[LineMatch]:
-        with suppress(Rejected):
-            data = read_bytes(self._root, path, limit=self._limit).data
-            file = read_text(data)
-            if file is None:
-                return
-            text = file.text.encode("utf-8", "surrogatepass")
-            numbers = self._ask(b"%d\n%b" % (len(text), text))
-            lines = file.lines
-            yield from (LineMatch(path, number, lines[number - 1]) for number in numbers or ())
+            with suppress(Rejected):
+                file = read_text(read_bytes(self._root, path, limit=self._query.limit).data)
+                if file is not None:
+                    text = file.text.encode("utf-8", "surrogatepass")
+                    lines = file.lines
+                    for number in self._ask(b"%d\n%b" % (len(text), text)) or ():
+                        yield path, number, lines[number - 1]
 
     def _ask(self, question: bytes) -> Any:
         """None once the process has been ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
         with suppress(OSError, ValueError):
-            self._process.stdin.write(question)
-            self._process.stdin.flush()
-            return json.loads(self._process.stdout.readline())
+            self._worker.stdin.write(question)
+            self._worker.stdin.flush()
+            return json.loads(self._worker.stdout.readline())
         return None
 
 
-FIRST_FILES, MOST_FILES = 50, 2000  # Files that an engine is given at once, and what that grows to
-ARGUMENT_BYTES = 500_000  # Of the names of those files: a command line has a limit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileQuery:
-    """``glob`` is matched against paths below ``path``. ``after``: only lines behind this one (path
-    and number). ``limit``: bytes of a file that is looked into."""
-
-    expression: Expression
-    path: str = "."
-    glob: Pattern | None = None
-    with_ignored: bool = False
-    after: tuple[str, int] | None = None
-    limit: int
-    seconds: float
+def open_engine(root: Path, query: FileQuery) -> Engine:
+    """Raises BadExpression."""
+    if program := shutil.which("rg"):
+        engine = RipgrepEngine(program, root, query)
+        if engine.knows_expression():
+            return engine
+        engine.close()
+    return PythonEngine(root, query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,42 +211,50 @@ class Lines:
     numbers: list[int]
 
 
-@dataclass(slots=True)
 class Search:
-    """One search, on the thread that calls ``run``; ``stop`` is for another one."""
+    """One search, on the thread that calls ``run``; ``stop`` is for another one. What was left out
+    is known afterwards."""
 
-    root: Path
-    query: FileQuery
-    too_large: int = 0
-    looked_into: int = 0
-    passed_over: list[str] = field(default_factory=list)
-    was_late: bool = False
-    _deadline: float = 0.0
-    _walk: FolderWalk | None = None
-    _engine: Engine | None = None
+    def __init__(self, root: Path, query: FileQuery) -> None:
+        self.root = root
+        self.query = query
+        self.too_large = self.looked_into = 0
+        self.passed_over: list[str] = []
+        self.was_late = False
+        self._deadline = 0.0
+        self._walk: FolderWalk | None = None
+        self._engine: Engine | None = None
 
     def run(self) -> Generator[Lines]:
         """File by file, in the walk's order. Raises Rejected for a path or an expression that
         cannot be used."""
-        query = self.query
-        self._deadline = time.monotonic() + query.seconds
-        self._engine = open_engine(
-            self.root, query.expression, limit=query.limit, seconds=query.seconds
-        )
+        self._deadline = time.monotonic() + self.query.seconds
+        self._engine = engine = open_engine(self.root, self.query)
         try:
             for batch in self._batches():
-                assert self._engine is not None
                 self.looked_into += len(batch)
-                hits = self._engine.find(batch)
-                for path, group in groupby(hits, key=attrgetter("path")):
-                    found = self._check(path, list(group))
-                    if found is not None:
-                        yield found
+                for path, hits in groupby(engine.find(batch), key=itemgetter(0)):
+                    file = None
+                    with suppress(Rejected):
+                        limit = self.query.limit
+                        file = read_text(read_bytes(self.root, path, limit=limit).data)
+                    if file is None:
+                        continue
+                    # The hits whose line stands in the file, behind the cursor
+                    lines, after = file.lines, self.query.after
+                    first = after[1] + 1 if after is not None and path == after[0] else 1
+                    numbers = [
+                        number
+                        for _, number, line in hits
+                        if first <= number <= len(lines) and lines[number - 1] == line
+                    ]
+                    if numbers:
+                        yield Lines(path=path, lines=lines, numbers=numbers)
                 self.was_late = time.monotonic() > self._deadline
                 if self.was_late:
                     break
         finally:
-            self._engine.close()
+            engine.close()
 
     def stop(self) -> None:
         self._deadline = 0.0
@@ -299,25 +262,6 @@ class Search:
             self._walk.deadline = 0.0
         if self._engine is not None:
             self._engine.stop()
-
-    def _check(self, path: str, hits: list[LineMatch]) -> Lines | None:
-        """The hits whose line stands in the file, behind the cursor."""
-        after = self.query.after
-        try:
-            file = read_text(read_bytes(self.root, path, limit=self.query.limit).data)
-        except Rejected:
-            return None
-        if file is None:
-            return None
-        lines = file.lines
-        numbers = [
-            hit.number
-            for hit in hits
-            if 0 < hit.number <= len(lines)
-            and lines[hit.number - 1] == hit.line
-            and (after is None or path != after[0] or hit.number > after[1])
-        ]
-        return Lines(path=path, lines=lines, numbers=numbers) if numbers else None
 
     def _batches(self) -> Iterator[list[str]]:
         batch, size, most = list[str](), 0, FIRST_FILES
@@ -331,35 +275,97 @@ class Search:
             yield batch
 
     def _paths(self) -> Iterator[str]:
-        after = self.query.after and path_order(self.query.after[0])
-        for entry, below in self._files():
-            if self.query.glob is not None and not self.query.glob.matches(below):
+        query = self.query
+        found = stat_file(self.root, query.path)
+        if found is not None and found.kind == FILE:
+            entries, depth = iter([found]), found.path.count("/")
+        else:
+            depth = 0 if found is None or found.path == "." else found.path.count("/") + 1
+            self._walk = FolderWalk(
+                root=self.root,
+                path=query.path,
+                with_ignored=query.with_ignored,
+                deadline=self._deadline,
+            )
+            self.passed_over = self._walk.passed_over
+            entries = self._walk.files()
+        after = query.after and path_order(query.after[0])
+        for entry in entries:
+            if query.glob is not None and not query.glob.matches(entry.path.split("/")[depth:]):
                 continue
             if after and path_order(entry.path) < after:
                 continue
-            if entry.size > self.query.limit:
+            if entry.size > query.limit:
                 self.too_large += 1
             elif entry.size:
                 yield entry.path
-
-    def _files(self) -> Iterator[tuple[FileStatus, list[str]]]:
-        """With the names below the folder that is searched."""
-        found = stat_file(self.root, self.query.path)
-        if found is not None and found.kind == FILE:
-            yield found, found.path.split("/")[-1:]
-            return
-        depth = 0 if found is None or found.path == "." else found.path.count("/") + 1
-        self._walk = walk = FolderWalk(
-            root=self.root,
-            path=self.query.path,
-            with_ignored=self.query.with_ignored,
-            deadline=self._deadline,
-        )
-        self.passed_over = walk.passed_over
-        for entry in walk.files():
-            yield entry, entry.path.split("/")[depth:]
 
 
 def path_order(path: str) -> list[bytes]:
     """Sorts paths as a walk meets them."""
     return [os.fsencode(name) for name in path.split("/")]
+
+
+# Finding files by part of their path, while somebody types it. A folder may be huge: reading it
+# ends at a time and a number, and says so.
+
+MAX_SHOWN = 20
+MAX_PATHS = 50_000
+MAX_SECONDS = 1.5  # For reading a folder: nobody waits longer for a list
+
+# The paths of a folder are read once and kept for a moment, since every key asks again: the newest
+# file first, whether the folder holds more, and when they were read.
+KEPT_SECONDS, MAX_FOLDERS_CACHED = 5.0, 8
+_listings = RecentlyUsed[tuple[str, str], tuple[list[str], bool, float]](size=MAX_FOLDERS_CACHED)
+
+
+def find_files(root: str | Path, query: str, *, limit: int = MAX_SHOWN) -> tuple[list[str], bool]:
+    """The files whose path has the query's characters in this order, best first: those whose name
+    begins with it, whose name has it, whose path has it, the rest. Without a query the files that
+    were changed last. In a folder that is too large to be read, what stands before the query's last
+    slash is looked through as a folder. The second value says whether the folder holds more than
+    was looked at. Raises Rejected when the folder is gone."""
+    paths, is_cut, _ = _listing(str(root))
+    folder, slash, name = query.rpartition("/")
+    # A walk passes such folders over, but not where it begins.
+    is_passed_over = any(part in HEAVY or is_git_name(part) for part in folder.split("/"))
+    if is_cut and slash and not is_passed_over:
+        with suppress(Rejected):
+            (paths, is_cut, _), query = _listing(str(root), folder), name
+    wanted = query.casefold().replace(" ", "").strip("/")
+    if not wanted:
+        return paths[:limit], is_cut
+    ranked = []
+    for path in paths:
+        plain = path.casefold()
+        if not _has_in_order(plain, wanted):
+            continue
+        name = plain.rpartition("/")[2]
+        tests = (
+            name.startswith(wanted),
+            wanted in name,
+            plain.startswith(wanted),
+            wanted in plain,
+            _has_in_order(name, wanted),
+            True,
+        )
+        ranked.append((tests.index(True), len(path), path))
+    return [path for *_, path in sorted(ranked)[:limit]], is_cut
+
+
+def _has_in_order(text: str, wanted: str) -> bool:
+    rest = iter(text)
+    return all(char in rest for char in wanted)  # each goes on where the one before it ended
+
+
+def _listing(root: str, path: str = ".") -> tuple[list[str], bool, float]:
+    known = _listings.find((root, path))
+    if known is None or time.monotonic() - known[2] > KEPT_SECONDS:
+        walk = FolderWalk(root=Path(root), path=path, deadline=time.monotonic() + MAX_SECONDS)
+        files = list(islice(walk.files(), MAX_PATHS + 1))
+        newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
+        # A name that hides something cannot be typed, nor one with a quote be quoted.
+        paths = [f.path for f in newest if '"' not in f.path and shown(f.path) == f.path]
+        known = paths, walk.is_late or len(files) > MAX_PATHS, time.monotonic()
+        _listings.store((root, path), known)
+    return known

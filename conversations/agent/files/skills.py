@@ -5,13 +5,11 @@ follows are instructions that the model gets when it loads the skill. Files writ
 often not quite that: without usable front matter the folder's name and the text's first line stand
 in, and a line ``description: use when: …``, which is no YAML, is read as it is meant.
 
-Anybody may have written the files, so what they cost is bounded: see
-:mod:`conversations.agent.files.skills`, and the limits below.
+Anybody may have written the files, so what they cost is bounded: see the limits below.
 """
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,24 +21,12 @@ from conversations.domain.text import one_line
 from .paths import is_within
 from .text_files import FileText, read_file
 
-# YAML front matter of a file that anybody may have written.
-
-
 KEYS = ("name", "description", "disable-model-invocation")
 
 MAX_TOKENS = 400
 MAX_NESTING = 16  # Of lists and mappings. For each token the parser looks at all that are open.
 
 _PLAIN_LINE = re.compile(rf"^({'|'.join(KEYS)})[ \t]*:[ \t]*+(?![&*])(.*)$", re.M)
-
-
-@dataclass(frozen=True, slots=True)
-class FrontMatter:
-    """``texts``: the values of KEYS that are texts. ``problem`` is a clause about what could not be
-    used, empty if there is nothing to say."""
-
-    texts: dict[str, str]
-    problem: str = ""
 
 
 class TooMuch(yaml.YAMLError):
@@ -69,8 +55,9 @@ class BoundedLoader(yaml.BaseLoader):
         raise TooMuch("it has an anchor (&)")
 
 
-def read_front_matter(source: str) -> FrontMatter:
-    """Never raises."""
+def read_front_matter(source: str) -> tuple[dict[str, str], str]:
+    """The values of KEYS that are texts; and a clause about what could not be used, empty if there
+    is nothing to say. Never raises."""
     problem = ""
     try:
         value = BoundedLoader(source).get_single_data()
@@ -80,13 +67,11 @@ def read_front_matter(source: str) -> FrontMatter:
         value = None
     if not isinstance(value, dict):
         lines = {key: words.strip("\"' ") for key, words in _PLAIN_LINE.findall(source)}
-        return FrontMatter(lines, problem)
+        return lines, problem
     no_texts = [key for key in KEYS if not isinstance(value.get(key, ""), str)]
     if no_texts:
         problem = f"{' and '.join(no_texts)} of its front matter must be text"
-    return FrontMatter(
-        {key: value[key] for key in KEYS if isinstance(value.get(key), str)}, problem
-    )
+    return {key: value[key] for key in KEYS if isinstance(value.get(key), str)}, problem
 
 
 # Where skills lie. Of two with the same name the one in the earlier folder counts.
@@ -116,12 +101,16 @@ class Skill:
 
 def find_skills(root: Path) -> list[Skill]:
     """The workspace's skills by name; empty when there are none. See ``count_unread``."""
+    real_root = os.path.realpath(root)
     found: dict[str, Skill] = {}
-    for path in _skill_paths(root):
-        head = read_file(root, path, limit=HEAD_BYTES)
-        if head is not None:
-            skill = _describe(head.text, path)
-            found.setdefault(skill.name, skill)
+    for folder in FOLDERS:
+        for name in sorted(_entries(real_root, folder))[:MAX_FOLDERS]:
+            paths = (f"{folder}/{name}/{spelling}" for spelling in FILE_NAMES)
+            path = next((p for p in paths if os.path.lexists(os.path.join(real_root, p))), "")
+            head = read_file(root, path, limit=HEAD_BYTES) if path else None
+            if head is not None:
+                skill = _describe(head.text, path)
+                found.setdefault(skill.name, skill)
     return sorted(found.values(), key=lambda skill: skill.name)
 
 
@@ -129,20 +118,6 @@ def count_unread(root: Path) -> int:
     """Entries of the folders that are too many to be looked at."""
     real_root = os.path.realpath(root)
     return sum(max(0, len(_entries(real_root, folder)) - MAX_FOLDERS) for folder in FOLDERS)
-
-
-def read_skill(root: Path, skill: Skill, *, limit: int) -> FileText | None:
-    """The skill's whole text, at most ``limit`` bytes of it."""
-    return read_file(root, skill.path, limit=limit)
-
-
-def _skill_paths(root: Path) -> Iterator[str]:
-    real_root = os.path.realpath(root)
-    for folder in FOLDERS:
-        for name in sorted(_entries(real_root, folder))[:MAX_FOLDERS]:
-            spelling = next((f for f in FILE_NAMES if _exists(real_root, folder, name, f)), None)
-            if spelling is not None:
-                yield f"{folder}/{name}/{spelling}"
 
 
 def _entries(real_root: str, folder: str) -> list[str]:
@@ -154,90 +129,50 @@ def _entries(real_root: str, folder: str) -> list[str]:
         return []
 
 
-def _exists(*parts: str) -> bool:
-    return os.path.lexists(os.path.join(*parts))
-
-
 @lru_cache(maxsize=2 * MAX_FOLDERS * len(FOLDERS))
 def _describe(text: str, path: str) -> Skill:
-    found = _FRONT_MATTER.match(text)
-    if found is None:
-        matter, body = FrontMatter({}), text
-    else:
-        matter, body = read_front_matter(found[1]), text[found.end() :]
-    name = one_line(matter.texts.get("name", ""), limit=NAME_CHARS)
-    description = one_line(matter.texts.get("description", ""), limit=DESCRIPTION_CHARS)
+    texts, problem, body = dict[str, str](), "", text
+    if (found := _FRONT_MATTER.match(text)) is not None:
+        (texts, problem), body = read_front_matter(found[1]), text[found.end() :]
+    name = one_line(texts.get("name", ""), limit=NAME_CHARS)
+    description = one_line(texts.get("description", ""), limit=DESCRIPTION_CHARS)
+    if not description:
+        lines = (line.lstrip("# ").strip() for line in body.splitlines())
+        description = one_line(next(filter(None, lines), ""), limit=DESCRIPTION_CHARS)
     return Skill(
         name=name or one_line(path.split("/")[-2], limit=NAME_CHARS),
-        description=description or _first_line(body),
+        description=description,
         path=path,
-        is_offered=matter.texts.get("disable-model-invocation", "").lower() != "true",
-        problem=matter.problem,
+        is_offered=texts.get("disable-model-invocation", "").lower() != "true",
+        problem=problem,
     )
 
 
-def _first_line(body: str) -> str:
-    lines = (line.lstrip("# ").strip() for line in body.splitlines())
-    return one_line(next((line for line in lines if line), ""), limit=DESCRIPTION_CHARS)
-
-
-# Instructions for agents that a project keeps in its root: AGENTS.md, CLAUDE.md.
-
-
-# The files, each with the spellings that are tried: a folder may be too large to be listed for
-# every message.
+# Instructions for agents that a project keeps in its root, each with the spellings that are tried:
+# a folder may be too large to be listed for every message.
 NAMES = (
     ("AGENTS.md", "agents.md", "Agents.md", "AGENTS.MD"),
     ("CLAUDE.md", "claude.md", "Claude.md", "CLAUDE.MD"),
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstructionFile:
-    name: str
-    text: str
-    shown_bytes: int
-    size: int
-
-    @property
-    def is_cut(self) -> bool:
-        return self.shown_bytes < self.size
-
-
-def read_instruction_files(root: Path, *, limit: int) -> list[InstructionFile]:
-    """The files that say something, at most ``limit`` bytes of each. One that is a link to another,
-    a copy of it or only refers to it (``@AGENTS.md``) is left out."""
+def read_instruction_files(root: Path, *, limit: int) -> list[tuple[str, FileText]]:
+    """The files that say something, with their names, at most ``limit`` bytes of each. One that is
+    a link to another, a copy of it or only refers to it (``@AGENTS.md``) is left out."""
     found: list[tuple[str, FileText]] = []
     for spellings in NAMES:
-        read = _read_first(root, spellings, limit=limit)
-        if read is not None and read[1].text.strip() and not _repeats(read[1], found):
-            found.append(read)
-    return [
-        InstructionFile(
-            name=name,
-            text=file.text.strip(),
-            shown_bytes=min(limit, file.size) if file.is_cut else file.size,
-            size=file.size,
-        )
-        for name, file in found
-    ]
-
-
-def _read_first(
-    root: Path, spellings: tuple[str, ...], *, limit: int
-) -> tuple[str, FileText] | None:
-    for name in spellings:
-        file = read_file(root, name, limit=limit)
-        if file is not None:
-            return name, file
-    return None
-
-
-def _repeats(file: FileText, found: list[tuple[str, FileText]]) -> bool:
-    text = file.text.strip()
-    return any(
-        other.identity == file.identity
-        or other.text.strip() == text
-        or text.removeprefix("@").removeprefix("./") == name
-        for name, other in found
-    )
+        for name in spellings:
+            file = read_file(root, name, limit=limit)
+            if file is None:
+                continue
+            text = file.text.strip()
+            repeats = any(
+                other.identity == file.identity
+                or other.text.strip() == text
+                or text.removeprefix("@").removeprefix("./") == other_name
+                for other_name, other in found
+            )
+            if text and not repeats:
+                found.append((name, file))
+            break
+    return found

@@ -4,6 +4,7 @@ import codecs
 import os
 import re
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -60,19 +61,21 @@ def read_text(data: bytes, *, is_cut: bool = False) -> TextFile | None:
     """None for what is no text. What is neither UTF-8 nor marked as UTF-16 is taken for Latin-1.
     ``is_cut``: the data may end inside of a character."""
     mark, encoding = next((m for m in _MARKS if data.startswith(m[0])), (b"", ""))
-    body = data[len(mark) :]
     if not encoding.startswith("utf-16") and b"\0" in data[:SNIFFED]:
         return None
-    if encoding:
-        return _decoded(body, encoding, mark, is_cut=is_cut)
-    found = _decoded(body, "utf-8", b"", is_cut=is_cut)
-    if found is None and not _CONTROLS.search(data[:SNIFFED]):
-        found = _decoded(body, "latin-1", b"", is_cut=is_cut)
-    return found
+    encodings = [encoding] if encoding else ["utf-8"]
+    if not encoding and not _CONTROLS.search(data[:SNIFFED]):
+        encodings.append("latin-1")
+    for name in encodings:
+        with suppress(UnicodeDecodeError):
+            decoder = codecs.getincrementaldecoder(name)()
+            text = decoder.decode(data[len(mark) :], final=not is_cut)
+            return TextFile(text=text, encoding=name, mark=mark)
+    return None
 
 
 def to_bytes(text: str, like: TextFile) -> bytes:
-    """The text in the encoding of another. Raises NotEncodable."""
+    """The text in the encoding of another. Raises EncodingLacksCharacter."""
     try:
         return like.mark + text.encode(like.encoding)
     except UnicodeEncodeError as error:
@@ -80,17 +83,7 @@ def to_bytes(text: str, like: TextFile) -> bytes:
         raise EncodingLacksCharacter(f"{like.encoding} has no {character!a}") from error
 
 
-def _decoded(data: bytes, encoding: str, mark: bytes, *, is_cut: bool) -> TextFile | None:
-    decoder = codecs.getincrementaldecoder(encoding)()
-    try:
-        text = decoder.decode(data, final=not is_cut)
-    except UnicodeDecodeError:
-        return None
-    return TextFile(text=text, encoding=encoding, mark=mark)
-
-
 # Reading a small text file of a workspace, wherever its links lead.
-
 
 CACHED_FILES = 1000  # How many files are remembered; most of them by the head that an index needs
 

@@ -16,26 +16,11 @@ from pathlib import Path
 
 from conversations.domain.errors import Rejected
 
+from . import paths
 from .executed_files import is_git_name
-from .paths import (
-    FILE,
-    FOLDER,
-    FileStatus,
-    ResolvedPath,
-    enter,
-    find_place,
-    found_at,
-    guarded,
-    open_folder,
-    open_regular,
-    private_places,
-)
-
-# What git would leave out of a folder: the rules of ``.gitignore`` files.
-
+from .paths import FILE, FOLDER, FileStatus, ResolvedPath
 
 # Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``.
-
 
 PATTERN_CHARS = 1000
 ALTERNATIVES = 64  # Into which the braces of one pattern may unfold
@@ -64,12 +49,13 @@ def read_pattern(text: str) -> Pattern:
         raise Rejected(f"A pattern has 1 to {PATTERN_CHARS} characters, such as '**/*.py'.")
     if ".." in text.split("/"):
         raise Rejected("A pattern cannot lead upwards with '..'; give the folder as 'path'.")
-    return Pattern(tuple(map(_read_alternative, _unfold(text.removeprefix("./")))))
+    return Pattern(tuple(map(read_segments, _unfold(text.removeprefix("./")))))
 
 
 def read_segments(text: str) -> tuple[Segment, ...]:
-    """The names of a pattern between its slashes."""
-    return tuple(None if name == "**" else _read_name(name) for name in text.split("/") if name)
+    """The names of a pattern between its slashes; without a slash it is for any folder."""
+    names = (None if name == "**" else _read_name(name) for name in text.split("/") if name)
+    return tuple(names) if "/" in text else (None, *names)
 
 
 def match_segments(segments: Sequence[Segment], parts: Sequence[str]) -> bool:
@@ -85,11 +71,6 @@ def match_segments(segments: Sequence[Segment], parts: Sequence[str]) -> bool:
     if segments and segments[-1] is None:
         return len(parts) in places and (len(parts) - 1 in places)
     return len(parts) in places
-
-
-def _read_alternative(text: str) -> tuple[Segment, ...]:
-    segments = read_segments(text)
-    return segments if "/" in text else (None, *segments)
 
 
 def _unfold(text: str) -> Iterator[str]:
@@ -139,56 +120,42 @@ _ESCAPED_PAIR = re.compile(r"\\.", re.DOTALL)
 _CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")  # Escaped signs, and classes of signs that end
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    segments: tuple[Segment, ...]
-    is_negated: bool
-    only_folders: bool
-
-
+# The pattern of a rule, whether it is negated, and whether it is for folders only
+type Rule = tuple[tuple[Segment, ...], bool, bool]
 type Rules = tuple[Rule, ...]
 
 
 def read_rules(data: bytes) -> Rules:
     """The rules of one file; lines that are none are left out."""
-    lines = data.decode("utf-8", "replace").splitlines()
-    return tuple(_read_all(lines[:MAX_RULES]))
+    rules: list[Rule] = []
+    for line in data.decode("utf-8", "replace").splitlines()[:MAX_RULES]:
+        # Without the space at the end, unless a backslash keeps it
+        text = line.rstrip()
+        text = f"{text} " if text.endswith("\\") and text != line else text
+        if not text or text.startswith("#") or len(text) > PATTERN_CHARS:
+            continue
+        is_negated = text.startswith("!")
+        body = text.removeprefix("!").removeprefix("\\")
+        if text.startswith("\\") and not text.startswith(("\\#", "\\!")):
+            body = text
+        only_folders = body.endswith("/")
+        body = body.removesuffix("/")
+        # A class of signs that does not end can match nothing. Where a bracket follows the last
+        # closing one, each would be looked for to the end.
+        tail = _ESCAPED_PAIR.sub("", body[body.rfind("]") + 1 :])
+        is_open = "[" in tail or "[" in _CLOSED.sub("", body)
+        if body and "//" not in body and not is_open:
+            rules.append((read_segments(body), is_negated, only_folders))
+    return tuple(rules)
 
 
 def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | None:
     """Whether the path, by its names below the rules' folder, is ignored; None where no rule says
     anything. The last rule that matches counts."""
-    for rule in reversed(rules):
-        if (is_folder or not rule.only_folders) and match_segments(rule.segments, parts):
-            return not rule.is_negated
+    for segments, is_negated, only_folders in reversed(rules):
+        if (is_folder or not only_folders) and match_segments(segments, parts):
+            return not is_negated
     return None
-
-
-def _read_all(lines: list[str]) -> Iterator[Rule]:
-    for line in lines:
-        # Without the space at the end, unless a backslash keeps it
-        text = line.rstrip()
-        text = f"{text} " if text.endswith("\\") and text != line else text
-        if text and not text.startswith("#") and len(text) <= PATTERN_CHARS:
-            is_negated = text.startswith("!")
-            body = text.removeprefix("!").removeprefix("\\")
-            if text.startswith("\\") and not text.startswith(("\\#", "\\!")):
-                body = text
-            only_folders = body.endswith("/")
-            body = body.removesuffix("/")
-            # Others can match nothing.
-            if body and "//" not in body and not _is_open(body):
-                segments = read_segments(body)
-                if "/" not in body:
-                    segments = (None, *segments)
-                yield Rule(segments, is_negated, only_folders)
-
-
-def _is_open(body: str) -> bool:
-    """Whether a class of signs does not end."""
-    # Where a bracket follows the last closing one, each would be looked for to the end.
-    tail = body[body.rfind("]") + 1 :]
-    return "[" in _ESCAPED_PAIR.sub("", tail) or "[" in _CLOSED.sub("", body)
 
 
 MAX_DEPTH = 64
@@ -213,28 +180,24 @@ class FolderWalk:
     def entries(self) -> Iterator[FileStatus]:
         """Everything below the folder, sorted by name, a folder before what is in it. Folders that
         are passed over come too."""
-        place = find_place(self.root, self.path)
-        self._private = private_places()
-        with guarded(self.path), open_folder(place) as folder:
-            layers = [] if self.with_ignored else list(self._outer_layers(place))
+        place = paths.find_place(self.root, self.path)
+        self._private = paths.private_places()
+        with paths.guarded(self.path), paths.open_folder(place) as folder:
+            layers: list[_Layer] = []
+            # The rules of the folders above the one where the walk begins
+            for depth in range(0 if self.with_ignored else len(place.parts)):
+                above = ResolvedPath(place.root, place.parts[:depth])
+                with suppress(OSError), paths.open_folder(above) as outer:
+                    layers += self._layer(outer, above)
             yield from self._below(folder, place, layers, 1)
 
     def files(self) -> Iterator[FileStatus]:
         return (entry for entry in self.entries() if entry.kind == FILE)
 
-    def _outer_layers(self, place: ResolvedPath) -> Iterator[_Layer]:
-        """The rules of the folders above the one where the walk begins."""
-        for depth in range(len(place.parts)):
-            with (
-                suppress(OSError),
-                open_folder(ResolvedPath(place.root, place.parts[:depth])) as folder,
-            ):
-                yield from self._layer(folder, ResolvedPath(place.root, place.parts[:depth]))
-
     def _layer(self, folder: int, place: ResolvedPath) -> Iterator[_Layer]:
         own = ResolvedPath(place.root, (*place.parts, FILE_NAME))
         with suppress(OSError, Rejected):
-            file = open_regular(folder, own, FILE_NAME)
+            file = paths.open_regular(folder, own, FILE_NAME)
             try:
                 yield len(place.parts), read_rules(os.read(file, FILE_BYTES))
             finally:
@@ -249,37 +212,30 @@ class FolderWalk:
             self.is_late = self.is_late or time.monotonic() > self.deadline
             if self.is_late:
                 return
-            entry = self._look(folder, ResolvedPath(place.root, (*place.parts, name)))
+            inside = ResolvedPath(place.root, (*place.parts, name))
+            if inside.real in self._private:
+                continue
+            try:
+                entry = paths.found_at(inside, os.lstat(name, dir_fd=folder))
+            except OSError:
+                continue
             # Files that git ignores. A folder is shown, and not gone into.
-            if entry is None or (entry.kind != FOLDER and self._is_ignored(entry, layers)):
+            if entry.kind != FOLDER and self._is_ignored(entry, layers):
                 continue
             yield entry
-            if entry.kind == FOLDER and self._goes_into(entry, layers, depth):
+            if entry.kind != FOLDER or depth >= self.max_depth:
+                continue
+            if is_git_name(name) or (
+                not self.with_ignored and (name in HEAVY or self._is_ignored(entry, layers))
+            ):
+                self.passed_over.append(entry.path)
+            else:
                 with suppress(OSError):
-                    below = enter(folder, name)
+                    below = paths.enter(folder, name)
                     try:
-                        inside = ResolvedPath(place.root, (*place.parts, name))
                         yield from self._below(below, inside, layers, depth + 1)
                     finally:
                         os.close(below)
-
-    def _look(self, folder: int, place: ResolvedPath) -> FileStatus | None:
-        if place.real in self._private:
-            return None
-        with suppress(OSError):
-            return found_at(place, os.lstat(place.parts[-1], dir_fd=folder))
-        return None
-
-    def _goes_into(self, entry: FileStatus, layers: list[_Layer], depth: int) -> bool:
-        name = entry.path.rpartition("/")[2]
-        if depth >= self.max_depth:
-            return False
-        is_over = is_git_name(name) or (
-            not self.with_ignored and (name in HEAVY or self._is_ignored(entry, layers))
-        )
-        if is_over:
-            self.passed_over.append(entry.path)
-        return not is_over
 
     def _is_ignored(self, entry: FileStatus, layers: list[_Layer]) -> bool:
         parts = entry.path.split("/")

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from conversations.agent.tools.read_file import ExaminedFile, save_file
+from conversations.agent.tools.read_file import save_file
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.agent.undo.disk import Author
 from conversations.agent.undo.trees import Watch, watched
@@ -49,14 +49,14 @@ async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]
     """What a call gave, for the model and the row: text as it is, images and PDFs kept and shown,
     everything else described."""
     output, files = await asyncio.to_thread(_take_apart, server, data)
-    blocks = [await save_file(context, file) for file in files]
+    blocks = [await save_file(context, **file) for file in files]
     output = output or ("Shown below." if blocks else "(The tool gave no output.)")
     return ToolResult(ok=data.get("isError") is not True, output=output, blocks=blocks)
 
 
-def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[ExaminedFile]]:
+def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     texts: list[str] = []
-    files: list[ExaminedFile] = []
+    files: list[dict[str, Any]] = []
     problems: list[str] = []
 
     def take(blob: Any, name: str) -> None:
@@ -78,7 +78,7 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[Examine
             return
         ending = f".{content.media_type.rpartition('/')[2]}"
         named = name if name.lower().endswith(ending) else f"{name}{ending}"
-        files.append(ExaminedFile(data=raw, name=named, content=content))
+        files.append({"data": raw, "name": named, "content": content})
 
     parts = data.get("content")
     for part in parts if isinstance(parts, list) else []:

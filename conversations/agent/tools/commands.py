@@ -8,9 +8,9 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from django.conf import settings
 from pydantic import Field
@@ -45,29 +45,12 @@ ENDED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """A command with its working folder and what it may do. ``may_write`` False: it sees the
-    workspace read-only. ``may_write_config``: it may write what git is configured by."""
-
-    words: Sequence[str]
-    folder: Path
-    seconds: int
-    allows_network: bool
-    may_write: bool = True
-    may_write_config: bool = False
-    environment: dict[str, str] | None = None
-    readable: Sequence[Path] = ()
-
-
 Folder = Annotated[
-    Text,
-    Field(description="Where to run it, relative to the workspace's folder. Default: there."),
+    Text, Field(description="Where to run it, relative to the workspace's folder. Default: there.")
 ]
 # 0: the default.
 Seconds = Annotated[
-    Whole,
-    Field(description="Seconds after which it is ended, where the default is too short."),
+    Whole, Field(description="Seconds after which it is ended, where the default is too short.")
 ]
 
 
@@ -94,11 +77,6 @@ def read_folder(path: str, root: Path) -> Path:
     return place
 
 
-def read_seconds(wanted: int) -> int:
-    loom = settings.LOOM
-    return min(wanted or loom.command_seconds, loom.command_max_seconds)
-
-
 def hides_something(text: str) -> bool:
     """Whether it holds characters that are not seen, or change what is."""
     return any(unicodedata.category(sign) in ("Cc", "Cf") and sign not in "\n\t" for sign in text)
@@ -120,57 +98,71 @@ def command_note(*, allows_network: bool, text: str) -> str:
     return " ".join(notes)
 
 
-async def execute(context: ToolContext, command: Command) -> ToolResult:
-    """Run it, and put on record which files it changed."""
-    if not command.may_write:
-        return await _run(context, command)
+async def execute(
+    context: ToolContext,
+    words: Sequence[str],
+    *,
+    timeout_seconds: int,
+    may_write: bool = True,
+    may_write_config: bool = False,
+    **options: Any,
+) -> ToolResult:
+    """Run the command, and put on record which files it changed. ``may_write`` False: it sees the
+    workspace read-only. ``may_write_config``: it may write what git is configured by. ``options``
+    are more of ``sandbox.run_command``."""
+    loom = settings.LOOM
+    seconds = min(timeout_seconds or loom.command_seconds, loom.command_max_seconds)
+
+    async def run(protection: Protection | None = None) -> ToolResult:
+        try:
+            done = await sandbox.run_command(
+                words,
+                root=context.root,
+                limits=default_limits(seconds=seconds),
+                may_write=may_write,
+                may_write_config=may_write_config,
+                protection=protection,
+                report=context.report,
+                **options,
+            )
+        except Rejected as error:
+            return ToolResult(ok=False, output=error.message)
+        return make_command_result(done, seconds=seconds)
+
+    if not may_write:
+        return await run()
     author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
     try:
         async with watched(context.root, author=author, write=context.write) as watch:
             protection = await carry_through(
-                asyncio.to_thread(watch.protect, may_write_config=command.may_write_config)
+                asyncio.to_thread(watch.protect, may_write_config=may_write_config)
             )
-            result = await _run(context, command, protection)
+            result = await run(protection)
     except (Rejected, StorageFull) as error:
         return ToolResult(ok=False, output=error.message)
-    # The last line stays the one that tells the exit code
-    if not watch.note:
-        return result
-    return replace(result, output=f"[{watch.note}]\n{result.output}")
-
-
-async def _run(
-    context: ToolContext, command: Command, protection: Protection | None = None
-) -> ToolResult:
-    try:
-        done = await sandbox.run_command(
-            command.words,
-            root=context.root,
-            folder=command.folder,
-            limits=default_limits(seconds=command.seconds),
-            allows_network=command.allows_network,
-            may_write=command.may_write,
-            may_write_config=command.may_write_config,
-            protection=protection,
-            environment=command.environment,
-            readable=command.readable,
-            report=context.report,
-        )
-    except Rejected as error:
-        return ToolResult(ok=False, output=error.message)
-    return make_command_result(done, seconds=command.seconds)
+    # The last line stays the one that tells the exit code.
+    return replace(result, output=f"[{watch.note}]\n{result.output}") if watch.note else result
 
 
 def make_command_result(done: sandbox.Finished, *, seconds: int) -> ToolResult:
     """The output, then how it ended unless all is well; the last line names the exit code as
     ``domain.session_state.statements`` reads it."""
-    lines = []
-    if not done.output:
-        lines.append("[no output]")
-    if done.reason:
-        lines.append(f"[{_explain(done.reason, seconds)}]")
+    loom, reason = settings.LOOM, ""
+    if done.reason == "time":
+        more = f"'timeout_seconds' may be up to {loom.command_max_seconds}."
+        more = more if seconds < loom.command_max_seconds else "It cannot have more."
+        reason = f"It was ended: its {seconds} seconds were over. {more}"
+    elif done.reason:
+        reason = ENDED[done.reason].format(
+            processes=loom.command_max_processes,
+            memory=loom.command_max_memory_mb,
+            written=loom.command_max_written_mb,
+            min_free=loom.min_free_mib,
+        )
     elif done.exit_code:
-        lines.append(f"[exit code {done.exit_code}]")
+        reason = f"exit code {done.exit_code}"
+    lines = [] if done.output else ["[no output]"]
+    lines += [f"[{reason}]"] if reason else []
     output = done.output
     if lines and output and not output.endswith("\n"):
         output += "\n"
@@ -178,24 +170,7 @@ def make_command_result(done: sandbox.Finished, *, seconds: int) -> ToolResult:
     return ToolResult(ok=is_ok, output=output + "\n".join(lines), exit_code=done.exit_code)
 
 
-def _explain(reason: str, seconds: int) -> str:
-    loom = settings.LOOM
-    if reason != "time":
-        return ENDED[reason].format(
-            processes=loom.command_max_processes,
-            memory=loom.command_max_memory_mb,
-            written=loom.command_max_written_mb,
-            min_free=loom.min_free_mib,
-        )
-    if seconds < loom.command_max_seconds:
-        more = f"'timeout_seconds' may be up to {loom.command_max_seconds}."
-    else:
-        more = "It cannot have more."
-    return f"It was ended: its {seconds} seconds were over. {more}"
-
-
-# What "always" stands for in a question about a shell command.
-
+# What "always" stands for in a question about a shell command
 
 # Of a command and its folder that "always" may stand for: what is allowed has to be read in a
 # button and in a list.
@@ -203,9 +178,7 @@ MAX_LINE_CHARS = 160
 
 # Words that mean the same to a shell as they stand there: no syntax, no expansion. What is between
 # single quotes is anything.
-_PLAIN_WORDS = re.compile(
-    r"""(?:[ \w%+,./:=@-]|'[^'\n]*'|"[^"\n$`\\!]*")+""",
-)
+_PLAIN_WORDS = re.compile(r"""(?:[ \w%+,./:=@-]|'[^'\n]*'|"[^"\n$`\\!]*")+""")
 
 # Programs of which some options run another: those that do not.
 _OPTIONS = {
@@ -266,19 +239,15 @@ def _plain_program(command: str) -> str:
     if not _PLAIN_WORDS.fullmatch(command):
         return ""
     program, *words = shlex.split(command) or [""]
-    if program not in PLAIN_PROGRAMS or not _runs_itself_only(program, words):
+    if program not in PLAIN_PROGRAMS:
         return ""
-    return program
-
-
-def _runs_itself_only(program: str, words: list[str]) -> bool:
     if program == "find":
         options = [word for word in words if word.startswith("-")]
-        return all(word in _FIND_WORDS or _NUMBER.fullmatch(word) for word in options)
-    if program not in _OPTIONS:
-        return True
-    try:
-        read_words(words, read_list(_OPTIONS[program]))
-    except NotAllowed:
-        return False
-    return True
+        is_plain = all(word in _FIND_WORDS or _NUMBER.fullmatch(word) for word in options)
+        return program if is_plain else ""
+    if program in _OPTIONS:
+        try:
+            read_words(words, read_list(_OPTIONS[program]))
+        except NotAllowed:
+            return ""
+    return program

@@ -7,7 +7,7 @@ asked, and a redirect to another host is told instead of followed.
 import asyncio
 import codecs
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
@@ -16,12 +16,8 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
 from .tool import Arguments, Text, ToolContext, ToolResult, WholeOrZero, declare_tool
-from .web_client import Allows, html_to_text, is_private_host, is_public, read_url
+from .web_client import Allows, Fetched, fetch, html_to_text, is_private_host, is_public, read_url
 
-if TYPE_CHECKING:
-    from .web_client import Fetched
-
-NAME = "fetch_url"
 PAGE_CHARS = 20_000
 
 _HTML = ("text/html", "application/xhtml+xml")
@@ -65,8 +61,6 @@ async def run(context: ToolContext, asked: FetchUrl) -> ToolResult:
 
 async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
     """Execute a call; ``allows`` says which addresses may be connected to. Raises Rejected."""
-    from .web_client import fetch  # its client takes a third of a second to load
-
     fetched = await fetch(read_url(asked.url), allows=allows)
     if fetched.moved_to:
         return ToolResult(
@@ -95,7 +89,7 @@ async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
     return ToolResult(ok=fetched.status < 400, output="\n".join(lines))
 
 
-def _read_text(fetched: "Fetched") -> str:
+def _read_text(fetched: Fetched) -> str:
     try:
         codec = codecs.lookup(fetched.charset or "utf-8").name
         text = fetched.body.decode(codec, errors="replace")
@@ -107,7 +101,7 @@ def _read_text(fetched: "Fetched") -> str:
 
 
 TOOL = declare_tool(
-    name=NAME,
+    name="fetch_url",
     description=DESCRIPTION,
     arguments=FetchUrl,
     run=run,

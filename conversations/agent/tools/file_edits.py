@@ -9,7 +9,8 @@ import difflib
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -21,17 +22,14 @@ from .file_texts import cut
 
 # What is going to change, as a unified diff, however large or odd the files are.
 
-
-NOWHERE = "/dev/null"
 CONTEXT = 3
 DIFF_CHARS = 100_000
 LINE_CHARS = 5000
 
-# Lines of one side by those of the other: beyond it comparing would hold up everyone, and the part
-# that differs is shown as replaced whole.
-MAX_COMPARISONS = 4_000_000
-
-MAX_COMPARISONS = 1_000_000  # Of a line with another, for lines that both sides have many times
+# Lines of one side by those of the other, and comparisons of a line with another for lines that
+# both sides have many times: beyond it comparing would hold up everyone, and the part that differs
+# is shown as replaced whole.
+MAX_COMPARISONS = 1_000_000
 
 
 class TooManyComparisons(Exception):
@@ -67,11 +65,11 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
     if not body:
         return ""
     name = shown(path)
-    head = [
-        f"--- {NOWHERE if before is None else f'a/{name}'}",
-        f"+++ {NOWHERE if after is None else f'b/{name}'}",
+    lines = [
+        f"--- {'/dev/null' if before is None else f'a/{name}'}",
+        f"+++ {'/dev/null' if after is None else f'b/{name}'}",
+        *body,
     ]
-    lines = [*head, *body]
     size = 0
     for count, line in enumerate(lines):
         size += len(line) + 1
@@ -90,53 +88,36 @@ def _lines(text: str | None) -> list[str]:
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
     """Lines of hunks without their newlines."""
-    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
-    rest_old, rest_new = old[start:], new[start:]
-    both = zip(reversed(rest_old), reversed(rest_new), strict=False)
-    end = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
-    rest_old, rest_new = rest_old[: len(rest_old) - end], rest_new[: len(rest_new) - end]
-    for group in _groups(_operations(rest_old, rest_new, start)):
-        before = min(CONTEXT, group[0][0])
-        after = min(CONTEXT, len(old) - group[-1][1])
-        a, b = group[0][0] - before, group[-1][1] + after
-        c, d = group[0][2] - before, group[-1][3] + after
-        yield f"@@ -{_range(a, b)} +{_range(c, d)} @@"
-        at = a
-        for first, last, new_start, new_end in group:
-            yield from _marked(" ", old[at:first])
-            yield from _marked("-", old[first:last])
-            yield from _marked("+", new[new_start:new_end])
-            at = last
-        yield from _marked(" ", old[at:b])
-
-
-type _Operation = tuple[int, int, int, int]  # Lines a..b of the old text become c..d of the new one
-
-
-def _operations(old: list[str], new: list[str], start: int) -> list[_Operation]:
-    if not old and not new:
-        return []
-    if len(old) * len(new) > MAX_COMPARISONS:
-        return [(start, start + len(old), start, start + len(new))]
-    try:
-        codes = BoundedMatcher(old, new).get_opcodes()
-    except TooManyComparisons:
-        return [(start, start + len(old), start, start + len(new))]
-    return [
-        (start + a, start + b, start + c, start + d) for tag, a, b, c, d in codes if tag != "equal"
+    if old == new:
+        return
+    # Only what differs is compared: that costs its lines of one side by those of the other.
+    start = _count_equal(old, new)
+    end = _count_equal(reversed(old[start:]), reversed(new[start:]))
+    a, b = len(old) - end, len(new) - end
+    codes: Sequence[tuple[str, int, int, int, int]] = [("replace", 0, a - start, 0, b - start)]
+    if (a - start) * (b - start) <= MAX_COMPARISONS:
+        with suppress(TooManyComparisons):
+            codes = BoundedMatcher(old[start:a], new[start:b]).get_opcodes()
+    matcher = difflib.SequenceMatcher(None, old[:0], new[:0])
+    matcher.opcodes = [  # type: ignore[attr-defined]
+        ("equal", 0, start, 0, start),
+        *((tag, i + start, j + start, k + start, m + start) for tag, i, j, k, m in codes),
+        ("equal", a, len(old), b, len(new)),
     ]
+    for group in matcher.get_grouped_opcodes(CONTEXT):
+        (_, first_old, _, first_new, _), (_, _, last_old, _, last_new) = group[0], group[-1]
+        yield f"@@ -{_range(first_old, last_old)} +{_range(first_new, last_new)} @@"
+        for tag, i, j, k, m in group:
+            if tag == "equal":
+                yield from _marked(" ", old[i:j])
+            else:
+                yield from _marked("-", old[i:j])
+                yield from _marked("+", new[k:m])
 
 
-def _groups(operations: list[_Operation]) -> Iterator[list[_Operation]]:
-    """Operations whose surroundings touch are shown together."""
-    group: list[_Operation] = []
-    for operation in operations:
-        if group and operation[0] - group[-1][1] > 2 * CONTEXT:
-            yield group
-            group = []
-        group.append(operation)
-    if group:
-        yield group
+def _count_equal(one: Iterable[str], other: Iterable[str]) -> int:
+    """How many lines are the same from the beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _range(start: int, end: int) -> str:
@@ -190,15 +171,17 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     if starts := list(_find_all(text, old)):
         return EditMatch(spans=[TextEdit(at, at + len(old), new) for at in starts])
     plain, wanted = text.replace(CRLF, LF), old.replace(CRLF, LF)
-    to_file = _offsets(text)
-    if starts := list(_find_all(plain, wanted)):
-        return EditMatch(
-            spans=[TextEdit(to_file(at), to_file(at + len(wanted)), new) for at in starts]
-        )
-    starts = list(_find_all(plain.translate(_TYPOGRAPHIC), wanted.translate(_TYPOGRAPHIC)))
-    if starts:
-        spans = [TextEdit(to_file(at), to_file(at + len(wanted)), new) for at in starts]
-        return EditMatch(spans=spans, drift="typographic quotes, dashes or spaces")
+    ends = [found.start() - count for count, found in enumerate(re.finditer(CRLF, text))]
+
+    def place(at: int) -> int:
+        """Where the character is in the text with its own newlines."""
+        return at + bisect_left(ends, at)
+
+    for drift, table in (("", {}), ("typographic quotes, dashes or spaces", _TYPOGRAPHIC)):
+        starts = list(_find_all(plain.translate(table), wanted.translate(table)))
+        if starts:
+            spans = [TextEdit(place(at), place(at + len(wanted)), new) for at in starts]
+            return EditMatch(spans=spans, drift=drift)
     for drift, plain_line in _DRIFTS:
         if spans := list(_find_lines(file, wanted, new, plain_line)):
             return EditMatch(spans=spans, drift=drift)
@@ -225,11 +208,34 @@ def line_of(text: str, offset: int) -> int:
 def describe_nearest(file: TextFile, old: str) -> str:
     """What in the file is most like the text, line by line; empty if nothing is."""
     wanted = old.replace(CRLF, LF).strip(LF).split(LF)[:NEAR_LINES]
-    lines = file.lines
-    return "\n".join(
-        _describe(lines[start : start + len(wanted)], wanted, start)
-        for start in _nearest(lines, wanted)
+    lines, keys = file.lines, [_line_words(line) for line in wanted]
+    # Where the windows begin that share the most lines; else that hold the line most like the
+    # longest one
+    known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
+    scores = Counter(
+        max(0, number - known[key])
+        for number, key in enumerate(map(_line_words, lines))
+        if key in known
     )
+    starts = sorted(sorted(scores, key=lambda start: (-scores[start], start))[:NEAREST])
+    if not starts:
+        longest = max(range(len(keys)), key=lambda place: len(keys[place]))
+        plain = [_line_words(line)[:200] for line in lines[:MAX_SCANNED_PLACES]]
+        like = difflib.get_close_matches(keys[longest][:200], plain, n=1, cutoff=0.6)
+        starts = [max(0, plain.index(text) - longest) for text in like]
+    told: list[str] = []
+    for start in starts:
+        found = lines[start : start + len(wanted)]
+        told.append(
+            f"Lines {start + 1}–{start + len(found)} are like it (- your text, + the file):"
+        )
+        asked, there = ([cut(line.rstrip(), 300) for line in side] for side in (wanted, found))
+        # Whole lines, since to compare each with each sign by sign takes a power of their length
+        matcher = difflib.SequenceMatcher(None, asked, there, autojunk=False)
+        for tag, a, b, c, d in matcher.get_opcodes():
+            told += [f"{'-' if tag != 'equal' else ' '} {line}" for line in asked[a:b]]
+            told += [f"+ {line}" for line in there[c:d] if tag != "equal"]
+    return "\n".join(told)
 
 
 def _without_numbers(text: str) -> str:
@@ -243,22 +249,12 @@ def _find_all(text: str, wanted: str) -> Iterator[int]:
         at = text.find(wanted, at + len(wanted))
 
 
-def _offsets(text: str) -> Callable[[int], int]:
-    """From places in the text with plain newlines to places in the text."""
-    ends = [found.start() - count for count, found in enumerate(re.finditer(CRLF, text))]
-    return lambda at: at + bisect_left(ends, at)
-
-
-def _line_end(line: str) -> str:
-    return line.rstrip()
-
-
 def _line_words(line: str) -> str:
     return _SPACE.sub(" ", line.translate(_TYPOGRAPHIC)).strip()
 
 
 _DRIFTS: tuple[tuple[str, Callable[[str], str]], ...] = (
-    ("space at the end of lines", _line_end),
+    ("space at the end of lines", str.rstrip),
     ("indentation or spacing", _line_words),
 )
 
@@ -267,8 +263,13 @@ def _find_lines(
     file: TextFile, old: str, new: str, plain: Callable[[str], str]
 ) -> Iterator[TextEdit]:
     """Whole lines that are the same once they are made plain."""
-    old, new = _without_ends(old, new.replace(CRLF, LF))
-    wanted = old.split(LF)
+    new = new.replace(CRLF, LF)
+    # Without the blank lines that both have at an end; the old one without any
+    while old.startswith(LF) and new.startswith(LF):
+        old, new = old[1:], new[1:]
+    while old.endswith(LF) and new.endswith(LF):
+        old, new = old[:-1], new[:-1]
+    wanted = old.strip(LF).split(LF)
     keys = [plain(line) for line in wanted]
     if not any(keys):
         return
@@ -296,15 +297,6 @@ def _find_lines(
             at += 1
 
 
-def _without_ends(old: str, new: str) -> tuple[str, str]:
-    """Without the blank lines that both have at an end; the old one without any."""
-    while old.startswith(LF) and new.startswith(LF):
-        old, new = old[1:], new[1:]
-    while old.endswith(LF) and new.endswith(LF):
-        old, new = old[:-1], new[:-1]
-    return old.strip(LF), new
-
-
 def _indented(line: str, known: dict[str, str]) -> str:
     own = _indent(line)
     if not line.strip() or own in known:
@@ -320,42 +312,3 @@ def _indented(line: str, known: dict[str, str]) -> str:
 
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _nearest(lines: list[str], wanted: list[str]) -> list[int]:
-    """Where the windows begin that share the most lines; else that hold the line most like the
-    longest one."""
-    keys = [_line_words(line) for line in wanted]
-    known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
-    scores: dict[int, int] = {}
-    for number, line in enumerate(lines):
-        place = known.get(_line_words(line))
-        if place is not None:
-            start = max(0, number - place)
-            scores[start] = scores.get(start, 0) + 1
-    best = sorted(scores, key=lambda start: (-scores[start], start))[:NEAREST]
-    return sorted(best) or _most_alike(lines[:MAX_SCANNED_PLACES], keys)
-
-
-def _most_alike(lines: list[str], keys: list[str]) -> list[int]:
-    longest = max(range(len(keys)), key=lambda place: len(keys[place]))
-    plain = [_line_words(line)[:200] for line in lines]
-    found = difflib.get_close_matches(keys[longest][:200], plain, n=1, cutoff=0.6)
-    return [max(0, plain.index(text) - longest) for text in found]
-
-
-def _describe(found: list[str], wanted: list[str], start: int) -> str:
-    head = f"Lines {start + 1}–{start + len(found)} are like it (- your text, + the file):"
-    asked, there = ([cut(line.rstrip(), 300) for line in side] for side in (wanted, found))
-    return "\n".join([head, *_compare(asked, there)])
-
-
-def _compare(asked: list[str], there: list[str]) -> Iterator[str]:
-    """Whole lines, since to compare each with each sign by sign takes a power of their length."""
-    matcher = difflib.SequenceMatcher(None, asked, there, autojunk=False)
-    for tag, a, b, c, d in matcher.get_opcodes():
-        if tag == "equal":
-            yield from (f"  {line}" for line in asked[a:b])
-        else:
-            yield from (f"- {line}" for line in asked[a:b])
-            yield from (f"+ {line}" for line in there[c:d])

@@ -11,7 +11,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,20 +23,10 @@ from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan, ToolScope
 
 from . import git_words
-from .commands import (
-    Command,
-    Folder,
-    Seconds,
-    check_text,
-    command_note,
-    execute,
-    read_folder,
-    read_seconds,
-)
+from .commands import Folder, Seconds, check_text, command_note, execute, read_folder
 from .git_words import GitCall
 from .tool import Arguments, BadArgument, Must, ToolContext, ToolResult, declare_tool
 
-NAME = "git_command"
 NOBODY = "Loom"
 ADDRESS = "user@loom.invalid"
 
@@ -90,18 +80,6 @@ class GitCommand(Arguments):
     timeout_seconds: Seconds = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """A call as it was understood. ``changes``: it may change something, which all can where there
-    is no sandbox."""
-
-    git: GitCall
-    folder: Path
-    seconds: int
-    changes: bool
-    allows_network: bool
-
-
 def is_offered(scope: ToolScope) -> bool:
     """Also where nothing may be changed, as long as a sandbox sees to that."""
     if sandbox.find_mode() == sandbox.UNSANDBOXED:
@@ -110,48 +88,45 @@ def is_offered(scope: ToolScope) -> bool:
 
 
 async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult:
-    request = await _read(context, asked)
-    subcommand = request.git.subcommand
-    command = shlex.join(["git", subcommand, *request.git.words])
-    if not request.changes:
+    git, _ = await _read(context, asked)
+    command = shlex.join(["git", git.subcommand, *git.words])
+    if not git.changes:
         return CallPlan(effect=READS, summary=one_line(command, limit=100), command=command)
     return CallPlan(
         effect=CHANGES,
         summary=f"Run {one_line(command, limit=100)}",
         command=command,
-        note=command_note(allows_network=request.allows_network, text=command),
-        kind_key=f"git:{subcommand}" if request.git.is_kind else "",
-        kind_label=f"“git {subcommand}” with any arguments" if request.git.is_kind else "",
+        note=command_note(allows_network=git.needs_network, text=command),
+        kind_key=f"git:{git.subcommand}" if git.is_kind else "",
+        kind_label=f"“git {git.subcommand}” with any arguments" if git.is_kind else "",
     )
 
 
 async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
-    request = await _read(context, asked)
-    if request.changes and not context.scope.offers_changes:
-        return ToolResult(ok=False, output=f"git {request.git.subcommand} is not allowed here.")
+    git, folder = await _read(context, asked)
+    if git.changes and not context.scope.offers_changes:
+        return ToolResult(ok=False, output=f"git {git.subcommand} is not allowed here.")
     name = await context.read(read_name, context.user_pk) if context.user_pk else ""
     with _identity_file(name or NOBODY) as identity:
         options = [word for setting in _CONFIG for word in ("-c", setting)]
         return await execute(
             context,
-            Command(
-                words=["git", "--no-pager", *options, *request.git.runs],
-                folder=request.folder,
-                seconds=request.seconds,
-                allows_network=request.allows_network,
-                may_write=request.changes,
-                may_write_config=request.git.writes_config,
-                readable=[identity],
-                environment={
-                    "GIT_CONFIG_NOSYSTEM": "1",
-                    "GIT_CONFIG_GLOBAL": str(identity),
-                    "GIT_CEILING_DIRECTORIES": str(context.root.parent),
-                    "GIT_OPTIONAL_LOCKS": "1" if request.changes else "0",
-                    "GIT_ASKPASS": "true",
-                    "GIT_ALLOW_PROTOCOL": _PROTOCOLS if request.git.needs_network else "",
-                    "GIT_PROXY_COMMAND": "",
-                },
-            ),
+            ["git", "--no-pager", *options, *git.runs],
+            folder=folder,
+            timeout_seconds=asked.timeout_seconds,
+            allows_network=git.needs_network,
+            may_write=git.changes,
+            may_write_config=git.writes_config,
+            readable=[identity],
+            environment={
+                "GIT_CONFIG_NOSYSTEM": "1",
+                "GIT_CONFIG_GLOBAL": str(identity),
+                "GIT_CEILING_DIRECTORIES": str(context.root.parent),
+                "GIT_OPTIONAL_LOCKS": "1" if git.changes else "0",
+                "GIT_ASKPASS": "true",
+                "GIT_ALLOW_PROTOCOL": _PROTOCOLS if git.needs_network else "",
+                "GIT_PROXY_COMMAND": "",
+            },
         )
 
 
@@ -166,28 +141,9 @@ def _identity_file(name: str) -> Iterator[Path]:
         yield Path(file.name).resolve()
 
 
-async def _read(context: ToolContext, asked: GitCommand) -> _Request:
-    try:
-        git = git_words.read_call(_read_words(asked.arguments))
-    except git_words.NotAllowed as error:
-        raise BadArgument(str(error)) from error
-    can_reach = sandbox.has_network(workspace_allows=context.scope.allows_network)
-    if git.needs_network and not can_reach:
-        raise BadArgument(
-            f"git {git.subcommand} needs the network, which commands do not have in this workspace."
-        )
-    unsandboxed = sandbox.find_mode() == sandbox.UNSANDBOXED
-    return _Request(
-        git=git,
-        folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
-        seconds=read_seconds(asked.timeout_seconds),
-        changes=unsandboxed or git.changes,
-        allows_network=git.needs_network and can_reach,
-    )
-
-
-def _read_words(given: str | list[str]) -> list[str]:
-    """The words after ``git``. Raises BadArgument."""
+async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]:
+    """The call as it was understood, and its working folder. Raises BadArgument."""
+    given = asked.arguments
     try:
         words = shlex.split(given) if isinstance(given, str) else given
     except ValueError as error:
@@ -202,11 +158,23 @@ def _read_words(given: str | list[str]) -> list[str]:
             f"Options before the subcommand ({words[0][:100]}) are not taken."
             " Use 'folder' for another folder."
         )
-    return words
+    try:
+        git = git_words.read_call(words)
+    except git_words.NotAllowed as error:
+        raise BadArgument(str(error)) from error
+    has_network = sandbox.has_network(workspace_allows=context.scope.allows_network)
+    if git.needs_network and not has_network:
+        raise BadArgument(
+            f"git {git.subcommand} needs the network, which commands do not have in this workspace."
+        )
+    # Where there is no sandbox, each may change something.
+    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+        git = replace(git, changes=True)
+    return git, await asyncio.to_thread(read_folder, asked.folder, context.root)
 
 
 TOOL = declare_tool(
-    name=NAME,
+    name="git_command",
     description=DESCRIPTION,
     arguments=GitCommand,
     run=run,

@@ -8,16 +8,15 @@ that look.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from conversations.agent.files.executed_files import is_settable, takes_address
 
-from .git_options import CHANGES, CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, VERBS, Form
+from .git_options import CHANGES, CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, Form
 
 # The options of a program's command line, read by the grammar that git's parse-options and
 # GNU's getopt_long share, against a list of the options that are allowed.
-
 
 _MARKS = "=?~"
 
@@ -26,13 +25,13 @@ class NotAllowed(Exception):
     """A word that the list does not allow. The message is a sentence that names it."""
 
 
-@dataclass(frozen=True, slots=True)
 class ReadWords:
     """``options`` are (name as written, value or None), ``plain`` the other words."""
 
-    options: list[tuple[str, str | None]] = field(default_factory=list)
-    plain: list[str] = field(default_factory=list)
-    has_dashes: bool = False
+    def __init__(self) -> None:
+        self.options: list[tuple[str, str | None]] = []
+        self.plain: list[str] = []
+        self.has_dashes = False
 
     def has(self, *names: str) -> bool:
         return any(name in names for name, _ in self.options)
@@ -55,7 +54,12 @@ def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ReadWords:
     found, rest = ReadWords(), iter(enumerate(words))
     for at, word in rest:
         if word == "--":
-            return _read_behind_dashes(found, words[at + 1 :])
+            found.has_dashes = True
+            found.plain += words[at + 1 :]
+            for path in words[at + 1 :]:
+                if path.startswith("-") and path != "-":
+                    raise NotAllowed(f"Write ./{_shorten(path)} for a path that begins with '-'.")
+            break
         if word == "-" or not word.startswith("-"):
             found.plain.append(word)
             continue
@@ -68,23 +72,16 @@ def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ReadWords:
             if following is None:
                 raise NotAllowed(f"The option {name} needs a value.")
             if not _is_value(following):
-                joined = (
-                    f"{name}={_shorten(following)}"
-                    if name.startswith("--")
-                    else f"{name}{_shorten(following)}"
-                )
+                joined = f"{name}{'=' if name.startswith('--') else ''}{_shorten(following)}"
                 raise NotAllowed(f"Write {joined} for a value that begins with '-'.")
-            found.options[-1] = (name, following)
+            value = following
+            found.options[-1] = (name, value)
             next(rest)
-        _check_choice(*found.options[-1], mark)
+        choices = mark[1:].split("|") if mark[1:] else []
+        if choices and value is not None and value not in choices:
+            one_of = ", ".join(choices)
+            raise NotAllowed(f"The option {name} is only taken with one of: {one_of}.")
     return found
-
-
-def _read_behind_dashes(found: ReadWords, words: Sequence[str]) -> ReadWords:
-    for word in words:
-        if word.startswith("-") and word != "-":
-            raise NotAllowed(f"Write ./{_shorten(word)} for a path that begins with '-'.")
-    return ReadWords(found.options, [*found.plain, *words], has_dashes=True)
 
 
 def _read_long(word: str, allowed: Mapping[str, str]) -> Iterator[tuple[str, str | None, str]]:
@@ -113,13 +110,6 @@ def _read_bundle(word: str, allowed: Mapping[str, str]) -> Iterator[tuple[str, s
 
 def _is_value(word: str | None) -> bool:
     return word is not None and (word == "-" or not word.startswith("-"))
-
-
-def _check_choice(name: str, value: str | None, mark: str) -> None:
-    choices = mark[1:]
-    if choices and value is not None and value not in choices.split("|"):
-        one_of = ", ".join(choices.split("|"))
-        raise NotAllowed(f"The option {name} is only taken with one of: {one_of}.")
 
 
 def _explain(name: str, allowed: Mapping[str, str], *, within: str = "") -> str:
@@ -186,7 +176,13 @@ def read_call(words: Sequence[str]) -> GitCall:
         raise NotAllowed(f"'git {subcommand[:100]}' is not offered. There are: {known}.")
     if subcommand == "config":
         return _read_config(rest)
-    verb, form = _find_form(subcommand, rest)
+    # The verb ("list" of ``stash list``), empty for none, and what it may have
+    verb = rest[0] if rest and f"{subcommand} {rest[0]}" in FORMS else ""
+    form = FORMS.get(f"{subcommand} {verb}" if verb else subcommand)
+    if form is None:
+        first = rest[0][:100] if rest else ""
+        verbs = ", ".join(sorted(name for name in FORMS if name.startswith(f"{subcommand} ")))
+        raise NotAllowed(f"'git {subcommand} {first}' is not offered. There are: {verbs}.")
     found = read_words(rest[1:] if verb else rest, read_list(form.options))
     if found.plain and not form.takes_words:
         raise NotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not offered.")
@@ -198,30 +194,31 @@ def read_call(words: Sequence[str]) -> GitCall:
                 raise NotAllowed(
                     f"The address {word[:100]} is not taken: {', '.join(_SCHEMES)} and paths are."
                 )
-        if subcommand == "remote" and any(_leads_outside(word) for word in found.plain[1:]):
-            raise NotAllowed("A remote cannot be a path outside of the workspace.")
+        for word in found.plain[1:] if subcommand == "remote" else ():
+            is_absolute = word.startswith(("/", "~")) or word.lower().startswith("file:")
+            if is_absolute or ".." in word.split("/"):
+                raise NotAllowed("A remote cannot be a path outside of the workspace.")
+    changes = _changes(subcommand, form, found)
+    writes_config = form.writes_config
+    if subcommand == "branch":
+        # A new branch is told which one it follows; so it is when a branch is guessed from the name
+        # of one of a remote.
+        writes_config = changes
+    elif subcommand in ("checkout", "switch"):
+        is_name = len(found.plain) == 1 and not found.has_dashes
+        writes_config = found.has(*_MAKES_BRANCH) or is_name
+    elif subcommand in ("fetch", "pull", "push"):
+        writes_config = found.has("-u", "--set-upstream")
     return GitCall(
         subcommand=subcommand,
         words=rest,
         runs=_add_options(subcommand, verb, rest),
-        changes=_changes(subcommand, form, found),
+        changes=changes,
         needs_network=form.needs_network,
-        writes_config=form.writes_config or _writes_config(subcommand, form, found),
+        writes_config=writes_config,
         # What is left of a rebase stands in a file that commands can write, programs included.
         is_kind=not (subcommand == "rebase" and found.has("--continue", "--skip")),
     )
-
-
-def _find_form(subcommand: str, words: Sequence[str]) -> tuple[str, Form]:
-    """The verb ("list" of ``stash list``), empty for none, and what it may have."""
-    first = words[0] if words else ""
-    if subcommand in VERBS and (form := FORMS.get(f"{subcommand} {first}")) is not None:
-        return first, form
-    form = FORMS.get(subcommand)
-    if form is None:
-        verbs = ", ".join(sorted(name for name in FORMS if name.startswith(f"{subcommand} ")))
-        raise NotAllowed(f"'git {subcommand} {first[:100]}' is not offered. There are: {verbs}.")
-    return "", form
 
 
 def _add_options(subcommand: str, verb: str, words: Sequence[str]) -> list[str]:
@@ -246,30 +243,16 @@ def _changes(subcommand: str, form: Form, found: ReadWords) -> bool:
     return not (is_list and (found.has(*_ASKS) or not found.plain))
 
 
-def _writes_config(subcommand: str, form: Form, found: ReadWords) -> bool:
-    """A new branch is told which one it follows; so it is when a branch is guessed from the name of
-    one of a remote."""
-    if subcommand == "branch":
-        return _changes(subcommand, form, found)
-    if subcommand in ("checkout", "switch"):
-        is_name = len(found.plain) == 1 and not found.has_dashes
-        return found.has(*_MAKES_BRANCH) or is_name
-    return subcommand in ("fetch", "pull", "push") and found.has("-u", "--set-upstream")
-
-
-def _leads_outside(word: str) -> bool:
-    is_file = word.lower().startswith("file:")
-    return is_file or word.startswith(("/", "~")) or ".." in word.split("/")
-
-
-# Configuration
-
-
 def _read_config(words: Sequence[str]) -> GitCall:
     """``config`` by its old options or its newer verbs."""
     verb = words[0] if words and words[0] in ("get", "list", "set", "unset") else ""
     rest = words[1:] if verb else words
-    changes = verb in ("set", "unset") or (not verb and not _asks_config(rest))
+    changes = verb in ("set", "unset")
+    if not verb:
+        names = [word for word in rest if not word.startswith("-")]
+        sets = any(word in ("--add", "--unset", "--unset-all", "--replace-all") for word in rest)
+        asks = any(word in _CONFIG_ASKS for word in rest) or (len(names) == 1 and not sets)
+        changes = not asks
     allowed = read_list(CONFIG_WRITES if changes else CONFIG_READS)
     found = read_words(rest, allowed)
     if negated := [name for name, _ in found.options if name not in allowed]:
@@ -280,33 +263,18 @@ def _read_config(words: Sequence[str]) -> GitCall:
             raise NotAllowed("The name of the setting is missing.")
         takes_away = verb == "unset" or found.has("--unset", "--unset-all")
         key, *values = found.plain
-        _check_setting(key, "" if takes_away else " ".join(values[:1]))
+        # That the setting lets nothing run; git ignores the case of all but the middle.
+        parts = _KEY.fullmatch(key)
+        section, middle, name = parts.groups() if parts else ("", "", "")
+        if middle == "" or not is_settable(section, name, has_name=middle is not None):
+            raise NotAllowed(
+                f"The setting {key[:100]} cannot be changed here: only those can that let git run"
+                " no program, such as user.name, pull.rebase or branch.<name>.merge."
+            )
+        value = "" if takes_away else " ".join(values[:1])
+        if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
+            raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")
+    runs = ["config", *words]
     return GitCall(
-        subcommand="config",
-        words=words,
-        runs=["config", *words],
-        changes=changes,
-        writes_config=changes,
+        subcommand="config", words=words, runs=runs, changes=changes, writes_config=changes
     )
-
-
-def _asks_config(words: Sequence[str]) -> bool:
-    names = [word for word in words if not word.startswith("-")]
-    sets = ("--add", "--unset", "--unset-all", "--replace-all")
-    return any(word in _CONFIG_ASKS for word in words) or (
-        len(names) == 1 and not any(word in sets for word in words)
-    )
-
-
-def _check_setting(key: str, value: str) -> None:
-    """That setting it lets nothing run. git ignores the case of all but the middle."""
-    parts = _KEY.fullmatch(key)
-    section, middle, name = parts.groups() if parts else ("", None, "")
-    is_known = middle != "" and is_settable(section, name, has_name=middle is not None)
-    if not is_known:
-        raise NotAllowed(
-            f"The setting {key[:100]} cannot be changed here: only those can that let git run"
-            " no program, such as user.name, pull.rebase or branch.<name>.merge."
-        )
-    if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
-        raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")

@@ -5,20 +5,19 @@ the call is far below its floor.
 """
 
 import asyncio
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 from django.conf import settings
 from pydantic import Field
 
-from conversations.agent.files.skills import Skill, find_skills, read_skill
+from conversations.agent.files.skills import Skill, find_skills
+from conversations.agent.files.text_files import read_file
 from conversations.archive.context import append_loaded_skill
 
 from .tool import Arguments, ExactText, Must, ToolContext, ToolResult, declare_tool
 
-NAME = "load_skill"
 LISTED = 200  # Names that an answer to an unknown one holds
-
 
 NAMED = "be the name of a skill, as the system prompt lists them."
 
@@ -38,9 +37,13 @@ async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
     skill = (by_folder | by_name).get(wanted)
     if skill is None:
         return _refused(skills, f"There is no skill named {name[:100]!r} here.")
-    content = await asyncio.to_thread(_read, context.root, skill)
-    if content is None:
+    most = settings.LOOM.max_skill_bytes
+    file = await asyncio.to_thread(partial(read_file, context.root, skill.path, limit=most))
+    if file is None:
         return ToolResult(ok=False, output=f"{skill.path} cannot be read as text.")
+    content = file.text
+    if file.is_cut:
+        content += f"\n[{skill.path} is cut here: the first {most} of {file.size} bytes are shown.]"
     loaded = await context.write(
         append_loaded_skill,
         context.session_pk,
@@ -51,26 +54,13 @@ async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
     )
     if loaded is None:
         return ToolResult(
-            ok=True,
-            output=f"The skill {skill.name} is loaded already, and has not changed since.",
+            ok=True, output=f"The skill {skill.name} is loaded already, and has not changed since."
         )
     folder = skill.path.rpartition("/")[0]
     return ToolResult(
         ok=True,
         output=f"The skill {skill.name}, from {skill.path}. Paths in it are relative to {folder}/."
         f" It stays with this conversation.\n\n{content}",
-    )
-
-
-def _read(root: Path, skill: Skill) -> str | None:
-    file = read_skill(root, skill, limit=settings.LOOM.max_skill_bytes)
-    if file is None:
-        return None
-    if not file.is_cut:
-        return file.text
-    return (
-        f"{file.text}\n[{skill.path} is cut here: the first {settings.LOOM.max_skill_bytes}"
-        f" of {file.size} bytes are shown.]"
     )
 
 
@@ -87,7 +77,7 @@ def _refused(skills: list[Skill], reason: str) -> ToolResult:
 
 
 TOOL = declare_tool(
-    name=NAME,
+    name="load_skill",
     description=(
         "Load one of the workspace's skills, which the system prompt lists: instructions for a"
         " particular kind of work. Load the skill that matches the task before you begin. What"

@@ -7,19 +7,15 @@ from conversations.agent.recall import tool as conversation_recall
 from conversations.domain.tool_calls import CHANGES, ToolScope
 
 from . import (
-    delete_file,
-    edit_file,
     fetch_url,
+    file_changes,
+    find_files,
     git_command,
-    glob_files,
-    list_files,
     load_skill,
-    move_file,
     read_file,
     search_files,
     session_state,
     shell_execute,
-    write_file,
 )
 from .tool import Tool
 
@@ -27,19 +23,19 @@ TOOLS: dict[str, Tool] = {
     tool.name: tool
     for tool in (
         conversation_recall.TOOL,
-        delete_file.TOOL,
-        edit_file.TOOL,
+        file_changes.DELETE,
+        file_changes.EDIT,
         fetch_url.TOOL,
         git_command.TOOL,
-        glob_files.TOOL,
-        list_files.TOOL,
+        find_files.GLOB,
+        find_files.LIST,
         load_skill.TOOL,
-        move_file.TOOL,
+        file_changes.MOVE,
         read_file.TOOL,
         search_files.TOOL,
         session_state.TOOL,
         shell_execute.TOOL,
-        write_file.TOOL,
+        file_changes.WRITE,
     )
 }
 

@@ -9,25 +9,13 @@ from pydantic import Field
 
 from conversations.agent.files.confined import stat_file
 from conversations.agent.files.paths import shown
-from conversations.agent.files.searching import Expression, FileQuery, Lines, Search
+from conversations.agent.files.searching import FileQuery, Lines, Search
 from conversations.agent.files.walking import read_pattern
 from conversations.domain.errors import Rejected
 
+from . import tool
 from .file_texts import count_text, cut, describe_passed_over, make_cursor, read_cursor, size_text
-from .tool import (
-    Arguments,
-    BadArgument,
-    ExactText,
-    Flag,
-    Must,
-    PathText,
-    ToolContext,
-    ToolResult,
-    Whole,
-    WholeOrZero,
-    declare_tool,
-    named,
-)
+from .tool import BadArgument, ToolContext, ToolResult
 
 MAX_MATCHES, DEFAULT_MATCHES = 500, 100
 MAX_CONTEXT = 10
@@ -35,38 +23,36 @@ MAX_CHARS = 60_000
 LINE_CHARS = 400
 SECONDS = 20.0
 PATTERN_CHARS = 2000
-
-
 PATTERN = f"be a text of 1 to {PATTERN_CHARS} characters."
 
 
-class SearchFiles(Arguments):
+class SearchFiles(tool.Arguments):
     pattern: Annotated[
-        ExactText,
-        Must(PATTERN),
-        named("pattern", "query", description="Regular expression, or the text."),
+        tool.ExactText,
+        tool.Must(PATTERN),
+        tool.named("pattern", "query", description="Regular expression, or the text."),
     ]
     path: Annotated[
-        PathText, Field(description="A folder or a file. Default: the workspace's folder.")
+        tool.PathText, Field(description="A folder or a file. Default: the workspace's folder.")
     ] = "."
     glob: Annotated[
-        ExactText,
+        tool.ExactText,
         Field(description="Only files whose path below 'path' matches: '*.py', 'src/**'."),
     ] = ""
-    literal: Annotated[Flag, Field(description="The pattern is plain text.")] = False
-    ignore_case: Annotated[Flag, Field(description="Default false.")] = False
+    literal: Annotated[tool.Flag, Field(description="The pattern is plain text.")] = False
+    ignore_case: Annotated[tool.Flag, Field(description="Default false.")] = False
     context: Annotated[
-        WholeOrZero,
+        tool.WholeOrZero,
         Field(description=f"Lines before and after each, at most {MAX_CONTEXT}. Default 0."),
     ] = 0
     limit: Annotated[
-        Whole, Field(description=f"Lines, at most {MAX_MATCHES}. Default {DEFAULT_MATCHES}.")
+        tool.Whole, Field(description=f"Lines, at most {MAX_MATCHES}. Default {DEFAULT_MATCHES}.")
     ] = DEFAULT_MATCHES
     include_ignored: Annotated[
-        Flag, Field(description="Also what git ignores, and heavy folders. Default false.")
+        tool.Flag, Field(description="Also what git ignores, and heavy folders. Default false.")
     ] = False
     cursor: Annotated[
-        ExactText, Field(description="Goes on where an earlier result ended, as it said.")
+        tool.ExactText, Field(description="Goes on where an earlier result ended, as it said.")
     ] = ""
 
 
@@ -77,47 +63,34 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
         raise BadArgument(f"'pattern' must {PATTERN}")
     if "\n" in pattern or "\0" in pattern:
         raise BadArgument("'pattern' is for one line at a time; it cannot hold a line break.")
+    after, _, number = asked.cursor.rpartition(":")
+    if asked.cursor and not (after and number.isascii() and number.isdigit()):
+        raise BadArgument("'cursor' is not one that an earlier result gave.")
     search = Search(
         context.root,
         FileQuery(
-            expression=Expression(
-                text=pattern,
-                is_literal=asked.literal,
-                ignores_case=asked.ignore_case,
-            ),
+            expression=pattern,
+            is_literal=asked.literal,
+            ignores_case=asked.ignore_case,
             path=asked.path,
             glob=read_pattern(asked.glob) if asked.glob else None,
             with_ignored=asked.include_ignored,
-            after=_read_cursor(asked.cursor),
+            after=(read_cursor(after), int(number[:12])) if asked.cursor else None,
             limit=settings.LOOM.max_read_bytes,
             seconds=SECONDS,
         ),
     )
-    limit, around = min(asked.limit, MAX_MATCHES), min(asked.context, MAX_CONTEXT)
-    return ToolResult(ok=True, output=await _in_thread(search, limit=limit, around=around))
-
-
-async def _in_thread(search: Search, *, limit: int, around: int) -> str:
-    work = asyncio.ensure_future(asyncio.to_thread(_find, search, limit=limit, around=around))
+    page = _Page(limit=min(asked.limit, MAX_MATCHES), around=min(asked.context, MAX_CONTEXT))
+    work = asyncio.ensure_future(asyncio.to_thread(_find, search, page))
     try:
-        return await asyncio.shield(work)
+        return ToolResult(ok=True, output=await asyncio.shield(work))
     except asyncio.CancelledError:
         search.stop()
         await asyncio.gather(work, return_exceptions=True)
         raise
 
 
-def _read_cursor(text: str) -> tuple[str, int] | None:
-    path, colon, number = text.rpartition(":")
-    if not text:
-        return None
-    if not (colon and path and number.isascii() and number.isdigit()):
-        raise BadArgument("'cursor' is not one that an earlier result gave.")
-    return read_cursor(path), int(number[:12])
-
-
-def _find(search: Search, *, limit: int, around: int) -> str:
-    page = _Page(limit=limit, around=around)
+def _find(search: Search, page: "_Page") -> str:
     if stat_file(search.root, search.query.path) is None:
         raise Rejected(f"There is no {shown(search.query.path)}.")
     found = search.run()
@@ -125,7 +98,22 @@ def _find(search: Search, *, limit: int, around: int) -> str:
         page.has_more = not all(page.add(lines) for lines in found)
     finally:
         found.close()
-    return "\n".join([*page.blocks, *_notes(search, page)])
+    told = page.blocks
+    if not page.count:
+        what = "more line" if search.query.after else "line"
+        told.append(f"No {what} matches in {count_text(search.looked_into, 'file')}.")
+    if page.has_more:
+        told.append(f'More: call again with the same arguments and cursor="{page.cursor}".')
+    elif search.was_late:
+        told.append(
+            f"[Stopped after {SECONDS:.0f} s, so this is not all. Choose a folder or a glob.]"
+        )
+    if search.too_large:
+        limit = size_text(search.query.limit)
+        told.append(
+            f"[{count_text(search.too_large, 'file')} of more than {limit} not looked into.]"
+        )
+    return "\n".join(filter(None, [*told, describe_passed_over(search.passed_over)]))
 
 
 class _Page:
@@ -169,22 +157,7 @@ def _show(found: Lines, numbers: list[int], around: int) -> Iterator[str]:
         last = max(last, end)
 
 
-def _notes(search: Search, page: _Page) -> Iterator[str]:
-    if not page.count:
-        what = "more line" if search.query.after else "line"
-        yield f"No {what} matches in {count_text(search.looked_into, 'file')}."
-    if page.has_more:
-        yield f'More: call again with the same arguments and cursor="{page.cursor}".'
-    elif search.was_late:
-        yield f"[Stopped after {SECONDS:.0f} s, so this is not all. Choose a folder or a glob.]"
-    if search.too_large:
-        limit = size_text(search.query.limit)
-        yield f"[{count_text(search.too_large, 'file')} of more than {limit} not looked into.]"
-    if over := describe_passed_over(search.passed_over):
-        yield over
-
-
-TOOL = declare_tool(
+TOOL = tool.declare_tool(
     name="search_files",
     description=(
         "Find lines in the workspace's files that match a regular expression (or, with"

@@ -14,8 +14,6 @@ from conversations.domain.text import one_line
 
 from .tool import Arguments, BadArgument, OneOf, Text, ToolContext, ToolResult, declare_tool
 
-NAME = "session_state"
-
 
 class AboutState(Arguments):
     action: Annotated[
@@ -40,25 +38,22 @@ class AboutState(Arguments):
 
 
 async def run(context: ToolContext, asked: AboutState) -> ToolResult:
-    return ToolResult(ok=True, output=await _execute(context, asked))
-
-
-async def _execute(context: ToolContext, asked: AboutState) -> str:
     if asked.action == "note":
-        text = asked.text
-        if not text:
+        text = one_line(asked.text, limit=ITEM_CHARS + 1)
+        if not asked.text:
             raise BadArgument("'text' must be the decision, in one sentence.")
-        if len(one_line(text, limit=ITEM_CHARS + 1)) > ITEM_CHARS:
+        if len(text) > ITEM_CHARS:
             raise BadArgument(f"'text' must have at most {ITEM_CHARS} characters; say it shorter.")
-        return f"Noted: {one_line(text, limit=ITEM_CHARS)}"
+        return ToolResult(ok=True, output=f"Noted: {text}")
     view = await context.read(read_state_view, context.session_pk)
     if asked.action == "show":
-        return "\n".join(map(_line, view.items)) or "There is nothing in the register yet."
+        told = "\n".join(map(_line, view.items)) or "There is nothing in the register yet."
+        return ToolResult(ok=True, output=told)
     decisions = [item for item in view.items if item.kind == DECISION]
     found = _find(decisions, asked.text)
     if found.is_pinned:
         raise BadArgument("A person pinned this decision; only they can take it back.")
-    return f"Struck {found.id}: {found.text}"
+    return ToolResult(ok=True, output=f"Struck {found.id}: {found.text}")
 
 
 def _find(decisions: list[StateItem], wanted: str) -> StateItem:
@@ -88,7 +83,7 @@ def _line(item: StateItem) -> str:
 
 
 TOOL = declare_tool(
-    name=NAME,
+    name="session_state",
     description=(
         "The session state is a short register that you always see: files touched, decisions,"
         " errors resolved, the current focus. It fills by itself from tool calls, commits and"

@@ -10,20 +10,8 @@ from conversations.agent import sandbox
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
-from .commands import (
-    Command,
-    Folder,
-    Seconds,
-    check_text,
-    command_note,
-    execute,
-    kind_of,
-    read_folder,
-    read_seconds,
-)
+from .commands import Folder, Seconds, check_text, command_note, execute, kind_of, read_folder
 from .tool import Arguments, Text, ToolContext, ToolResult, declare_tool
-
-NAME = "shell_execute"
 
 DESCRIPTION = """\
 Run a shell command in the workspace's folder and get its output, standard output and \
@@ -45,41 +33,37 @@ def is_offered(scope: ToolScope) -> bool:
 
 
 async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResult:
-    text, command = asked.command, await _read(context, asked)
-    is_elsewhere = command.folder != context.root
-    folder = str(command.folder.relative_to(context.root, walk_up=True)) if is_elsewhere else ""
+    text = asked.command
+    check_text(text, "command")
+    at = await asyncio.to_thread(read_folder, asked.folder, context.root)
+    folder = "" if at == context.root else str(at.relative_to(context.root, walk_up=True))
     kind = kind_of(text, folder=folder)
     where = f" in {one_line(asked.folder, limit=200)}" if folder else ""
+    allows_network = sandbox.has_network(workspace_allows=context.scope.allows_network)
     return CallPlan(
         effect=CHANGES,
         summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
         command=text,
-        note=command_note(allows_network=command.allows_network, text=text),
+        note=command_note(allows_network=allows_network, text=text),
         kind_key=kind.key if kind else "",
         kind_label=kind.label if kind else "",
     )
 
 
 async def run(context: ToolContext, asked: ShellExecute) -> ToolResult:
-    return await execute(context, await _read(context, asked))
-
-
-async def _read(context: ToolContext, asked: ShellExecute) -> Command:
     check_text(asked.command, "command")
-    return Command(
-        words=[
-            shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh",
-            "-c",
-            asked.command,
-        ],
+    shell = shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
+    return await execute(
+        context,
+        [shell, "-c", asked.command],
         folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
-        seconds=read_seconds(asked.timeout_seconds),
+        timeout_seconds=asked.timeout_seconds,
         allows_network=sandbox.has_network(workspace_allows=context.scope.allows_network),
     )
 
 
 TOOL = declare_tool(
-    name=NAME,
+    name="shell_execute",
     description=DESCRIPTION,
     arguments=ShellExecute,
     run=run,

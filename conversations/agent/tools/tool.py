@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     ValidationError,
 )
-from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, PydanticCustomError, PydanticUseDefault
 from pydantic_core.core_schema import WithDefaultSchema
@@ -26,10 +25,6 @@ from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json
 from conversations.domain.tool_calls import READS, CallPlan, ToolScope
 
-# What a tool is called with: one typed declaration for each tool, from which come both the JSON
-# schema that the model is told and the reading of what it sends.
-
-
 HIGHEST = 10**15  # What databases and slices can take; a higher number means this one
 
 
@@ -38,8 +33,9 @@ class BadArgument(ValueError):
 
 
 class Arguments(BaseModel):
-    """The arguments of one call. Every field has a description for the model; one with a default
-    need not be sent."""
+    """The arguments of one call: from its declaration come both the JSON schema that the model is
+    told and the reading of what it sends. Every field has a description for the model; one with a
+    default need not be sent."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -76,11 +72,10 @@ class _PlainSchema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
-@dataclass(frozen=True, slots=True)
-class Must:
+class Must(str):
     """What is said where an argument is missing or of the wrong form: it must …"""
 
-    be: str
+    __slots__ = ()
 
 
 def named(name: str, *others: str, description: str) -> Any:
@@ -95,15 +90,15 @@ def _not_null(value: Any) -> Any:
 
 
 def _not_blank(value: Any) -> Any:
-    if value is None or (isinstance(value, str) and not value.strip()):
+    if isinstance(value, str) and not value.strip():
         raise PydanticUseDefault
-    return value
+    return _not_null(value)
 
 
-def _no_flag(value: Any) -> Any:
+def _number(value: Any) -> Any:
     if isinstance(value, bool):
         raise PydanticCustomError("int_type", "a truth value")
-    return value
+    return _not_blank(value)
 
 
 def _stripped(value: Any) -> Any:
@@ -114,75 +109,45 @@ def _capped(value: int) -> int:
     return min(value, HIGHEST)
 
 
-# Without space around it.
-Text = Annotated[str, BeforeValidator(_not_blank), AfterValidator(str.strip)]
+_OPTIONAL, _NUMBER = BeforeValidator(_not_blank), BeforeValidator(_number)
+_CAPPED = AfterValidator(_capped)
 
+Text = Annotated[str, _OPTIONAL, AfterValidator(str.strip)]  # Without space around it
 ExactText = Annotated[str, BeforeValidator(_not_null)]  # As it was sent; may be empty
-
 # As it was sent: names of files may begin or end with a space.
-PathText = Annotated[
-    str, BeforeValidator(_not_blank), Must("be a path inside the workspace's folder.")
-]
-
-FilePath = Annotated[
-    PathText,
-    named(
-        "path",
-        "file_path",
-        description="Relative to the workspace's folder, or absolute inside it.",
-    ),
-]
-
-# A whole number from 1 on.
-Whole = Annotated[
-    int,
-    Field(ge=1),
-    AfterValidator(_capped),
-    BeforeValidator(_no_flag),
-    BeforeValidator(_not_blank),
-]
-
-WholeOrZero = Annotated[
-    int,
-    Field(ge=0),
-    AfterValidator(_capped),
-    BeforeValidator(_no_flag),
-    BeforeValidator(_not_blank),
-]
-
-Flag = Annotated[bool, BeforeValidator(_not_blank)]
-
+PathText = Annotated[str, _OPTIONAL, Must("be a path inside the workspace's folder.")]
+_PLACE = "Relative to the workspace's folder, or absolute inside it."
+FilePath = Annotated[PathText, named("path", "file_path", description=_PLACE)]
+Whole = Annotated[int, Field(ge=1), _CAPPED, _NUMBER]
+WholeOrZero = Annotated[int, Field(ge=0), _CAPPED, _NUMBER]
+Flag = Annotated[bool, _OPTIONAL]
 OneOf = BeforeValidator(_stripped)  # With a ``Literal`` of texts
 
 
 def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
     name = str(found["loc"][0])
     fields = declared.model_fields
-    field = fields[name] if name in fields else next(f for f in fields.values() if name in names(f))
-    must = next((rule.be for rule in field.metadata if isinstance(rule, Must)), "")
-    if found["type"] != "missing":
-        return f"'{name}' must {_form(field) or must}"
-    if must or get_origin(field.annotation) is Literal:
-        return f"'{name}' must {must or _form(field)}"
-    return f"'{name}' is missing: {field.description}"
-
-
-def _form(field: FieldInfo) -> str:
-    """What the type asks for, empty where that is several."""
+    field = fields.get(name) or next(
+        f
+        for f in fields.values()
+        if isinstance(f.validation_alias, AliasChoices) and name in f.validation_alias.choices
+    )
+    must = next((rule for rule in field.metadata if isinstance(rule, Must)), "")
+    # What the type asks for, empty where that is several
+    form = ""
     if field.annotation is int:
         lowest = next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), 0)
-        return f"be a whole number from {lowest} on."
-    if get_origin(field.annotation) is Literal:
-        return f"be one of {', '.join(map(repr, get_args(field.annotation)))}."
-    if field.annotation is bool:
-        return "be true or false."
-    return "be a text." if field.annotation is str else ""
-
-
-def names(field: FieldInfo) -> list[str]:
-    """The names under which it is taken, if it has others than its own."""
-    alias = field.validation_alias
-    return [str(name) for name in alias.choices] if isinstance(alias, AliasChoices) else []
+        form = f"be a whole number from {lowest} on."
+    elif get_origin(field.annotation) is Literal:
+        form = f"be one of {', '.join(map(repr, get_args(field.annotation)))}."
+        must = must or form
+    elif field.annotation is bool:
+        form = "be true or false."
+    elif field.annotation is str:
+        form = "be a text."
+    if found["type"] != "missing":
+        return f"'{name}' must {form or must}"
+    return f"'{name}' must {must}" if must else f"'{name}' is missing: {field.description}"
 
 
 def _say_nothing(text: str) -> None:
@@ -225,8 +190,9 @@ class ToolResult:
     exit_code: int | None = None
 
 
-type Run = Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
-type Planning = Callable[[ToolContext, dict[str, Any]], Awaitable[CallPlan | ToolResult]]
+# What executes a call, and what says what it would do
+type RunWith[A] = Callable[[ToolContext, A], Awaitable[ToolResult]]
+type PlanWith[A] = Callable[[ToolContext, A], Awaitable[CallPlan | ToolResult]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,9 +211,9 @@ class Tool:
     name: str
     description: str
     arguments: type[Arguments] | dict[str, Any]
-    run: Run
+    run: RunWith[dict[str, Any]]
     effect: str = READS
-    plan: Planning | None = None
+    plan: PlanWith[dict[str, Any]] | None = None
     is_offered: Callable[[ToolScope], bool] | None = None
 
     @cached_property
@@ -258,17 +224,8 @@ class Tool:
     @cached_property
     def as_json(self) -> str:
         """The tool as the provider is told of it; written once, read for every call."""
-        return dump_json(
-            {
-                "name": self.name,
-                "description": self.description,
-                "input_schema": self.input_schema,
-            }
-        )
-
-
-type RunWith[A: Arguments] = Callable[[ToolContext, A], Awaitable[ToolResult]]
-type PlanWith[A: Arguments] = Callable[[ToolContext, A], Awaitable[CallPlan | ToolResult]]
+        told = {"name": self.name, "description": self.description}
+        return dump_json(told | {"input_schema": self.input_schema})
 
 
 def declare_tool[A: Arguments](

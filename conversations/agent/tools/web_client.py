@@ -9,8 +9,8 @@ import asyncio
 import re
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from html.parser import HTMLParser
 from ipaddress import IPv6Address, ip_address
 from typing import Any
@@ -21,9 +21,6 @@ import nh3
 from yarl import URL
 
 from conversations.domain.errors import Rejected
-
-# Which addresses of the web may be asked for, and which may be connected to.
-
 
 MAX_URL_CHARS = 2000
 SCHEMES = ("http", "https")
@@ -79,26 +76,19 @@ class PrivateAddress(OSError):
 def open_client(allows: Allows, *, headers: Mapping[str, str]) -> aiohttp.ClientSession:
     """A client without cookies, proxies or memory. ``allows`` says which addresses may be connected
     to. To be used as a context."""
+
+    def open_socket(found: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
+        family, kind, protocol, _, address = found
+        if not allows(address[0]):
+            raise PrivateAddress("private address")
+        return socket.socket(family, kind, protocol)
+
     connector = aiohttp.TCPConnector(
-        resolver=aiohttp.ThreadedResolver(),
-        use_dns_cache=False,
-        socket_factory=partial(_open_socket, allows),
+        resolver=aiohttp.ThreadedResolver(), use_dns_cache=False, socket_factory=open_socket
     )
     return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers=headers,
-        trust_env=False,
+        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers=headers, trust_env=False
     )
-
-
-def _open_socket(
-    allows: Allows, found: tuple[Any, Any, int, str, tuple[Any, ...]]
-) -> socket.socket:
-    family, kind, protocol, _, address = found
-    if not allows(address[0]):
-        raise PrivateAddress("private address")
-    return socket.socket(family, kind, protocol)
 
 
 def explain(error: Exception, url: URL) -> str:
@@ -123,7 +113,6 @@ def explain(error: Exception, url: URL) -> str:
 
 # One GET of a public web page, that cannot be turned against this network.
 
-
 MAX_BYTES = 5 * 2**20
 MAX_REDIRECTS = 5
 SECONDS = 30.0
@@ -140,9 +129,9 @@ class Fetched:
 
     url: str
     status: int
-    media_type: str
-    charset: str
-    body: bytes
+    media_type: str = ""
+    charset: str = ""
+    body: bytes = b""
     is_cut: bool = False
     moved_to: str = ""
 
@@ -179,20 +168,12 @@ async def _follow(client: aiohttp.ClientSession, url: URL) -> Fetched:
                 )
         target = read_url(str(url.join(URL(location))))
         if target.raw_host != url.raw_host:
-            return Fetched(
-                url=str(url),
-                status=response.status,
-                media_type="",
-                charset="",
-                body=b"",
-                moved_to=str(target),
-            )
+            return Fetched(url=str(url), status=response.status, moved_to=str(target))
         url = target
     raise Rejected(f"{url.host} redirects more than {MAX_REDIRECTS} times.")
 
 
 # A web page as text that a model reads: headings, paragraphs, lists, code, links.
-
 
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _BLOCKS = {
@@ -252,7 +233,11 @@ class _Reader(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "a" and self._links:
-            self._end_link(*self._links.pop())
+            address, begin = self._links.pop()
+            text = _SPACE.sub(" ", "".join(self.pieces[begin:]).strip())
+            if text and address and not address.startswith("#"):
+                with suppress(ValueError):  # no address
+                    self.pieces[begin:] = [f"[{text}]({urljoin(self._base, address)})"]
         elif tag == "pre":
             self._verbatim = max(0, self._verbatim - 1)
             self.pieces.append("\n```")
@@ -263,13 +248,3 @@ class _Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.pieces.append(data if self._verbatim else _SPACE.sub(" ", data))
-
-    def _end_link(self, address: str, begin: int) -> None:
-        text = "".join(self.pieces[begin:]).strip()
-        if not text or not address or address.startswith("#"):
-            return
-        try:
-            target = urljoin(self._base, address)
-        except ValueError:
-            return
-        self.pieces[begin:] = [f"[{_SPACE.sub(' ', text)}]({target})"]

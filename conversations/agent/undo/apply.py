@@ -9,50 +9,36 @@ import asyncio
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from django.conf import settings
 
 from conversations.agent.files import confined
+from conversations.agent.files.confined import Differs
 from conversations.agent.files.paths import find_place, reason, shown
-from conversations.archive.blobs import put_blob
+from conversations.archive.blobs import batch, put_blob
 from conversations.domain.errors import Rejected, TooLarge
 
-from .disk import (
-    NOTHING,
-    Author,
-    Change,
-    Crossing,
-    FileState,
-    carry_through,
-    digest_of,
-    list_below,
-    read_state,
-    same_state,
-)
-from .records import FileChangeOutcome, complete_changes, record_changes
+from . import disk
+from .disk import Author, Change, Crossing, FileState
+from .records import complete_changes, record_changes
 
 MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is recorded
 
 ATTEMPTS = 3
 
-
-class FileChanged(Rejected):
-    """The file is not what the change was made for; somebody else wrote to it."""
-
-    code = "file_changed"
+_ODD = "no file that can be kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
     """Write a file, whole. ``expect`` is the digest of the content that it has to have now, empty:
-    there must be none, None: whatever it is. ``mode``: permission bits, None: those it has, or the
-    usual ones."""
+    there must be none, None: whatever it is."""
 
     path: str
     data: bytes
     expect: str | None = None
-    mode: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +60,8 @@ class Move:
 type FileAction = Put | Remove | Move
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
-    """An action that is ready: what it will change, and how."""
-
-    changes: list[Change]
-    touch: Callable[[], None]
+# What an action will change, and how; nothing to do without changes.
+type _Step = tuple[list[Change], Callable[[], None]]
 
 
 async def apply_changes(
@@ -88,106 +70,97 @@ async def apply_changes(
     """Execute the actions in order, inside the workspace's folder. Folders that are missing on
     the way to a file are made.
 
-    Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too large, no
+    Raises Differs, or Rejected with a sentence (outside the folder, not a file, too large, no
     space); what was done before stays done and recorded."""
     for action in actions:
-        await carry_through(_execute(root, action, author, write))
+        await disk.carry_through(_execute(root, action, author, write))
 
 
 async def _execute(root: Path, action: FileAction, author: Author, write: Crossing) -> None:
+    # Whether it is meant for one content of the file, and not for whatever it is
+    is_bound = not isinstance(action, Move) and action.expect is not None
     for attempt in range(ATTEMPTS):
-        step = await asyncio.to_thread(_prepare, root, action)
-        if not step.changes:
+        changes, touch = await asyncio.to_thread(_prepare, root, action)
+        if not changes:
             return
-        pks = await write(record_changes, author=author, changes=step.changes)
+        pks = await write(record_changes, author=author, changes=changes)
         has_touched = False
         try:
-            await asyncio.to_thread(step.touch)
+            await asyncio.to_thread(touch)
             has_touched = True
-        except confined.Differs as error:
-            # Whether it is meant for one content of the file, and not for whatever it is
-            if (
-                not isinstance(action, Move) and action.expect is not None
-            ) or attempt == ATTEMPTS - 1:
-                raise FileChanged(error.message) from error
+        except Differs:
+            if is_bound or attempt == ATTEMPTS - 1:
+                raise
         else:
             return
         finally:
-            now = await asyncio.to_thread(_look, root, step.changes)
+            now = await asyncio.to_thread(disk.read_states, root, [c.path for c in changes])
             # Which of the changes have happened, with the permissions that files got, and which
             # have not. What somebody else wrote right afterwards is not theirs.
-            done, dropped = [], []
-            for pk, change, state in zip(pks, step.changes, now, strict=True):
-                is_as_meant = digest_of(state) == digest_of(change.after)
-                if has_touched or (is_as_meant and not same_state(change.before, state)):
-                    done.append(
-                        FileChangeOutcome(pk=pk, after=state if is_as_meant else change.after)
-                    )
+            done: list[tuple[int, FileState | None]] = []
+            dropped = []
+            for pk, change, state in zip(pks, changes, now, strict=True):
+                is_as_meant = disk.digest_of(state) == disk.digest_of(change.after)
+                if has_touched or (is_as_meant and not disk.same_state(change.before, state)):
+                    done.append((pk, state if is_as_meant else change.after))
                 else:
                     dropped.append(pk)
             await write(complete_changes, done=done, dropped=dropped)
 
 
-def _look(root: Path, changes: Sequence[Change]) -> list[FileState | None]:
-    return [read_state(root, change.path, limit=None, keep=False) for change in changes]
-
-
 def _prepare(root: Path, action: FileAction) -> _Step:
+    if isinstance(action, Move):
+        path, prepare = action.source, partial(_prepare_move, root, action)
+    elif isinstance(action, Put):
+        path, prepare = action.path, partial(_prepare_put, root, action)
+    else:
+        path, prepare = action.path, partial(_prepare_remove, root, action)
     try:
-        if isinstance(action, Put):
-            return _prepare_put(root, action)
-        if isinstance(action, Remove):
-            return _prepare_remove(root, action)
-        return _prepare_move(root, action)
+        return prepare()
     except OSError as error:
-        path = action.source if isinstance(action, Move) else action.path
         raise Rejected(f"{shown(path)}: {reason(error)}.") from error
 
 
 def _prepare_put(root: Path, action: Put) -> _Step:
-    path = _path_of(root, action.path)
+    path = find_place(root, action.path).path
     before = _kept(root, path)
     if before is not None and not before.is_file:
-        raise Rejected(f"{shown(path)} is {_kind(before)}, not a file.")
+        kind = "a folder" if before.is_folder else "a link" if before.is_link else _ODD
+        raise Rejected(f"{shown(path)} is {kind}, not a file.")
     _check_expected(path, before, action.expect)
-    digest = put_blob(action.data)
-    mode = action.mode if action.mode is not None else before.permissions if before else 0o644
-    after = FileState(mode=stat.S_IFREG | mode, digest=digest, size=len(action.data))
-    if same_state(before, after):
-        return _Step(changes=[], touch=_do_nothing)
-    return _Step(
-        changes=[*_missing_folders(root, path), Change(path=path, before=before, after=after)],
-        touch=lambda: confined.replace_file(
-            root, path, action.data, mode=action.mode, expect=before.digest if before else ""
-        ),
-    )
+    mode = before.permissions if before else 0o644
+    digest, size = put_blob(action.data), len(action.data)
+    after = FileState(mode=stat.S_IFREG | mode, digest=digest, size=size)
+    expect = before.digest if before else ""
+    touch = partial(confined.replace_file, root, path, action.data, expect=expect)
+    if disk.same_state(before, after):
+        return [], touch
+    return [*_missing_folders(root, path), Change(path=path, before=before, after=after)], touch
 
 
 def _prepare_remove(root: Path, action: Remove) -> _Step:
-    path = _path_of(root, action.path, follow_last=False)
+    path = find_place(root, action.path, follow_last=False).path
     before = _kept(root, path)
     if before is None:
         if action.expect:
-            raise FileChanged(f"{shown(path)} is gone meanwhile.")
+            raise Differs(f"{shown(path)} is gone meanwhile.")
         raise Rejected(f"There is no {shown(path)}.")
-    if not before.has_copy:
-        raise Rejected(f"{shown(path)} is {_kind(before)}, not a file.")
+    if not before.has_copy:  # folders and links have one
+        raise Rejected(f"{shown(path)} is {_ODD}, not a file.")
     _check_expected(path, before, action.expect)
     expect = before.digest if before.is_file else None
-    return _Step(
-        changes=[Change(path=path, before=before, after=None)],
-        touch=lambda: confined.remove(root, path, expect=expect),
-    )
+    touch = partial(confined.remove, root, path, expect=expect)
+    return [Change(path=path, before=before, after=None)], touch
 
 
 def _prepare_move(root: Path, action: Move) -> _Step:
-    source = _path_of(root, action.source, follow_last=False)
-    target = _path_of(root, action.target, follow_last=False)
-    if read_state(root, target, limit=0, keep=False) is not None:
+    source = find_place(root, action.source, follow_last=False).path
+    target = find_place(root, action.target, follow_last=False).path
+    if disk.read_state(root, target, limit=0) is not None:
         raise Rejected(f"There is something at {shown(target)} already.")
     changes = _missing_folders(root, target)
     total = 0
-    for path in list_below(root, source, limit=MAX_MOVED_FILES):
+    for path in disk.list_below(root, source, limit=MAX_MOVED_FILES):
         before = _kept(root, path)
         if before is None:
             raise Rejected(f"There is no {shown(path)}.")
@@ -195,51 +168,34 @@ def _prepare_move(root: Path, action: Move) -> _Step:
         if total > settings.LOOM.snapshot_max_bytes or not before.has_copy:
             raise TooLarge(f"{shown(source)} is too large to be moved so that it can be undone.")
         moved = target + path.removeprefix(source)
-        changes += [
-            Change(path=path, before=before, after=None),
-            Change(path=moved, before=None, after=before),
-        ]
-    return _Step(changes=changes, touch=lambda: confined.rename(root, source, target))
-
-
-def _path_of(root: Path, path: str, *, follow_last: bool = True) -> str:
-    return find_place(root, path, follow_last=follow_last).path
+        changes.append(Change(path=path, before=before, after=None))
+        changes.append(Change(path=moved, before=None, after=before))
+    return changes, partial(confined.rename, root, source, target)
 
 
 def _kept(root: Path, path: str) -> FileState | None:
     """What is there, with a copy of its content."""
     if path == ".":
         raise Rejected("This is the workspace's folder itself.")
-    state = read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, keep=True)
+    with batch() as kept:
+        state = disk.read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, kept=kept)
     if state is not None and state.is_file and not state.is_read:
         raise TooLarge(f"{shown(path)} is too large to be kept, so this could not be undone.")
     return state
 
 
 def _check_expected(path: str, before: FileState | None, expect: str | None) -> None:
-    if expect is None or digest_of(before) == expect:
+    if expect is None or disk.digest_of(before) == expect:
         return
     what = "exists meanwhile" if not expect else "was changed meanwhile"
-    raise FileChanged(f"{shown(path)} {what if before else 'is gone meanwhile'}.")
+    raise Differs(f"{shown(path)} {what if before else 'is gone meanwhile'}.")
 
 
 def _missing_folders(root: Path, path: str) -> list[Change]:
     """The folders that have to be made for the path."""
-    parts = path.split("/")[:-1]
-    folders = ["/".join(parts[: end + 1]) for end in range(len(parts))]
-    made = FileState(mode=stat.S_IFDIR | 0o755, digest=NOTHING, size=0)
+    made = FileState(mode=stat.S_IFDIR | 0o755, digest=disk.NOTHING, size=0)
     return [
         Change(path=folder, before=None, after=made)
-        for folder in folders
-        if read_state(root, folder, limit=0, keep=False) is None
+        for folder in disk.folders_of(path)[1:]
+        if disk.read_state(root, folder, limit=0) is None
     ]
-
-
-def _kind(state: FileState) -> str:
-    if state.is_folder:
-        return "a folder"
-    return "a link" if state.is_link else "no file that can be kept"
-
-
-def _do_nothing() -> None:
-    pass

@@ -11,20 +11,11 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from conversations.agent.files.executed_files import (
-    COMMON,
-    CONFIGS,
-    DISARMED,
-    MAX_CONFIG_BYTES,
-    STEPS,
-    STRATEGIES,
-    clean_config,
-    clean_steps,
-    names_own_strategy,
-)
+from conversations.agent.files import executed_files
+from conversations.agent.files.executed_files import COMMON, CONFIGS, DISARMED, STEPS
 from conversations.agent.files.paths import rename_to_nothing, shown
 from conversations.agent.files.text_files import RecentlyUsed
 from conversations.agent.sandbox.repositories import LINK, Part, Reach, find_repositories
@@ -90,28 +81,32 @@ def disarm(
     now = find_repositories(root, known=before)
     trusted = without_failed(root, before)
     known = {(part.kind, part.state) for part in trusted.values()}
+    disarmed: list[str] = []
     failed: dict[str, Part] = {}
     with Reach(real) as reach:
-        work = _Disarming(
-            root=root,
-            reach=reach,
-            folders=frozenset(now.folders),
-            before=trusted,
-            contents=contents or {},
-            kept=kept or {},
-        )
+        work = _Disarming(root, reach, trusted, contents or {}, kept or {})
         for path, part in now.parts.items():
-            if trusted.get(path) == part or not _is_new(part, known):
+            # Where a way leads depends on where it stands. What git reads only as a file has no
+            # effect as a folder.
+            is_way = part.kind in (LINK, COMMON)
+            is_old = part.state == "o" or (part.kind, part.state) in known
+            if trusted.get(path) == part or (is_old and not is_way):
                 continue
             if was_held(path) and _failed_before(real).get(path) != part:
                 continue
             try:
-                work.judge(path, part)
+                # A way to a repository that lies in the folder is harmless: its parts are looked
+                # at, too.
+                target = work.target(path, part) if is_way else None
+                if target in now.folders if is_way else work.is_harmless(path, part):
+                    continue
+                work.disarm(path, part)
+                disarmed.append(path)
             except (OSError, LoomError):
                 logger.warning("git_part_not_disarmed", exc_info=True)
                 failed[path] = part
     _failed.store(real, failed)
-    return Disarmed(paths=sorted(work.disarmed), failed=sorted(failed), is_whole=now.is_whole)
+    return Disarmed(paths=sorted(disarmed), failed=sorted(failed), is_whole=now.is_whole)
 
 
 _failed = RecentlyUsed[str, dict[str, Part]](size=MAX_FAILED_FOLDERS)
@@ -128,60 +123,67 @@ def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:
     return {path: part for path, part in parts.items() if failed.get(path) != part}
 
 
-def _is_new(part: Part, known: set[tuple[str, str]]) -> bool:
-    if part.kind in (LINK, COMMON):
-        return True  # where it leads depends on where it stands
-    # What git reads only as a file has no effect as a folder.
-    return part.state != "o" and (part.kind, part.state) not in known
-
-
 def _listed(paths: Sequence[str]) -> str:
     names = ", ".join(shown(path) for path in paths[:MAX_NAMED])
     more = f" and {len(paths) - MAX_NAMED:,} more" if len(paths) > MAX_NAMED else ""
     return names + more
 
 
-@dataclass(slots=True, kw_only=True)
 class _Disarming:
-    root: Path
-    reach: Reach
-    folders: frozenset[str]
-    before: Mapping[str, Part]
-    contents: Mapping[str, bytes]
-    kept: Mapping[str, FileState]
-    disarmed: list[str] = field(default_factory=list)
+    def __init__(
+        self,
+        root: Path,
+        reach: Reach,
+        before: Mapping[str, Part],
+        contents: Mapping[str, bytes],
+        kept: Mapping[str, FileState],
+    ) -> None:
+        self.root, self.reach, self.before = root, reach, before
+        self.contents, self.kept = contents, kept
 
-    def judge(self, path: str, part: Part) -> None:
-        if not self._is_harmless(path, part):
-            self.reach.open_way(path)
-            if not self._clean(path, part):
-                self._put_aside(path)
-                self._put_back(path)
-            self.disarmed.append(path)
+    def disarm(self, path: str, part: Part) -> None:
+        """Make a comment of what is not harmless in the part, where that can be told; else put it
+        aside, and what stood there before back."""
+        self.reach.open_way(path)
+        is_text = part.kind in (*CONFIGS, *STEPS)
+        if is_text and (clean := self._cleaned(path, part)):
+            self._put(path, clean)
+            return
+        with folder_of(self.root, path) as (folder, name):
+            endings = (DISARMED, *(f".{number}{DISARMED}" for number in range(2, ATTEMPTS)))
+            for ending in endings:
+                with suppress(FileExistsError):
+                    rename_to_nothing(folder, name, folder, f"{name[: 255 - 20]}{ending}")
+                    break
+            else:
+                raise FileExistsError(errno.EEXIST, path)
+        before = self.before.get(path)
+        with suppress(NoFolder):
+            if before is not None and before.state.startswith("l"):
+                put_link(self.root, path, os.fsencode(before.state[1:]))
+            elif content := self._content_before(path):
+                self._put(path, content)
 
-    def _is_harmless(self, path: str, part: Part) -> bool:
-        """A way to a repository that lies in the folder is: its parts are looked at, too."""
-        if part.kind not in (LINK, COMMON):
-            if part.kind in STRATEGIES and part.state.startswith("f"):
-                data = self._read(path)
-                return data is not None and names_own_strategy(data)
-            return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
-        return self._target(path, part) in self.folders
+    def is_harmless(self, path: str, part: Part) -> bool:
+        if part.kind in executed_files.STRATEGIES and part.state.startswith("f"):
+            data = self._read(path)
+            return data is not None and executed_files.names_own_strategy(data)
+        return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
 
-    def _target(self, path: str, part: Part) -> str | None:
+    def target(self, path: str, part: Part) -> str | None:
         """Where a ``.git`` or a ``commondir`` leads inside of the folder."""
         base = os.path.dirname(path)
         if part.state.startswith("l"):
             return self.reach.resolve(base, part.state[1:])
-        text = self._read(path)
-        if text is not None and part.kind == LINK:
-            text = text.removeprefix(b"gitdir: ") if text.startswith(b"gitdir: ") else None
-        name = os.fsdecode((text or b"").rstrip(b"\r\n"))
+        text = self._read(path) or b""
+        if part.kind == LINK:
+            text = text.removeprefix(b"gitdir: ") if text.startswith(b"gitdir: ") else b""
+        name = os.fsdecode(text.rstrip(b"\r\n"))
         return self.reach.resolve(base, name) if name and "\0" not in name else None
 
     def _read(self, path: str) -> bytes | None:
         try:
-            return self.reach.read(path, limit=MAX_CONFIG_BYTES)
+            return self.reach.read(path, limit=executed_files.MAX_CONFIG_BYTES)
         except PermissionError:
             return None
 
@@ -191,25 +193,16 @@ class _Disarming:
         data = self._read(path)
         if data is None or not part.state.startswith("f"):
             return b""
+        known = self._content_before(path)
         if part.kind in STEPS:
-            clean = clean_steps(data, known=self._content_before(path))
+            clean = executed_files.clean_steps(data, known=known)
         else:
-            clean = clean_config(
-                data,
-                known=self._content_before(path),
-                may_work_in=lambda place: bool(
-                    place and self.reach.resolve(os.path.dirname(path), place) is not None
-                ),
-            )
-        return None if clean == data else clean
 
-    def _clean(self, path: str, part: Part) -> bool:
-        if part.kind not in (*CONFIGS, *STEPS):
-            return False
-        clean = self._cleaned(path, part)
-        if clean:
-            self._put(path, clean)
-        return bool(clean)
+            def may_work_in(place: str) -> bool:
+                return bool(place) and self.reach.resolve(os.path.dirname(path), place) is not None
+
+            clean = executed_files.clean_config(data, known=known, may_work_in=may_work_in)
+        return None if clean == data else clean
 
     def _content_before(self, path: str) -> bytes:
         part = self.before.get(path)
@@ -217,24 +210,6 @@ class _Disarming:
         if digest in self.contents:
             return self.contents[digest]
         return read_blob(digest) if digest and has_blob(digest) else b""
-
-    def _put_aside(self, path: str) -> None:
-        with folder_of(self.root, path) as (folder, name):
-            stem = name[: 255 - 20]
-            for ending in (DISARMED, *(f".{number}{DISARMED}" for number in range(2, ATTEMPTS))):
-                with suppress(FileExistsError):
-                    rename_to_nothing(folder, name, folder, f"{stem}{ending}")
-                    return
-            raise FileExistsError(errno.EEXIST, path)
-
-    def _put_back(self, path: str) -> None:
-        """What stood there before, as far as there is a copy of it."""
-        part = self.before.get(path)
-        with suppress(NoFolder):
-            if part is not None and part.state.startswith("l"):
-                put_link(self.root, path, os.fsencode(part.state[1:]))
-            elif content := self._content_before(path):
-                self._put(path, content)
 
     def _put(self, path: str, content: bytes) -> None:
         state = self.kept.get(path)

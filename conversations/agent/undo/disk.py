@@ -11,30 +11,19 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
-from uuid import UUID
 
+from conversations.agent.files.confined import write_draft
 from conversations.agent.sandbox import repositories
-from conversations.archive.blobs import BlobBatch, batch
+from conversations.archive.blobs import BlobBatch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
-
-# What a file was and is: the plain values behind every record of a change.
-
 
 # The content of a folder, as far as records go: it has none of its own.
 NOTHING = hashlib.sha256(b"").hexdigest()
-
-
-def count_entries(*, files: int, folders: int) -> str:
-    """Such as "2 files and 1 folder"; files are not named where there are only folders."""
-    counts = [(files, "file")] if files or not folders else []
-    counts += [(folders, "folder")] if folders else []
-    return " and ".join(f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,25 +81,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredChange:
-    """A change as it is on record. ``is_done`` False: it was about to happen when its process
-    ended. ``started_at``: the entry was ``before`` at the latest then."""
-
-    pk: int
-    path: str
-    before: FileState | None
-    after: FileState | None
-    started_at: datetime
-    is_done: bool
-    run: UUID | None = None
-    call: UUID | None = None
-    call_name: str = ""
-    turn: int | None = None
-    revert: UUID | None = None
-    reverted_by: UUID | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
     """In whose name files are changed: a call of a run, or a revert."""
 
@@ -120,15 +90,16 @@ class Author:
     revert_pk: int | None = None
 
 
+def folders_of(path: str) -> list[str]:
+    """The folders that it lies in, the workspace's own (an empty path) first."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(len(parts))]
+
+
 def stored_path(path: str) -> str:
     """A path as every database can hold it: one that is not UTF-8 is quoted the way git does it."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        pass
-    else:
-        if not path.startswith('"'):
-            return path
+    if not path.startswith('"') and path.encode(errors="replace").decode() == path:
+        return path
     quoted = path.replace("\\", "\\\\").encode(errors="surrogateescape")
     return '"' + "".join(chr(b) if b < 128 else f"\\{b:03o}" for b in quoted) + '"'
 
@@ -146,9 +117,6 @@ _QUOTED = re.compile(rb"\\(\\|[0-3][0-7]{2})")
 
 def _unquote(found: re.Match[bytes]) -> bytes:
     return b"\\" if found[1] == b"\\" else bytes([int(found[1], 8)])
-
-
-# How async code reaches functions that use the database.
 
 
 class Crossing(Protocol):
@@ -179,7 +147,10 @@ def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
     if is_odd or "\0" in path:
         raise Rejected("This path does not lie in the workspace's folder.", code="outside")
     *folders, name = parts
-    folder = _open_root(root)
+    try:
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NoFolder("The workspace's folder is not there.") from error
     try:
         for part in folders:
             inner = _open_folder(folder, part)
@@ -188,13 +159,6 @@ def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
         yield folder, name
     finally:
         os.close(folder)
-
-
-def _open_root(root: Path) -> int:
-    try:
-        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise NoFolder("The workspace's folder is not there.") from error
 
 
 def _open_folder(folder: int, name: str) -> int:
@@ -209,35 +173,26 @@ def _open_folder(folder: int, name: str) -> int:
 @contextmanager
 def open_folder(root: Path, path: str) -> Iterator[int]:
     """A folder, open; the empty path is the workspace's own."""
-    if not path:
-        opened = _open_root(root)
-    else:
-        with folder_of(root, path) as (folder, name):
-            opened = _open_folder(folder, name)
+    with folder_of(root, path or ROOT) as (folder, name):
+        opened = _open_folder(folder, name) if path else os.dup(folder)
     try:
         yield opened
     finally:
         os.close(opened)
 
 
-def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileState | None:
-    """What is there now; None: nothing. ``keep``: its content becomes a blob. What has more than
-    ``limit`` bytes is not read."""
-    try:
-        with folder_of(root, path) as (folder, name):
-            if not keep:
-                return read_entry(folder, name, limit=limit, kept=None)[0]
-            with batch() as kept:
-                return read_entry(folder, name, limit=limit, kept=kept)[0]
-    except NoFolder:
-        return None
-
-
-def save_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
-    """What is there now, of any size; its content goes to the batch."""
+def read_state(
+    root: Path, path: str, *, limit: int | None = None, kept: BlobBatch | None = None
+) -> FileState | None:
+    """What is there now; None: nothing. Its content goes to the batch, if there is one. What has
+    more than ``limit`` bytes is not read."""
     with suppress(NoFolder), folder_of(root, path) as (folder, name):
-        return read_entry(folder, name, limit=None, kept=kept)[0]
+        return read_entry(folder, name, limit=limit, kept=kept)[0]
     return None
+
+
+def read_states(root: Path, paths: Iterable[str]) -> list[FileState | None]:
+    return [read_state(root, path) for path in paths]
 
 
 def read_entry(
@@ -263,10 +218,8 @@ def read_entry(
                     if kept:
                         digest, size = kept.copy(opened)
                     else:
-                        digest, size = (
-                            hashlib.file_digest(opened, "sha256").hexdigest(),
-                            opened.tell(),
-                        )
+                        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+                        size = opened.tell()
                     return FileState(mode=found.st_mode, digest=digest, size=size), found
     except FileNotFoundError:
         return None, None
@@ -287,20 +240,15 @@ def read_content(root: Path, path: str, *, limit: int) -> bytes | None:
 
 def unread_state(found: os.stat_result) -> FileState:
     """The state of what is not read: told from another by size and times."""
-    told = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_rdev)
-    if not stat.S_ISREG(found.st_mode):
-        told = (found.st_ino, found.st_rdev, 0, 0, 0)
+    told, size = (found.st_ino, found.st_rdev, 0, 0, 0), 0
+    if stat.S_ISREG(found.st_mode):
+        told = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_rdev)
+        size = found.st_size
     digest = hashlib.sha256(repr(told).encode()).hexdigest()
-    size = found.st_size if stat.S_ISREG(found.st_mode) else 0
     return FileState(mode=found.st_mode, digest=digest, size=size, has_copy=False, is_read=False)
 
 
 _DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")
-
-
-def _draft_name() -> str:
-    """The same as that of ``agent.files.confined``."""
-    return f".loom-{secrets.token_hex(8)}.tmp"
 
 
 def remove_drafts(root: Path, path: str, data: bytes) -> None:
@@ -316,53 +264,37 @@ def remove_drafts(root: Path, path: str, data: bytes) -> None:
                 os.unlink(name, dir_fd=folder)
 
 
-def put_file(root: Path, path: str, data: bytes, *, mode: int | None) -> None:
+def put_file(root: Path, path: str, data: bytes, *, mode: int) -> None:
     """Write a file in the place of whatever file or link is there, whole or not at all."""
-    with folder_of(root, path) as (folder, name):
-        draft = _draft_name()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(draft, flags, 0o666, dir_fd=folder)
-        try:
-            with os.fdopen(file, "wb") as opened:
-                opened.write(data)
-                opened.flush()
-                if mode is not None:
-                    os.fchmod(file, stat.S_IMODE(mode))
-                os.fsync(file)
-            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(draft, dir_fd=folder)
-            raise
+    with (
+        folder_of(root, path) as (folder, name),
+        write_draft(folder, data, mode=stat.S_IMODE(mode)) as draft,
+    ):
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def put_link(root: Path, path: str, text: bytes) -> None:
     """Make a link in the place of whatever file or link is there."""
     with folder_of(root, path) as (folder, name):
-        draft = _draft_name()
+        draft = f".loom-{secrets.token_hex(8)}.tmp"
         os.symlink(os.fsdecode(text), draft, dir_fd=folder)
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def make_folder(root: Path, path: str, *, mode: int | None = None) -> None:
+def make_folder(root: Path, path: str, *, mode: int) -> None:
     with folder_of(root, path) as (folder, name):
         os.mkdir(name, 0o777, dir_fd=folder)
-        if mode is not None:
-            _change_mode(folder, name, mode)
+    change_mode(root, path, mode)
 
 
 def change_mode(root: Path, path: str, mode: int) -> None:
     """Set the permission bits of a file or folder; a link has none."""
     with folder_of(root, path) as (folder, name):
-        _change_mode(folder, name, mode)
-
-
-def _change_mode(folder: int, name: str, mode: int) -> None:
-    opened = repositories.open_place(folder, name)
-    try:
-        repositories.change_mode(opened, mode)
-    finally:
-        os.close(opened)
+        opened = repositories.open_place(folder, name)
+        try:
+            repositories.change_mode(opened, mode)
+        finally:
+            os.close(opened)
 
 
 def remove_entry(root: Path, path: str) -> None:
@@ -377,23 +309,15 @@ def remove_entry(root: Path, path: str) -> None:
 def list_below(root: Path, path: str, *, limit: int) -> list[str]:
     """The paths of all that lies in a folder, itself first. Raises TooLarge."""
     found = [path]
-    at = 0
-    while at < len(found):
-        entry, at = found[at], at + 1
+    for entry in found:
         with folder_of(root, entry) as (folder, name):
-            if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
-                continue
-            opened = _open_folder(folder, name)
-            try:
+            is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode)
+        if is_folder:
+            with open_folder(root, entry) as opened:
                 found += [f"{entry}/{inner}" for inner in sorted(os.listdir(opened))]
-            finally:
-                os.close(opened)
         if len(found) > limit:
             raise TooLarge(f"There are more than {limit:,} files in this folder.")
     return found
-
-
-# Work that is carried through even when its caller is cancelled.
 
 
 async def carry_through[T](work: Coroutine[Any, Any, T]) -> T:

@@ -24,18 +24,8 @@ from conversations.agent.sandbox.repositories import Part
 from conversations.archive.blobs import batch, blobs_folder, read_blob, touch_blob
 from conversations.domain.errors import NotFound, Rejected
 
-from .disk import (
-    NOTHING,
-    ROOT,
-    FileState,
-    NoFolder,
-    folder_of,
-    open_folder,
-    read_entry,
-    real_path,
-    stored_path,
-    unread_state,
-)
+from . import disk
+from .disk import NOTHING, FileState, NoFolder
 from .records import open_trees, used_digests
 
 # A file whose times are younger than this when it is read may change again without getting another
@@ -53,23 +43,6 @@ BATCH = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListingLimits:
-    """How much is copied: bytes of one file, bytes of all, and how many are listed."""
-
-    file_bytes: int
-    bytes: int
-    files: int
-
-
-def read_limits() -> ListingLimits:
-    return ListingLimits(
-        file_bytes=settings.LOOM.snapshot_max_file_bytes,
-        bytes=settings.LOOM.snapshot_max_bytes,
-        files=settings.LOOM.snapshot_max_files,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """What is in a folder, by path. ``unlisted`` are folders of which it is not known what they
     hold: there was too much, or they could not be opened. ``git`` is what git obeys in the folder,
@@ -82,28 +55,19 @@ class Listing:
     git_contents: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Known:
-    stamp: tuple[int, ...]
-    state: FileState
-    read_at: int
-    touched_at: int
-
+# What was known of a file: its stamp and state, when it was read, and when its blob was touched
+type _Known = tuple[tuple[int, ...], FileState, int, int]
 
 # What is known of a folder's files; replaced as a whole, so that two listings at once do no harm.
 _known = RecentlyUsed[str, dict[str, _Known]](size=KNOWN_FOLDERS)
 
 
-def take_listing(
-    root: Path, *, limits: ListingLimits | None = None, earlier: Listing | None = None
-) -> Listing:
+def take_listing(root: Path, *, earlier: Listing | None = None) -> Listing:
     """List the folder and keep what is in it. ``earlier``: a listing that this one will be compared
     with; what was read then is read again, what was not is not.
 
     Raises Rejected where there is no space for the copies."""
-    limits = limits or read_limits()
-    known = dict(_known.find(str(root)) or {})
-    work = _Work(root=root, limits=limits, known=known)
+    work = _Work(root, dict(_known.find(str(root)) or {}))
     try:
         work.walk()
         work.choose(earlier.entries if earlier else {})
@@ -114,36 +78,34 @@ def take_listing(
         raise Rejected(
             f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
         ) from error
-    for path in known.keys() - work.entries.keys():
-        del known[path]
+    known = {path: found for path, found in work.known.items() if path in work.entries}
     _known.store(str(root), known)
     return Listing(entries=work.entries, unlisted=frozenset(work.unlisted))
 
 
-@dataclass(slots=True, kw_only=True)
 class _Work:
     """One listing in the making: first all names and stamps, then what has to be read."""
 
-    root: Path
-    limits: ListingLimits
-    known: dict[str, _Known]
-    entries: dict[str, FileState] = field(default_factory=dict)
-    unlisted: set[str] = field(default_factory=set)
-    files: dict[str, os.stat_result] = field(default_factory=dict)
-    links: list[str] = field(default_factory=list)
+    def __init__(self, root: Path, known: dict[str, _Known]) -> None:
+        self.root = root
+        self.known = known
+        self.entries: dict[str, FileState] = {}
+        self.unlisted: set[str] = set()
+        self.files: dict[str, os.stat_result] = {}
+        self.links: list[str] = []
 
     def walk(self) -> None:
-        """Folder by folder, the outer ones first, so that a limit spares what is deep."""
         own = set()
         for place in private_places():
             with suppress(OSError):
                 stats = os.stat(place)
                 own.add((stats.st_dev, stats.st_ino))
-        self.entries[ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
+        self.entries[disk.ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
         folders = [""]
+        # The outer ones first, so that the limit spares what is deep
         for folder in folders:
             try:
-                with open_folder(self.root, folder) as opened, os.scandir(opened) as entries:
+                with disk.open_folder(self.root, folder) as opened, os.scandir(opened) as entries:
                     found = []
                     for entry in entries:
                         with suppress(FileNotFoundError):
@@ -154,54 +116,49 @@ class _Work:
                     raise
                 self.unlisted.add(folder)
                 continue
-            if len(self.entries) + len(self.files) + len(found) > self.limits.files + 1:
+            count = len(self.entries) + len(self.files) + len(found)
+            if count > settings.LOOM.snapshot_max_files + 1:
                 self.unlisted.add(folder)
                 continue
             for name, status in found:
                 path = f"{folder}/{name}" if folder else name
                 if (status.st_dev, status.st_ino) in own or len(path) > PATH_CHARS:
                     continue
-                if stat.S_ISDIR(status.st_mode):
+                if stat.S_ISREG(status.st_mode):
+                    self.files[path] = status
+                elif stat.S_ISDIR(status.st_mode):
                     folders.append(path)
-                self._add(path, status)
-
-    def _add(self, path: str, status: os.stat_result) -> None:
-        if stat.S_ISREG(status.st_mode):
-            self.files[path] = status
-            return
-        if stat.S_ISLNK(status.st_mode):
-            self.links.append(path)
-        is_folder = stat.S_ISDIR(status.st_mode)
-        self.entries[path] = (
-            FileState(mode=status.st_mode, digest=NOTHING, size=0)
-            if is_folder
-            else unread_state(status)
-        )
+                    self.entries[path] = FileState(mode=status.st_mode, digest=NOTHING, size=0)
+                else:
+                    self.entries[path] = disk.unread_state(status)
+                    if stat.S_ISLNK(status.st_mode):
+                        self.links.append(path)
 
     def choose(self, earlier: Mapping[str, FileState]) -> None:
         """Which files are read: small ones first, as far as the limits go."""
-        total = 0
+        loom, total = settings.LOOM, 0
         for path in sorted(self.files, key=lambda path: (self.files[path].st_size, path)):
             status, before = self.files[path], earlier.get(path)
             size = status.st_size
-            fits = size <= self.limits.file_bytes and total + size <= self.limits.bytes
+            fits = size <= loom.snapshot_max_file_bytes and total + size <= loom.snapshot_max_bytes
             if before is not None and before.is_file:
-                fits = before.is_read and size <= self.limits.file_bytes
-            if fits:
-                total += size
-                self._use_known(path, status)
-            else:
-                self.entries[path] = unread_state(status)
-
-    def _use_known(self, path: str, status: os.stat_result) -> None:
-        known, now = self.known.get(path), time.time_ns()
-        if known is None or known.stamp != stamp_of(status) or _is_fresh(known):
-            return
-        if now - known.touched_at > TOUCHED_NS:
-            if not touch_blob(known.state.digest):
-                return
-            known.touched_at = now
-        self.entries[path] = known.state
+                fits = before.is_read and size <= loom.snapshot_max_file_bytes
+            if not fits:
+                self.entries[path] = disk.unread_state(status)
+                continue
+            total += size
+            stamp, state, read_at, touched_at = self.known.get(path, ((), None, 0, 0))
+            # One that was read right after it was written may have changed since without getting
+            # another stamp.
+            is_fresh = max(status.st_mtime_ns, status.st_ctime_ns) > read_at - FRESH_NS
+            if state is None or stamp != stamp_of(status) or is_fresh:
+                continue
+            now = time.time_ns()
+            if now - touched_at > TOUCHED_NS:
+                if not touch_blob(state.digest):
+                    continue
+                self.known[path] = (stamp, state, read_at, now)
+            self.entries[path] = state
 
     def read(self) -> None:
         """Read what is not known, by folder."""
@@ -211,47 +168,39 @@ class _Work:
                 for path in waiting[start : start + BATCH]:
                     now = time.time_ns()
                     state = status = None
-                    with suppress(NoFolder), folder_of(self.root, path) as (folder, name):
-                        state, status = read_entry(
-                            folder, name, limit=self.limits.file_bytes, kept=kept
+                    with suppress(NoFolder), disk.folder_of(self.root, path) as (folder, name):
+                        state, status = disk.read_entry(
+                            folder, name, limit=settings.LOOM.snapshot_max_file_bytes, kept=kept
                         )
                     if state is None or status is None:
                         self.entries.pop(path, None)  # it is gone meanwhile
                     else:
                         self.entries[path] = state
                         if state.is_file and state.is_read:
-                            self.known[path] = _Known(
-                                stamp_of(status), state, read_at=now, touched_at=now
-                            )
-
-
-def _is_fresh(known: _Known) -> bool:
-    _, _, _, mtime, ctime, _ = known.stamp
-    return max(mtime, ctime) > known.read_at - FRESH_NS
+                            self.known[path] = (stamp_of(status), state, now, now)
 
 
 def dump_listing(listing: Listing, *, owner: str) -> bytes:
     """The listing as the content of a blob that no other ``owner`` has."""
     entries = [
-        [stored_path(path), s.mode, s.digest, s.size, int(s.has_copy) + 2 * int(s.is_read)]
+        [disk.stored_path(path), s.mode, s.digest, s.size, int(s.has_copy) + 2 * int(s.is_read)]
         for path, s in listing.entries.items()
     ]
-    unlisted = [stored_path(path) for path in sorted(listing.unlisted)]
+    unlisted = [disk.stored_path(path) for path in sorted(listing.unlisted)]
     value = {"v": 1, "owner": owner, "unlisted": unlisted, "entries": entries}
     if listing.git is not None:
         value["git"] = [[path, part.kind, part.state] for path, part in listing.git.items()]
         value["git_contents"] = {
             digest: content.decode("latin-1") for digest, content in listing.git_contents.items()
         }
-    text = json.dumps(value)
-    return zlib.compress(text.encode(), level=1)
+    return zlib.compress(json.dumps(value).encode(), level=1)
 
 
 def load_listing(data: bytes) -> Listing:
     value: dict[str, Any] = json.loads(zlib.decompress(data))
     return Listing(
         entries={
-            real_path(path): FileState(
+            disk.real_path(path): FileState(
                 mode=mode,
                 digest=digest,
                 size=size,
@@ -260,7 +209,7 @@ def load_listing(data: bytes) -> Listing:
             )
             for path, mode, digest, size, flags in value["entries"]
         },
-        unlisted=frozenset(real_path(path) for path in value["unlisted"]),
+        unlisted=frozenset(disk.real_path(path) for path in value["unlisted"]),
         git={path: Part(kind, state) for path, kind, state in value["git"]}
         if "git" in value
         else None,
@@ -271,57 +220,39 @@ def load_listing(data: bytes) -> Listing:
     )
 
 
-# Removing contents that nothing refers to any more.
-
+# Removing contents that nothing refers to any more
 
 SAFE_DAYS = 2  # Blobs that were touched since stay in any case (see ``listing.TOUCHED_NS``)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """Contents and their bytes: those that went, or would go, and those that stay."""
-
-    removed: int
-    removed_bytes: int
-    kept: int
-    kept_bytes: int
-
-
-def prune_blobs(*, days: int, dry_run: bool) -> Pruned:
-    """Remove what nothing refers to and nobody touched for so many days."""
+def prune_blobs(*, days: int, dry_run: bool) -> dict[str, int]:
+    """Remove what nothing refers to and nobody touched for so many days. Gives how many contents
+    went, or would go, and how many stay, and their bytes: ``removed``, ``removed_bytes``, ``kept``
+    and ``kept_bytes``."""
     newest = time.time() - max(days, SAFE_DAYS) * 24 * 3600
     # Listed first: what comes into use while the references are read is not old.
     files = list(_files())
     used = used_digests() | listed_digests()
-    removed = removed_bytes = kept = kept_bytes = 0
-    for path, digest, size, touched in files:
-        if digest in used or touched > newest:
-            kept, kept_bytes = kept + 1, kept_bytes + size
-            continue
-        removed, removed_bytes = removed + 1, removed_bytes + size
-        if not dry_run:
+    counts = dict.fromkeys(("removed", "removed_bytes", "kept", "kept_bytes"), 0)
+    for path, found in files:
+        try:
+            digest = bytes.fromhex(path.parent.name + path.name)
+        except ValueError:
+            digest = b""  # a draft that a dead process left
+        what = "kept" if digest in used or found.st_mtime > newest else "removed"
+        counts[what] += 1
+        counts[f"{what}_bytes"] += found.st_size
+        if what == "removed" and not dry_run:
             path.unlink(missing_ok=True)
-    return Pruned(removed=removed, removed_bytes=removed_bytes, kept=kept, kept_bytes=kept_bytes)
+    return counts
 
 
-def _files() -> Iterator[tuple[Path, bytes, int, float]]:
-    """Every file of the store with the digest it is named after; drafts that a dead process left
-    have none."""
+def _files() -> Iterator[tuple[Path, os.stat_result]]:
     for folder, _, names in os.walk(blobs_folder()):
         for name in names:
-            path = Path(folder, name)
-            try:
-                found = path.stat()
-            except FileNotFoundError:
-                continue
-            yield path, _digest_of(path), found.st_size, found.st_mtime
-
-
-def _digest_of(path: Path) -> bytes:
-    try:
-        return bytes.fromhex(path.parent.name + path.name)
-    except ValueError:
-        return b""
+            with suppress(FileNotFoundError):
+                path = Path(folder, name)
+                yield path, path.stat()
 
 
 def listed_digests() -> set[bytes]:

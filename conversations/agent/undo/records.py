@@ -1,16 +1,16 @@
-"""Which contents are referred to, by whatever table."""
+"""The records of changed files: written before a file is touched, and read to undo."""
 
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from conversations.archive.append import Appended, NewEvent, append, lock_session
@@ -23,12 +23,8 @@ from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
 from conversations.models import Attachment, FileChange, Revert, Run, Session, ToolCall
 
-from .disk import Author, Change, FileState, StoredChange, count_entries, real_path, stored_path
+from .disk import Author, Change, FileState, real_path, stored_path
 
-# The records of changed files: written before a file is touched, and read to undo.
-
-
-GIT_DISARMED = "git_disarmed"  # The code of the notice
 ROWS = 400  # Rows that one statement, and better one transaction, writes: others want to write too
 
 
@@ -78,30 +74,20 @@ def _columns(name: str, state: FileState | None) -> dict[str, str | int | None]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChangeOutcome:
-    """What became of a recorded change: what is there now."""
-
-    pk: int
-    after: FileState | None
-
-
 def complete_changes(
     *,
-    done: Iterable[FileChangeOutcome] = (),
+    done: Iterable[tuple[int, FileState | None]] = (),
     confirmed: Sequence[int] = (),
     dropped: Sequence[int] = (),
 ) -> None:
-    """Say that these have happened, ``confirmed`` as they were recorded, and that ``dropped`` have
-    not."""
+    """Say that these have happened: ``done``, each with what is there now, and ``confirmed`` as
+    they were recorded; and that ``dropped`` have not."""
     now = timezone.now()
     with transaction.atomic():
         if confirmed:
             FileChange.objects.filter(pk__in=confirmed).update(done_at=now)
-        for outcome in done:
-            FileChange.objects.filter(pk=outcome.pk).update(
-                done_at=now, **_columns("after", outcome.after)
-            )
+        for pk, after in done:
+            FileChange.objects.filter(pk=pk).update(done_at=now, **_columns("after", after))
         if dropped:
             FileChange.objects.filter(pk__in=dropped, done_at=None).delete()
 
@@ -125,19 +111,8 @@ def release_tree(call_pk: int) -> str:
 def append_disarmed(session_pk: int, *, text: str) -> None:
     """Show in the transcript what was disarmed after a call that ended with its process."""
     session = Session.objects.only("uuid").get(pk=session_pk)
-    notice = NewEvent(payload=Info(text=text, code=GIT_DISARMED))
+    notice = NewEvent(payload=Info(text=text, code="git_disarmed"))
     append(session_pk, session_uuid=session.uuid, events=[notice])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnfinishedCall:
-    """A call that ended with its process: what it changed is not known yet. ``tree`` is empty where
-    it ran no command, ``changes`` were about to happen."""
-
-    author: Author
-    root: Path
-    tree: str
-    changes: list[tuple[int, Change]]
 
 
 def unfinished_calls() -> list[int]:
@@ -148,15 +123,12 @@ def unfinished_calls() -> list[int]:
     return sorted(found | {*over.filter(pk__in=begun).values_list("pk", flat=True)})
 
 
-def read_unfinished(call_pk: int) -> UnfinishedCall:
+def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, Change]]]:
+    """A call that ended with its process, and the changes that were about to happen, with their
+    keys."""
     call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
     rows = FileChange.objects.filter(call=call_pk, revert=None, done_at=None).order_by("pk")
-    return UnfinishedCall(
-        author=Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk),
-        root=Path(call.session.workspace.root),
-        tree=call.tree,
-        changes=[(row.pk, change_of(row)) for row in rows],
-    )
+    return call, [(row.pk, Change(**_states_of(row))) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,72 +141,66 @@ class Scope:
     revert: UUID | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChange(Change):
+    """A change as it is on record. ``is_done`` False: it was about to happen when its process
+    ended. ``started_at``: the entry was ``before`` at the latest then."""
+
+    pk: int
+    started_at: datetime
+    is_done: bool
+    run: UUID | None = None
+    call: UUID | None = None
+    call_name: str = ""
+    turn: int | None = None
+    revert: UUID | None = None
+    reverted_by: UUID | None = None
+
+
 def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
     """The changes in the order in which they were made. Those of reverts only where one is asked
     for. Raises NotFound for what the session does not have."""
-    rows = (
-        _rows_of(session_pk, scope)
-        .order_by("pk")
-        .values(
-            "pk",
-            "path",
-            "before",
-            "before_mode",
-            "before_size",
-            "after",
-            "after_mode",
-            "after_size",
-            "has_copy",
-            "created_at",
-            "done_at",
-            "run__uuid",
-            "call__uuid",
-            "call__name",
-            "call__turn_number",
-            "call__started_at",
-            "revert__uuid",
-            "reverted_by__uuid",
+    rows = _rows_of(session_pk, scope).annotate(
+        started_at=Coalesce("call__started_at", "created_at"),
+        run_uuid=F("run__uuid"),
+        call_uuid=F("call__uuid"),
+        call_name=F("call__name"),
+        turn=F("call__turn_number"),
+        revert_uuid=F("revert__uuid"),
+        reverter=F("reverted_by__uuid"),
+    )
+    return [
+        StoredChange(
+            pk=row.pk,
+            **_states_of(row),
+            started_at=row.started_at,
+            is_done=row.done_at is not None,
+            run=row.run_uuid,
+            call=row.call_uuid,
+            call_name=row.call_name or "",
+            turn=row.turn,
+            revert=row.revert_uuid,
+            reverted_by=row.reverter,
         )
-    )
-    return [_stored_change(row) for row in rows.iterator()]
-
-
-def _stored_change(row: Any) -> StoredChange:
-    return StoredChange(
-        pk=row["pk"],
-        path=real_path(row["path"]),
-        before=_state(
-            row["before"], row["before_mode"], row["before_size"], has_copy=row["has_copy"]
-        ),
-        after=_state(row["after"], row["after_mode"], row["after_size"]),
-        started_at=row["call__started_at"] or row["created_at"],
-        is_done=row["done_at"] is not None,
-        run=row["run__uuid"],
-        call=row["call__uuid"],
-        call_name=row["call__name"] or "",
-        turn=row["call__turn_number"],
-        revert=row["revert__uuid"],
-        reverted_by=row["reverted_by__uuid"],
-    )
+        for row in rows.order_by("pk").iterator()
+    ]
 
 
 def _rows_of(session_pk: int, scope: Scope) -> QuerySet[FileChange]:
     rows = FileChange.objects.filter(session=session_pk)
-    if scope.revert is not None:
-        return rows.filter(revert=_require(Revert, session_pk, scope.revert))
-    if scope.call is not None:
-        return rows.filter(call=_require(ToolCall, session_pk, scope.call), revert=None)
-    if scope.run is not None:
-        return rows.filter(run=_require(Run, session_pk, scope.run), revert=None)
+    chosen: dict[str, tuple[type[Revert | ToolCall | Run], UUID | None]] = {
+        "revert": (Revert, scope.revert),
+        "call": (ToolCall, scope.call),
+        "run": (Run, scope.run),
+    }
+    for name, (table, uuid) in chosen.items():
+        if uuid is not None:
+            pks = table.objects.filter(session=session_pk, uuid=uuid).values_list("pk", flat=True)
+            if (pk := pks.first()) is None:
+                raise NotFound("This session has no such call, run or revert.")
+            rows = rows.filter(**{name: pk})
+            return rows if name == "revert" else rows.filter(revert=None)
     return rows.filter(revert=None)
-
-
-def _require(table: type[Revert | ToolCall | Run], session_pk: int, uuid: UUID) -> int:
-    found = table.objects.filter(session=session_pk, uuid=uuid)
-    pk: int | None = found.values_list("pk", flat=True).first()
-    if pk is None:
-        raise NotFound("This session has no such call, run or revert.")
-    return pk
 
 
 def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -> dict[str, UUID]:
@@ -261,39 +227,18 @@ def last_changing_run(session_pk: int) -> UUID | None:
     return rows.exclude(run=None).order_by("-pk").values_list("run__uuid", flat=True).first()
 
 
-def change_of(row: FileChange) -> Change:
-    return Change(path=real_path(row.path), before=state_before(row), after=state_after(row))
+def _states_of(row: FileChange) -> dict[str, Any]:
+    """The fields of a ``Change``."""
+    before = after = None
+    if row.before_mode is not None:
+        size, has_copy = row.before_size or 0, row.has_copy
+        before = FileState(mode=row.before_mode, digest=row.before, size=size, has_copy=has_copy)
+    if row.after_mode is not None:
+        after = FileState(mode=row.after_mode, digest=row.after, size=row.after_size or 0)
+    return {"path": real_path(row.path), "before": before, "after": after}
 
 
-def state_before(row: FileChange) -> FileState | None:
-    return _state(row.before, row.before_mode, row.before_size, has_copy=row.has_copy)
-
-
-def state_after(row: FileChange) -> FileState | None:
-    return _state(row.after, row.after_mode, row.after_size)
-
-
-def _state(
-    digest: str, mode: int | None, size: int | None, *, has_copy: bool = True
-) -> FileState | None:
-    if mode is None:
-        return None
-    return FileState(mode=mode, digest=digest, size=size or 0, has_copy=has_copy)
-
-
-# Putting files back, on record: what is about to happen, and what has.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A revert that is on record, and the author of what it changes."""
-
-    pk: int
-    uuid: UUID
-    author: Author
-
-
-def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Begun:
+def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Revert:
     """Put on record that files are about to be put back. Raises Conflict while an answer is being
     written, and for an archived session."""
     with transaction.atomic():
@@ -301,25 +246,18 @@ def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Beg
         refuse_busy(session.pk)
         run = session.runs.filter(uuid=scope.run).first() if scope.run else None
         call = session.tool_calls.filter(uuid=scope.call).first() if scope.call else None
-        revert = Revert.objects.create(
+        return Revert.objects.create(
             session=session, run=run, call=call, actor_id=actor_pk, created_at=timezone.now()
         )
-        author = Author(
-            session_pk=session.pk,
-            run_pk=run.pk if run else None,
-            call_pk=call.pk if call else None,
-            revert_pk=revert.pk,
-        )
-    return Begun(pk=revert.pk, uuid=revert.uuid, author=author)
 
 
 def finish_revert(
-    session: Session, begun: Begun, *, back: Sequence[str], text: str, told: str, left: int
+    session: Session, revert: Revert, *, back: Sequence[str], text: str, told: str, left: int
 ) -> Appended:
     """Say what was put back: ``back`` are the files that are as they were, and ``left`` is the
     number of those that are not. ``text`` is the row's, ``told`` what the model reads with the next
     message."""
-    data = {"revert": str(begun.uuid), "files": len(back), "left": left}
+    data = {"revert": str(revert.uuid), "files": len(back), "left": left}
     note = {
         MODEL_NOTE: True,
         "user_facing": True,
@@ -335,14 +273,14 @@ def finish_revert(
     return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
 
 
-def mark_undone(begun: Begun, *, changes: Sequence[StoredChange]) -> None:
+def mark_undone(revert: Revert, *, changes: Sequence[StoredChange]) -> None:
     """Changes of calls are undone by this revert; those of an earlier revert too, and then what
     that one had undone stands again."""
     earlier = {change.revert for change in changes if change.revert is not None}
     paths = [stored_path(change.path) for change in changes]
     with transaction.atomic():
         rows = FileChange.objects.filter(pk__in=[change.pk for change in changes])
-        rows.update(reverted_by=begun.pk)
+        rows.update(reverted_by=revert.pk)
         if earlier:
             undone = FileChange.objects.filter(reverted_by__uuid__in=earlier, path__in=paths)
             undone.filter(revert=None).update(reverted_by=None)
@@ -369,6 +307,13 @@ class PastRevert:
         return count_entries(files=self.files, folders=self.folders)
 
 
+def count_entries(*, files: int, folders: int) -> str:
+    """Such as "2 files and 1 folder"; files are not named where there are only folders."""
+    counts = [(files, "file")] if files or not folders else []
+    counts += [(folders, "folder")] if folders else []
+    return " and ".join(f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
+
+
 def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
     """The last reverts that can be taken back, the newest first."""
     standing = Q(file_changes__done_at__isnull=False, file_changes__reverted_by=None)
@@ -390,22 +335,14 @@ def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
 
 def used_digests() -> set[bytes]:
     """Those of all blobs that a change, an attachment or a call names."""
-    return {bytes.fromhex(digest) for digest in chain(_of_changes(), _of_attachments())} | {
-        bytes.fromhex(digest) for digest in open_trees()
-    }
+    changes = FileChange.objects.order_by("pk").values_list("before", "after")
+    attachments = Attachment.objects.order_by("pk").values_list("digest", "thumbnail", "sent")
+    rows = chain(changes.iterator(), attachments.iterator())
+    named = chain(open_trees(), chain.from_iterable(rows))
+    return {bytes.fromhex(digest) for digest in named if digest}
 
 
 def open_trees() -> list[str]:
     """The listings of calls whose changes are not on record yet."""
     found = ToolCall.objects.exclude(tree="").order_by("pk")
     return list(found.values_list("tree", flat=True))
-
-
-def _of_changes() -> Iterator[str]:
-    rows = FileChange.objects.order_by("pk").values_list("before", "after")
-    return (digest for row in rows.iterator() for digest in row if digest)
-
-
-def _of_attachments() -> Iterator[str]:
-    rows = Attachment.objects.order_by("pk").values_list("digest", "thumbnail", "sent")
-    return (digest for row in rows.iterator() for digest in row if digest)

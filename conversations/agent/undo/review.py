@@ -1,8 +1,7 @@
 """What a session has changed, file by file, and how each file stands now."""
 
 import hashlib
-import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -10,8 +9,9 @@ from uuid import UUID
 from conversations.archive.blobs import read_blob
 from conversations.domain.errors import NotFound
 
-from .disk import FileState, StoredChange, read_content, same_state
-from .records import Scope, paths_of_others, read_changes
+from . import disk
+from .disk import FileState
+from .records import Scope, StoredChange, paths_of_others, read_changes
 from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 
 PAGE = 30  # Files of a page
@@ -63,7 +63,7 @@ class CallChanges:
 class Review:
     """A page of the files that were changed. ``total`` counts them all, ``passing`` those that came
     and went, ``standing`` those that were not put back. ``following`` is the path after which the
-    next page begins, empty: there is none."""
+    next page begins, empty: there is none. ``calls`` begin with the newest."""
 
     files: Sequence[FileReview]
     total: int
@@ -82,14 +82,23 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
     # Sorted; without files that came and went, and without folders in which something else is
     # shown.
     differing = [
-        path for path, of in sorted(grouped.items()) if not same_state(of[0].before, of[-1].after)
+        path
+        for path, of in sorted(grouped.items())
+        if not disk.same_state(of[0].before, of[-1].after)
     ]
-    folders = {folder for path in differing for folder in _folders_of(path)}
+    folders = {folder for path in differing for folder in disk.folders_of(path)}
     shown = [path for path in differing if path not in folders]
     page = [path for path in shown if path > after][: PAGE + 1]
     files = page[:PAGE]
-    others = _others(session_pk, [c for path in files for c in standing.get(path, ())])
+    others: dict[str, UUID] = {}
+    if concerned := [c for path in files for c in standing.get(path, ())]:
+        since = min(change.started_at for change in concerned)
+        others = paths_of_others(session_pk, paths={c.path for c in concerned}, since=since)
     moves = _moves(grouped)
+    by_call: dict[UUID, list[StoredChange]] = {}
+    for change in changes:
+        if change.call is not None:
+            by_call.setdefault(change.call, []).append(change)
     back = {target: source for source, target in moves.items()}
     return Review(
         files=[
@@ -105,23 +114,21 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
             for path in files
         ],
         total=len(shown),
-        passing=sum(same_state(c[0].before, c[-1].after) for c in grouped.values()),
+        passing=sum(disk.same_state(c[0].before, c[-1].after) for c in grouped.values()),
         standing=len(standing),
         following=files[-1] if len(page) > PAGE else "",
-        calls=_calls(changes),
+        calls=[
+            CallChanges(
+                call=call,
+                name=found[0].call_name,
+                turn=found[0].turn or 0,
+                run=found[0].run,
+                files=len(found),
+                standing=sum(change.reverted_by is None for change in found),
+            )
+            for call, found in reversed(by_call.items())
+        ],
     )
-
-
-def _others(session_pk: int, changes: Sequence[StoredChange]) -> dict[str, UUID]:
-    if not changes:
-        return {}
-    since = min(change.started_at for change in changes)
-    return paths_of_others(session_pk, paths={c.path for c in changes}, since=since)
-
-
-def _folders_of(path: str) -> Iterable[str]:
-    parts = path.split("/")
-    return ("/".join(parts[:end]) for end in range(1, len(parts)))
 
 
 def _moves(grouped: dict[str, list[StoredChange]]) -> dict[str, str]:
@@ -142,25 +149,6 @@ def _moves(grouped: dict[str, list[StoredChange]]) -> dict[str, str]:
     }
 
 
-def _calls(changes: Iterable[StoredChange]) -> list[CallChanges]:
-    """The newest first."""
-    of: dict[UUID, list[StoredChange]] = {}
-    for change in changes:
-        if change.call is not None:
-            of.setdefault(change.call, []).append(change)
-    return [
-        CallChanges(
-            call=call,
-            name=found[0].call_name,
-            turn=found[0].turn or 0,
-            run=found[0].run,
-            files=len(found),
-            standing=sum(change.reverted_by is None for change in found),
-        )
-        for call, found in reversed(of.items())
-    ]
-
-
 def content_of(root: Path, path: str, state: FileState | None) -> bytes | None:
     """The content of a file in that state: kept, or what is there if it is that. None: it is not to
     be had, or too large to be shown."""
@@ -169,11 +157,6 @@ def content_of(root: Path, path: str, state: FileState | None) -> bytes | None:
     try:
         return read_blob(state.digest)
     except NotFound:
-        data = read_content(root, path, limit=SHOWN_BYTES)
+        data = disk.read_content(root, path, limit=SHOWN_BYTES)
     is_same = data is not None and hashlib.sha256(data).hexdigest() == state.digest
     return data if is_same else None
-
-
-def permissions_text(state: FileState) -> str:
-    """As ``ls`` shows them."""
-    return stat.filemode(state.mode)

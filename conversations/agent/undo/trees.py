@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import batched
 from pathlib import Path
 
+from django.conf import settings
+
 from conversations.agent.sandbox.bubblewrap import Protection
 from conversations.agent.sandbox.repositories import (
     Repositories,
@@ -28,31 +30,11 @@ from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_bl
 from conversations.archive.storage import require_space
 from conversations.domain.errors import LoomError, NotFound, Rejected
 
+from . import disk, records
 from .disarming import Disarmed, disarm, without_failed
-from .disk import (
-    Author,
-    Change,
-    Crossing,
-    carry_through,
-    digest_of,
-    read_state,
-    remove_drafts,
-    same_state,
-)
-from .listing import Listing, dump_listing, load_listing, read_limits, take_listing
-from .records import (
-    ROWS,
-    FileChangeOutcome,
-    UnfinishedCall,
-    append_disarmed,
-    complete_changes,
-    read_unfinished,
-    record_changes,
-    record_found,
-    record_tree,
-    release_tree,
-    unfinished_calls,
-)
+from .disk import Author, Change, Crossing, FileState
+from .listing import Listing, dump_listing, load_listing, take_listing
+from .records import ROWS
 
 logger = logging.getLogger(__name__)
 
@@ -88,24 +70,20 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
     StorageFull, before anything has happened, when the files cannot be kept."""
     await asyncio.to_thread(require_space, "Commands that may write", root)
     before, repositories = await asyncio.to_thread(_look_before, root)
-    tree = await asyncio.to_thread(_save_listing, before, author)
+    try:
+        tree = await asyncio.to_thread(put_blob, dump_listing(before, owner=repr(author)))
+    except OSError as error:
+        raise Rejected(
+            f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
+        ) from error
     if author.call_pk is not None:
-        await write(record_tree, author.call_pk, digest=tree)
+        await write(records.record_tree, author.call_pk, digest=tree)
     watch = Watch(root=root, repositories=repositories)
     with watch.held:
         try:
             yield watch
         finally:
-            await carry_through(_conclude(root, before, author, write, watch))
-
-
-def _save_listing(listing: Listing, author: Author) -> str:
-    try:
-        return put_blob(dump_listing(listing, owner=repr(author)))
-    except OSError as error:
-        raise Rejected(
-            f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
-        ) from error
+            await disk.carry_through(_conclude(root, before, author, write, watch))
 
 
 def _look_before(root: Path) -> tuple[Listing, Repositories | None]:
@@ -123,13 +101,8 @@ def _look_after(
     """What is there once nothing of it can harm whoever uses git in the folder."""
     disarmed = Disarmed()
     if before.git is not None:
-        disarmed = disarm(
-            root,
-            before.git,
-            contents=before.git_contents,
-            kept=before.entries,
-            was_held=was_held,
-        )
+        contents, kept = before.git_contents, before.entries
+        disarmed = disarm(root, before.git, contents=contents, kept=kept, was_held=was_held)
     return take_listing(root, earlier=before), disarmed
 
 
@@ -143,23 +116,23 @@ async def _conclude(
         return
     watch.changes = list(compare(before, after))
     lost = [c.path for c in watch.changes if c.before is not None and not c.before.has_copy]
-    told = []
+    told = [disarmed.note] if disarmed.note else []
     if lost:
         told.append(f"{len(lost)} changed files were too large to be kept: no undo for them.")
     if after.unlisted:
         told.append(
-            f"The folder has more than {read_limits().files:,} files or some that cannot be"
-            " read; what was changed in part of it is not known."
+            f"The folder has more than {settings.LOOM.snapshot_max_files:,} files or some that"
+            " cannot be read; what was changed in part of it is not known."
         )
-    watch.note = " ".join(filter(None, (disarmed.note, " ".join(told))))
+    watch.note = " ".join(told)
     for chunk in batched(watch.changes, ROWS, strict=False):
-        await write(record_changes, author=author, changes=chunk, is_done=True)
+        await write(records.record_changes, author=author, changes=chunk, is_done=True)
     if author.call_pk is not None:
         await _forget_tree(author.call_pk, write)
 
 
 async def _forget_tree(call_pk: int, write: Crossing) -> None:
-    tree = await write(release_tree, call_pk)
+    tree = await write(records.release_tree, call_pk)
     if tree:
         await asyncio.to_thread(remove_blob, tree)
 
@@ -169,21 +142,14 @@ def compare(before: Listing, after: Listing) -> Iterator[Change]:
     unlisted = before.unlisted | after.unlisted
     for path in sorted(before.entries.keys() | after.entries.keys()):
         was, now = before.entries.get(path), after.entries.get(path)
-        if not same_state(was, now) and not _is_below(path, unlisted):
+        if not disk.same_state(was, now) and unlisted.isdisjoint(disk.folders_of(path)):
             yield Change(path=path, before=was, after=now)
-
-
-def _is_below(path: str, folders: frozenset[str]) -> bool:
-    if not folders:
-        return False
-    parts = path.split("/")
-    return any("/".join(parts[:end]) in folders for end in range(len(parts)))
 
 
 async def complete_all(*, read: Crossing, write: Crossing) -> int:
     """Find out what calls have changed that ended with their process; returns how many there were.
     A folder that cannot be read now is tried again the next time."""
-    found = await read(unfinished_calls)
+    found = await read(records.unfinished_calls)
     for call_pk in found:
         try:
             await complete_interrupted(call_pk, read=read, write=write)
@@ -196,39 +162,45 @@ async def complete_interrupted(call_pk: int, *, read: Crossing, write: Crossing)
     """Put on record what a call that is over has changed, as far as it is not: what it was about to
     change, by a look at the files; what a command changed, by comparing the folder as it is now
     with the listing before the command."""
-    found = await read(read_unfinished, call_pk)
-    done, dropped = await asyncio.to_thread(_judge_begun, found)
+    call, begun = await read(records.read_unfinished, call_pk)
+    root = Path(call.session.workspace.root)
+    done, dropped = await asyncio.to_thread(_judge_begun, root, begun)
     if done or dropped:
-        await write(complete_changes, done=done, dropped=dropped)
-    if found.tree:
-        changes, note = await asyncio.to_thread(_changes_since, found)
+        await write(records.complete_changes, done=done, dropped=dropped)
+
+    def compare_now() -> tuple[list[Change], str]:
+        try:
+            before = load_listing(read_blob(call.tree))
+        except NotFound:
+            return [], ""
+        after, disarmed = _look_after(root, before)
+        return list(compare(before, after)), disarmed.note
+
+    if call.tree:
+        changes, note = await asyncio.to_thread(compare_now)
         if note:
             logger.warning("git_disarmed", extra={"fields": {"note": note}})
-            await write(append_disarmed, found.author.session_pk, text=note)
+            await write(records.append_disarmed, call.session_id, text=note)
+        author = Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
         for chunk in batched(changes, ROWS, strict=False):
-            await write(record_found, author=found.author, changes=chunk)
+            await write(records.record_found, author=author, changes=chunk)
         await _forget_tree(call_pk, write)
 
 
-def _judge_begun(found: UnfinishedCall) -> tuple[list[FileChangeOutcome], list[int]]:
-    """A file that is as before was not touched. Drafts of what was to be written go."""
-    done, dropped = [], []
-    for pk, change in found.changes:
+def _judge_begun(
+    root: Path, begun: list[tuple[int, Change]]
+) -> tuple[list[tuple[int, FileState | None]], list[int]]:
+    """What is there of the changes that have happened, and those that have not. Drafts of what was
+    to be written go."""
+    done: list[tuple[int, FileState | None]] = []
+    dropped = []
+    for pk, change in begun:
         if change.after is not None and change.after.is_file and has_blob(change.after.digest):
-            remove_drafts(found.root, change.path, read_blob(change.after.digest))
-        now = read_state(found.root, change.path, limit=None, keep=False)
-        if same_state(now, change.before):
+            disk.remove_drafts(root, change.path, read_blob(change.after.digest))
+        now = disk.read_state(root, change.path)
+        if disk.same_state(now, change.before):
             dropped.append(pk)
         else:
-            is_as_meant = digest_of(now) == digest_of(change.after)
-            done.append(FileChangeOutcome(pk=pk, after=now if is_as_meant else change.after))
+            is_as_meant = disk.digest_of(now) == disk.digest_of(change.after)
+            done.append((pk, now if is_as_meant else change.after))
     return done, dropped
-
-
-def _changes_since(found: UnfinishedCall) -> tuple[list[Change], str]:
-    try:
-        before = load_listing(read_blob(found.tree))
-    except NotFound:
-        return [], ""
-    after, disarmed = _look_after(found.root, before)
-    return list(compare(before, after)), disarmed.note

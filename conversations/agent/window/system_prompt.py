@@ -13,7 +13,6 @@ from conversations.agent.files.paths import shown
 from conversations.agent.files.skills import (
     FOLDERS,
     MAX_FOLDERS,
-    InstructionFile,
     Skill,
     count_unread,
     find_skills,
@@ -125,20 +124,15 @@ def build_system_prompt(
         parts.append(f"Instructions of the workspace:\n{instructions.strip()}")
     if reads_instruction_files:
         limit = settings.LOOM.max_instruction_bytes
-        parts += [_section(file) for file in read_instruction_files(root, limit=limit)]
+        for name, file in read_instruction_files(root, limit=limit):
+            text = f"Instructions from {name} in the workspace's folder:\n{file.text.strip()}"
+            if file.is_cut and limit < file.size:
+                text += f"\n[{name} is cut here: the first {limit} of {file.size} bytes are shown.]"
+            parts.append(text)
     parts.append(describe_skills(root))
     if own_instructions.strip():
         parts.append(f"Instructions of this session:\n{own_instructions.strip()}")
     return "\n\n".join(part for part in parts if part)
-
-
-def _section(file: InstructionFile) -> str:
-    cut = (
-        f"\n[{file.name} is cut here: the first {file.shown_bytes} of {file.size} bytes are shown.]"
-        if file.is_cut
-        else ""
-    )
-    return f"Instructions from {file.name} in the workspace's folder:\n{file.text}{cut}"
 
 
 # What stands in front of the history: what was left out, and what stands for it.

@@ -1,14 +1,14 @@
 """What is done about one message, one command, one button."""
 
-import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
 import discord
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.access import get_session_for
@@ -19,31 +19,21 @@ from conversations.archive.turns import walk_active_turns_back
 from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted
 from conversations.domain.text import load_json, one_line, strip_marks
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
-from conversations.models import Session
+from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 
-from .inbox import (
-    PlaceInbox,
-    Places,
-    account_for,
-    attach_files,
-    is_addressed,
-    is_from_a_person,
-    name_of,
-    open_place_session,
-    text_of,
-    visit_by,
-    with_speaker,
-)
+from . import inbox
+from .inbox import PlaceInbox, Places
 from .message_parts import MESSAGE_LIMIT, size_of
-from .options import CHANNEL, DiscordOptions, Spot
+from .models import ChannelPlace
+from .options import CHANNEL, DiscordRules, Spot
 from .posting import escape
 from .replies import Replies
-from .service import ChannelMessageSource, record_taken, shows_last_message
+from .service import record_taken, shows_last_message
 
-# What people can ask of the bot itself, typed or chosen from Discord's list.
+logger = logging.getLogger(__name__)
 
-
+# What people can ask of the bot itself, typed or chosen from Discord's list
 COMMANDS = {
     "new": "Start a new session here; the earlier one stays in the archive",
     "history": "Show what was said last in this session",
@@ -54,23 +44,19 @@ COMMANDS = {
 SHOWN_TURNS = 10
 SHOWN_CHARS = 300
 
-BEGUN_BY = "begun_by"
-"""In a session's metadata: the message with which it was begun."""
+BEGUN_BY = "begun_by"  # In a session's metadata: the message with which it was begun
 
+# Messages that do not concern the bot after which it keeps how far it has read
+PASSED_BY = 100
 
-def read_command(text: str) -> str | None:
-    """The command that a message is, without anything else in it."""
-    word = text.strip().lower()
-    return word[1:] if word[:1] == "/" and word[1:] in COMMANDS else None
+DECISIONS = {"once": ONCE, "always": ALWAYS, "deny": DENY}
 
-
-def describe_commands() -> str:
-    return "\n".join(f"`/{name}` {says}" for name, says in COMMANDS.items())
+_MARKS = {"user": "▸", "assistant": "◂"}
 
 
 def begin_in_place(session: Session, *, message: int) -> None:
-    """Begin anew in the session's place, once for each message that asks for it; an empty
-    session is as good as a new one."""
+    """Begin anew in the session's place, once for each message that asks for it; an empty session
+    is as good as a new one."""
     is_begun = load_json(session.metadata, default={}).get(BEGUN_BY) == str(message)
     if session.turn_count and session.key and not is_begun:
         begin_anew(
@@ -96,116 +82,106 @@ def describe_history(session: Session) -> str:
     return "\n".join(lines) or "Nothing was said in this session yet."
 
 
-_MARKS = {"user": "▸", "assistant": "◂"}
-
-
-logger = logging.getLogger(__name__)
-
-PASSED_BY = 100
-"""Messages that do not concern the bot after which it keeps how far it has read."""
-
-DECISIONS = {"once": ONCE, "always": ALWAYS, "deny": DENY}
-
-CLOSED = "The account that the bot acts by may not write in its workspace."
-
-NO_ACCOUNT = "Only people whose account here is named in the bot's settings may decide this."
-
-GONE_ON = "The conversation has gone on since then."
-
-NOT_HERE = "You may not talk to this bot here."
-
-
 class MessageHandler:
     """``places`` is given once it is there: its messages come here."""
 
     places: Places
 
     def __init__(
-        self, client: discord.Client, runtime: Runtime, options: DiscordOptions, replies: Replies
+        self,
+        client: discord.Client,
+        runtime: Runtime,
+        workspace: Workspace,
+        rules: DiscordRules,
+        replies: Replies,
     ) -> None:
         self._client = client
         self._runtime = runtime
-        self._options = options
-        self._rules = options.rules
-        self._workspace = options.workspace
+        self._rules = rules
+        self._workspace = workspace
         self._replies = replies
 
-    async def take(self, inbox: PlaceInbox, message: discord.Message) -> None:
+    async def take(self, place: PlaceInbox, message: discord.Message) -> None:
         """Deal with one message of a place; a second time it changes nothing."""
-        if not self._concerns_bot(inbox.spot, message):
-            inbox.passed_by += 1
-            if inbox.passed_by % PASSED_BY == 0:
-                await self.places.mark(inbox, message.id)
+        spot, rules = place.spot, self._rules
+        is_heard = inbox.is_from_a_person(message) and rules.lets_in(message.author.id, spot)
+        is_meant = (
+            spot.guild is None or not rules.mentions_only or inbox.is_addressed(message, self._bot)
+        )
+        if not (is_heard and is_meant):
+            place.passed_by += 1
+            if place.passed_by % PASSED_BY == 0:
+                await self.places.mark(place, message.id)
             return
         try:
-            await self._take(inbox, message)
+            said = await self._take(place, message)
         except (NotFound, NotPermitted) as error:
             logger.warning("discord_account_refused: %s", error.message)
-            await self._answer(inbox, message, CLOSED)
+            said = "The account that the bot acts by may not write in its workspace."
         except LoomError as error:
-            await self._answer(inbox, message, error.message)
-
-    def _concerns_bot(self, spot: Spot, message: discord.Message) -> bool:
-        if not is_from_a_person(message) or not self._rules.lets_in(message.author.id, spot):
-            return False
-        may_be_quiet = spot.guild is None or not self._rules.mentions_only
-        return may_be_quiet or is_addressed(message, self._bot)
+            said = error.message
+        if said:
+            await self._tell(place, message, said)
+            await self.places.mark(place, message.id)
 
     @property
     def _bot(self) -> discord.ClientUser:
         assert self._client.user is not None
         return self._client.user
 
-    async def _take(self, inbox: PlaceInbox, message: discord.Message) -> None:
-        author = message.author.id
-        text = text_of(message, self._bot)
-        command = read_command(text)
-        if command is not None and not message.attachments:
-            said = await self.carry_out(command, inbox.spot, author=author, by=message.id)
-            await self._answer(inbox, message, said)
-            return
-        account = await self._account_of(author)
-        session = await self._open_session(inbox.spot, account, author=author)
-        kept, refused = await attach_files(
+    async def _take(self, place: PlaceInbox, message: discord.Message) -> str:
+        """Words of our own with which the message is dealt with; empty: it became a run."""
+        author, spot = message.author, place.spot
+        text = inbox.text_of(message, self._bot)
+        command = text.strip().lower().removeprefix("/")
+        if text.strip().startswith("/") and command in COMMANDS and not message.attachments:
+            return await self.carry_out(command, spot, author=author.id, by=message.id)
+        account = await self._account_of(author.id)
+        session = await self._open_session(spot, account, author=author.id)
+        kept, refused = await inbox.attach_files(
             self._runtime, session, message.attachments, user_pk=account.pk
         )
         if not text and not kept:
-            await self._answer(inbox, message, "\n".join(refused) or "This message has no text.")
-            return
+            return "\n".join(refused) or "This message has no text."
         accepted = await self._runtime.send(
             session,
             client_id=f"{CHANNEL}-{message.id}",
-            text=with_speaker(text, message.author, inbox.spot),
+            # Where several people speak, the text begins with who does, as the archive's search
+            # and the model expect it.
+            text=text if spot.guild is None else f"{inbox.name_of(author)}: {text}".rstrip(),
             user_pk=account.pk,
             attachments=kept,
         )
-        await self._note(inbox, message, accepted)
+        mark = self.places.marked(place, message.id)
+        await self._show_run(accepted, spot.channel, message.id, author, mark=mark)
         if refused:
-            await self._tell(inbox, message, "\n".join(refused))
+            await self._tell(place, message, "\n".join(refused))
+        return ""
 
-    async def _note(self, inbox: PlaceInbox, message: discord.Message, accepted: Accepted) -> None:
-        record = await self._runtime.writer.write(
+    async def _show_run(
+        self,
+        accepted: Accepted,
+        address: int,
+        message: int,
+        author: discord.abc.User,
+        *,
+        mark: ChannelPlace | None = None,
+    ) -> None:
+        """Record that the message, or a button of it, became the run, and show its answer."""
+        reply = await self._runtime.writer.write(
             record_taken,
             accepted.run_pk,
-            source=ChannelMessageSource(
-                address=inbox.spot.channel,
-                message=message.id,
-                author=message.author.id,
-                author_name=name_of(message.author),
-            ),
-            workspace_pk=self._workspace.pk,
-            mark=self.places.marked(inbox, message.id),
+            address=address,
+            source=message,
+            author=author.id,
+            author_name=inbox.name_of(author),
+            mark=mark,
         )
-        self._replies.follow(record, is_left_over=not accepted.is_new)
+        self._replies.follow(reply, is_left_over=mark is not None and not accepted.is_new)
 
-    async def _answer(self, inbox: PlaceInbox, message: discord.Message, text: str) -> None:
-        """Words of our own, with which the message is dealt with."""
-        await self._tell(inbox, message, text)
-        await self.places.mark(inbox, message.id)
-
-    async def _tell(self, inbox: PlaceInbox, message: discord.Message, text: str) -> None:
+    async def _tell(self, place: PlaceInbox, message: discord.Message, text: str) -> None:
         try:
-            await inbox.channel.send(
+            await place.channel.send(
                 text,
                 nonce=f"m{message.id}",
                 reference=discord.MessageReference.from_message(message, fail_if_not_exists=False),
@@ -216,40 +192,41 @@ class MessageHandler:
             logger.warning("discord_message_refused: %s", error)
 
     async def _account_of(self, person: int) -> User:
-        name = self._rules.account_of(person) or self._options.account
-        return await self._runtime.readers.read(account_for, name, self._workspace)
+        name = self._rules.account_of(person) or settings.LOOM.discord_account
+        return await self._runtime.readers.read(inbox.account_for, name, self._workspace)
 
     async def _open_session(self, spot: Spot, account: User, *, author: int) -> Session:
-        """Direct messages are their writer's; what several people write is the bot's."""
         owner = account
         if spot.guild is not None:
-            name = self._options.account
-            owner = await self._runtime.readers.read(account_for, name, self._workspace)
+            # Direct messages are their writer's; what several people write is the bot's.
+            name = settings.LOOM.discord_account
+            owner = await self._runtime.readers.read(inbox.account_for, name, self._workspace)
+        key, slug = spot.key(author=author), self._workspace.slug
         return await self._runtime.writer.write(
-            open_place_session,
-            account,
-            owner,
-            slug=self._workspace.slug,
-            key=spot.key(author=author),
+            inbox.open_place_session, account, owner, slug=slug, key=key
         )
 
-    async def choose(self, interaction: discord.Interaction, command: str) -> None:
-        """One of the commands was chosen from Discord's list."""
-        await interaction.response.defer(ephemeral=command != "new")
-        await _say(interaction, self._choose(interaction, command))
+    def on_chosen(self, command: str) -> Callable[[discord.Interaction], Coroutine[Any, Any, None]]:
+        """What is done when a command is chosen from Discord's list."""
 
-    async def _choose(self, interaction: discord.Interaction, command: str) -> str:
-        spot = await self.places.find_spot(interaction.channel, interaction.guild)
-        person = interaction.user.id
-        if not self._rules.lets_in(person, spot):
-            return NOT_HERE
-        return await self.carry_out(command, spot, author=person, by=interaction.id)
+        async def answer(interaction: discord.Interaction) -> str:
+            spot = await self.places.find_spot(interaction.channel, interaction.guild)
+            person = interaction.user.id
+            if not self._rules.lets_in(person, spot):
+                return "You may not talk to this bot here."
+            return await self.carry_out(command, spot, author=person, by=interaction.id)
+
+        async def choose(interaction: discord.Interaction) -> None:
+            await interaction.response.defer(ephemeral=command != "new")
+            await _say(interaction, answer(interaction))
+
+        return choose
 
     async def carry_out(self, command: str, spot: Spot, *, author: int, by: int) -> str:
-        """Do what a command says, for the message ``by`` which it was asked for. Returns
-        what to say; raises LoomError."""
+        """Do what a command says, for the message ``by`` which it was asked for. Returns what to
+        say; raises LoomError."""
         if command == "help":
-            return describe_commands()
+            return "\n".join(f"`/{name}` {says}" for name, says in COMMANDS.items())
         account = await self._account_of(author)
         session = await self._open_session(spot, account, author=author)
         if command == "history":
@@ -275,40 +252,25 @@ class MessageHandler:
     ) -> str:
         name = self._rules.account_of(interaction.user.id)
         if not name:
-            return NO_ACCOUNT
-        account = await self._runtime.readers.read(account_for, name, self._workspace)
-        visit = visit_by(account, CHANNEL)
+            return "Only people whose account here is named in the bot's settings may decide this."
+        runtime, message = self._runtime, interaction.message
+        account = await runtime.readers.read(inbox.account_for, name, self._workspace)
         find = partial(get_session_for, to=WRITE)
-        found, _ = await self._runtime.readers.read(find, visit, UUID(session))
+        found, _ = await runtime.readers.read(find, inbox.visit_by(account, CHANNEL), UUID(session))
         if act in DECISIONS:
-            await self._runtime.decide_call(
+            await runtime.decide_call(
                 found, call=UUID(call), decision=DECISIONS[act], user_pk=account.pk
             )
-        else:
-            await self._go_on(interaction, found, account, again=act == "retry")
-        return ""
-
-    async def _go_on(
-        self, interaction: discord.Interaction, session: Session, account: User, *, again: bool
-    ) -> None:
-        assert interaction.message is not None
-        shown = interaction.message.id
-        if not await self._runtime.readers.read(shows_last_message, session.pk, shown):
-            raise Conflict(GONE_ON)
-        runtime = self._runtime
-        execute = partial(runtime.regenerate, turn=None) if again else runtime.continue_run
-        accepted = await execute(
-            session, client_id=f"{CHANNEL}-{interaction.message.id}", user_pk=account.pk
-        )
-        source = ChannelMessageSource(
-            address=interaction.message.channel.id,
-            message=interaction.message.id,
-            author=interaction.user.id,
-            author_name=name_of(interaction.user),
-        )
-        record = await self._runtime.writer.write(record_taken, accepted.run_pk, source=source)
-        self._replies.follow(record, is_left_over=False)
+            return ""
+        assert message is not None
+        if not await runtime.readers.read(shows_last_message, found.pk, message.id):
+            raise Conflict("The conversation has gone on since then.")
+        again = partial(runtime.regenerate, turn=None)
+        execute = again if act == "retry" else runtime.continue_run
+        accepted = await execute(found, client_id=f"{CHANNEL}-{message.id}", user_pk=account.pk)
+        await self._show_run(accepted, message.channel.id, message.id, interaction.user)
         await interaction.edit_original_response(view=None)
+        return ""
 
 
 async def _say(interaction: discord.Interaction, work: Coroutine[None, None, str]) -> None:
@@ -317,8 +279,6 @@ async def _say(interaction: discord.Interaction, work: Coroutine[None, None, str
         said = await work
     except LoomError as error:
         said = error.message
-    except asyncio.CancelledError:
-        raise
     except Exception:
         logger.exception("discord_interaction_failed")
         said = "Something went wrong. The server's log says why."

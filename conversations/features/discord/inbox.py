@@ -1,16 +1,17 @@
 """Places, each with its messages in order.
 
-A place that may have missed something is behind: before anything else is taken there, the
-messages that follow the last one taken are read. After a connection was lost Discord sends
-what was missed by itself, if it still knows the connection; if not, and whenever a process
-starts, all places are behind.
+A place that may have missed something is behind: before anything else is taken there, the messages
+that follow the last one taken are read. After a connection was lost Discord sends what was missed
+by itself, if it still knows the connection; if not, and whenever a process starts, all places are
+behind.
 """
 
 import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import discord
 from django.contrib.auth.models import User
@@ -26,28 +27,28 @@ from conversations.domain.text import one_line
 from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 
-from .options import CHANNEL, DiscordOptions, Spot
+from .models import ChannelPlace
+from .options import CHANNEL, DiscordRules, Spot
 from .posting import keep_trying
-from .service import PlaceMark, list_places, mark_place
+from .service import list_places, mark_place
 
 logger = logging.getLogger(__name__)
 
-RECENT = 200
-"""Messages of a place that are remembered as taken, beside the mark."""
+RECENT = 200  # Messages of a place that are remembered as taken, beside the mark
 
 type Take = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
 
 
 class PlaceInbox:
-    """The messages of one place. ``taken`` is the newest one that was dealt with,
-    ``passed_by`` counts those that did not concern the bot."""
+    """The messages of one place. ``taken`` is the newest one that was dealt with, ``passed_by``
+    counts those that did not concern the bot."""
 
     def __init__(
         self,
         channel: discord.PartialMessageable,
-        *,
         spot: Spot,
         key: str,
+        *,
         taken: int,
         is_behind: bool,
         take: Take,
@@ -114,36 +115,32 @@ class PlaceInbox:
     async def _deal_with(self, message: discord.Message) -> None:
         if message.id in self._recent:
             return
-
-        async def take() -> None:
-            await self._take(self, message)
-
-        if await self._until_it_works(take):
+        if await self._until_it_works(partial(self._take, self, message)):
             self._recent.append(message.id)
             self.taken = max(self.taken, message.id)
 
     async def _until_it_works(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """A message is never skipped for what may pass. A fault of ours costs one message,
-        no more. False: the process ends before it has worked."""
+        """False: the process ends before it has worked."""
 
         async def carry_out() -> bool:
             await work()
             return True
 
         try:
+            # A message is never skipped for what may pass.
             return await keep_trying(carry_out, is_over=lambda: self._closed) is not None
         except Exception:
+            # A fault of ours costs one message, no more.
             logger.exception("discord_message_failed", extra={"fields": {"key": self.key}})
             return True
 
 
 # One message of Discord on its way into a session: its text, its files, its session.
 
-
 NAME_CHARS = 60
 
+# What people write; the others are notices of the service.
 TAKEN_TYPES = (discord.MessageType.default, discord.MessageType.reply)
-"""What people write; the others are notices of the service."""
 
 
 def is_from_a_person(message: discord.Message) -> bool:
@@ -174,12 +171,6 @@ def name_of(author: discord.abc.User) -> str:
     return one_line(plain, limit=NAME_CHARS) or str(author.id)
 
 
-def with_speaker(text: str, author: discord.abc.User, spot: Spot) -> str:
-    """Where several people speak, the text begins with who does, as the archive's search
-    and the model expect it."""
-    return text if spot.guild is None else f"{name_of(author)}: {text}".rstrip()
-
-
 def account_for(name: str, workspace: Workspace) -> User:
     """The account of this name; empty: the workspace's owner. Raises Rejected."""
     return find_user(name) if name else owner_of(workspace)
@@ -190,8 +181,8 @@ def visit_by(account: User, key: str) -> AccessContext:
 
 
 def open_place_session(account: User, owner: User, *, slug: str, key: str) -> Session:
-    """The session of a place, begun on first use and owned by ``owner`` then, if the
-    account may write in the workspace. Raises NotFound, NotPermitted."""
+    """The session of a place, begun on first use and owned by ``owner`` then, if the account may
+    write in the workspace. Raises NotFound, NotPermitted."""
     workspace, _ = get_workspace_for(visit_by(account, key), slug, to=WRITE)
     session = get_or_create_by_key(workspace, key=key, owner=owner, channel=CHANNEL)
     found, _ = get_session_for(visit_by(account, key), session.uuid, to=WRITE)
@@ -201,13 +192,24 @@ def open_place_session(account: User, owner: User, *, slug: str, key: str) -> Se
 async def attach_files(
     runtime: Runtime, session: Session, files: Sequence[discord.Attachment], *, user_pk: int
 ) -> tuple[list[str], list[str]]:
-    """Keep the files of a message: the uuids of those that can go with it, and what is
-    wrong with the others."""
+    """Keep the files of a message: the uuids of those that can go with it, and what is wrong with
+    the others."""
     kept: list[str] = []
     refused: list[str] = []
     for file in files:
         try:
-            kept.append(await _attach(runtime, session, file, user_pk=user_pk))
+            check_size(file.size, file.filename)
+            data = await file.read()
+            content = await runtime.readers.read(examine, data, file.filename)
+            attachment = await runtime.writer.write(
+                save_attachment,
+                session.pk,
+                data=data,
+                name=file.filename,
+                user_pk=user_pk,
+                content=content,
+            )
+            kept.append(str(attachment.uuid))
         except LoomError as error:
             refused.append(error.message)
         except discord.NotFound:
@@ -215,34 +217,22 @@ async def attach_files(
     return kept, refused
 
 
-async def _attach(
-    runtime: Runtime, session: Session, file: discord.Attachment, *, user_pk: int
-) -> str:
-    check_size(file.size, file.filename)
-    data = await file.read()
-    content = await runtime.readers.read(examine, data, file.filename)
-    attachment = await runtime.writer.write(
-        save_attachment,
-        session.pk,
-        data=data,
-        name=file.filename,
-        user_pk=user_pk,
-        content=content,
-    )
-    return str(attachment.uuid)
-
-
-# The places that the bot knows, and how far each was read.
-
-
 class Places:
+    """The places that the bot knows, and how far each was read."""
+
     def __init__(
-        self, client: discord.Client, runtime: Runtime, options: DiscordOptions, *, take: Take
+        self,
+        client: discord.Client,
+        runtime: Runtime,
+        workspace: Workspace,
+        rules: DiscordRules,
+        *,
+        take: Take,
     ) -> None:
         self._client = client
         self._runtime = runtime
-        self._workspace = options.workspace
-        self._rules = options.rules
+        self._workspace = workspace
+        self._rules = rules
         self._take = take
         self._inboxes: dict[int, PlaceInbox] = {}
         self._marks: dict[str, int] = {}
@@ -251,9 +241,10 @@ class Places:
 
     async def load(self) -> None:
         """Those of earlier processes. All are behind."""
-        for mark in await self._runtime.readers.read(list_places, self._workspace):
-            self._marks[mark.key] = mark.taken
-            self._add(mark.spot, mark.key, taken=mark.taken, is_behind=True)
+        for place in await self._runtime.readers.read(list_places, self._workspace):
+            self._marks[place.key] = place.taken
+            spot = Spot(channel=place.address, guild=place.guild, parent=place.parent)
+            self._add(spot, place.key, taken=place.taken, is_behind=True)
 
     def catch_up(self) -> None:
         """Something may have been missed, anywhere."""
@@ -266,8 +257,7 @@ class Places:
         return not all(inbox.is_idle for inbox in self._inboxes.values())
 
     async def put(self, spot: Spot, message: discord.Message) -> None:
-        """Somebody has written something there. A place that is new is remembered at once:
-        if the process dies now, the next one reads on from here."""
+        """Somebody has written something there."""
         known = self._inboxes.get(spot.channel)
         if known is not None:
             known.put(message)
@@ -275,12 +265,13 @@ class Places:
         earlier = message.id - 1
         inbox = self._add(spot, spot.key(author=message.author.id), taken=earlier, is_behind=False)
         inbox.put(message)
+        # If the process dies now, the next one reads on from here.
         await self.mark(inbox, earlier)
 
     async def find_spot(self, channel: object, guild: discord.Guild | None) -> Spot:
-        """Where a channel is. Who asks first is answered first, so that messages keep
-        their order."""
+        """Where a channel is."""
         assert isinstance(channel, discord.abc.Snowflake)
+        # Who asks first is answered first, so that messages keep their order.
         async with self._finding:
             known = self._inboxes.get(channel.id)
             if known is not None:
@@ -292,13 +283,10 @@ class Places:
             return spot_in(await self._client.fetch_channel(channel.id))
 
     async def know_guild(self, guild: discord.Guild) -> None:
-        """Remember how far the open channels and threads have got, so that whatever is
-        written there from now on is found after a time away."""
-        channels: list[discord.TextChannel | discord.VoiceChannel | discord.Thread] = [
-            *guild.text_channels,
-            *guild.voice_channels,
-            *guild.threads,
-        ]
+        """Remember how far the open channels and threads have got, so that whatever is written
+        there from now on is found after a time away."""
+        channels: list[discord.TextChannel | discord.VoiceChannel | discord.Thread]
+        channels = [*guild.text_channels, *guild.voice_channels, *guild.threads]
         for channel in channels:
             spot = spot_in(channel)
             if spot.channel not in self._inboxes and self._rules.is_open(spot):
@@ -321,8 +309,8 @@ class Places:
             await self._know(Spot(channel=channel.id), key, last=max([channel.id, *last]))
 
     async def _know(self, spot: Spot, key: str, *, last: int) -> None:
-        """A place that was not known. If it is younger than what is known of others, all
-        that was said there came while nobody listened."""
+        # If it is younger than what is known of others, all that was said there came while nobody
+        # listened.
         is_younger = 0 < self._newest < spot.channel
         taken = spot.channel if is_younger else last
         inbox = self._add(spot, key, taken=taken, is_behind=is_younger)
@@ -333,33 +321,37 @@ class Places:
     def _add(self, spot: Spot, key: str, *, taken: int, is_behind: bool) -> PlaceInbox:
         inbox = self._inboxes[spot.channel] = PlaceInbox(
             self._client.get_partial_messageable(spot.channel, guild_id=spot.guild),
-            spot=spot,
-            key=key,
+            spot,
+            key,
             taken=taken,
             is_behind=is_behind,
             take=self._take,
         )
         return inbox
 
-    def marked(self, inbox: PlaceInbox, message: int) -> PlaceMark:
-        """The mark up to this message, which the caller keeps."""
+    def marked(self, inbox: PlaceInbox, message: int) -> ChannelPlace:
+        """The mark up to this message, which the caller saves."""
         self._marks[inbox.key] = message
-        return PlaceMark(key=inbox.key, spot=inbox.spot, taken=message)
+        return ChannelPlace(
+            workspace=self._workspace,
+            key=inbox.key,
+            address=inbox.spot.channel,
+            guild=inbox.spot.guild,
+            parent=inbox.spot.parent,
+            taken=message,
+        )
 
     async def mark(self, inbox: PlaceInbox, message: int) -> None:
-        """Keep that the place was read up to this message."""
-        mark = self.marked(inbox, message)
-        await self._runtime.writer.write(mark_place, self._workspace.pk, mark)
+        """Save that the place was read up to this message."""
+        await self._runtime.writer.write(mark_place, self.marked(inbox, message))
 
     async def close(self) -> None:
-        """Deal with nothing more, and keep how far that went."""
+        """Deal with nothing more, and save how far that went."""
         for inbox in list(self._inboxes.values()):
             await inbox.close()
-        for inbox in self._unmarked(self._inboxes.values()):
-            await self.mark(inbox, inbox.taken)
-
-    def _unmarked(self, inboxes: Iterable[PlaceInbox]) -> Iterator[PlaceInbox]:
-        return (inbox for inbox in inboxes if inbox.taken > self._marks.get(inbox.key, inbox.taken))
+        for inbox in self._inboxes.values():
+            if inbox.taken > self._marks.get(inbox.key, inbox.taken):
+                await self.mark(inbox, inbox.taken)
 
 
 def spot_in(channel: object) -> Spot:

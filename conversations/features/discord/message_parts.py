@@ -1,31 +1,28 @@
 """A long Markdown text as messages of bounded size.
 
-Cuts fall between paragraphs where they can, else between lines, else between words. A
-fenced block of code stays whole if one message can hold it; a longer one is cut between
-lines, closed there and opened again, with its language, in the next message.
+Cuts fall between paragraphs where they can, else between lines, else between words. A fenced block
+of code stays whole if one message can hold it; a longer one is cut between lines, closed there and
+opened again, with its language, in the next message.
 
-Where a part ends follows from the text as far as the part can reach and from nothing
-later, so while a text grows its parts stay as they are, but for the last.
+Where a part ends follows from the text as far as the part can reach and from nothing later, so
+while a text grows its parts stay as they are, but for the last.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+# Discord's, in UTF-16 code units here, which are never fewer than what it counts.
 MESSAGE_LIMIT = 2_000
-"""Discord's, in UTF-16 code units here, which are never fewer than what it counts."""
-
 LEAST_LIMIT = 100
-
-RESERVED = 8
-"""Units of each message for the end of a block of code, whether it takes one or not."""
+RESERVED = 8  # Units of each message for the end of a block of code, whether it takes one or not
 
 _OPENING = re.compile(r"[ \t]*(`{3,7}|~{3,7})(?![`~])([^`\n]*)\n?")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,32}", re.ASCII)
 _SENTENCE = re.compile(r"[.!?…。！？]\s")
 _SPACE = re.compile(r"\s")
 _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
+_JOINERS = {"\u200d", "\ufe0f"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +37,9 @@ class Fence:
     def opening(self) -> str:
         return f"{self.marker}{self.language}\n"
 
-    @property
-    def closing(self) -> str:
-        return f"\n{self.marker}"
-
     def is_closed_by(self, line: str) -> bool:
         bare = line.strip()
         return len(bare) >= len(self.marker) and set(bare) == {self.marker[0]}
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePart:
-    """``text[start:end]`` as a message of its own: between ``head`` and ``tail``."""
-
-    start: int
-    end: int
-    head: str = ""
-    tail: str = ""
-
-    def read(self, text: str) -> str:
-        return self.head + text[self.start : self.end] + self.tail
-
-
-def split_message(text: str, *, limit: int = MESSAGE_LIMIT) -> list[str]:
-    """The messages that the text makes, none of them blank or larger than the limit."""
-    return [part.read(text) for part in find_parts(text, limit=limit)]
 
 
 def size_of(text: str) -> int:
@@ -72,32 +47,35 @@ def size_of(text: str) -> int:
     return len(text) if text.isascii() else len(text) + sum(char > "\uffff" for char in text)
 
 
-def find_parts(text: str, *, limit: int) -> list[MessagePart]:
-    """Where the messages begin and end. Between them only white space is left out, and
-    the closing line of a block that ended where a message does."""
+def split_message(text: str, *, limit: int = MESSAGE_LIMIT) -> list[str]:
+    """The messages that the text makes, none of them blank or larger than the limit. Between them
+    only white space is left out, and the closing line of a block that ended where a message
+    does."""
     assert limit >= LEAST_LIMIT
-    parts: list[MessagePart] = []
+    parts: list[str] = []
     at = 0
     fence: Fence | None = None
-    while True:
-        at = _skip(text, at, fence)
-        if at == len(text):
-            return parts
+    while text[at:].strip():
+        blanks = None if fence else _BLANK_LINES.match(text, at)
+        at = blanks.end() if blanks else at
         if fence is not None and fence.is_closed_by(line := _line_at(text, at)):
             at, fence = at + len(line), None
             continue
-        reach = _reach(text, at, limit - RESERVED - len(fence.opening if fence else ""))
-        cut, still_open = _find_cut(text, at, reach, fence)
-        parts.append(_make_part(text, at, cut, fence, still_open))
-        at, fence = cut, still_open
-
-
-def _skip(text: str, at: int, fence: Fence | None) -> int:
-    """Behind blank lines, unless they are code."""
-    if not text[at:].strip():
-        return len(text)
-    blanks = None if fence else _BLANK_LINES.match(text, at)
-    return blanks.end() if blanks else at
+        head = fence.opening if fence else ""
+        room = limit - RESERVED - len(head)
+        # The furthest end at which no more than that is taken
+        reach = min(len(text), at + room)
+        over = size_of(text[at:reach]) - room
+        while over > 0:
+            reach -= 1
+            over -= size_of(text[reach])
+        cut, fence = _find_cut(text, at, reach, fence)
+        piece = text[at:cut]
+        parts.append(
+            f"{head}{piece.removesuffix('\n')}\n{fence.marker}" if fence else head + piece.rstrip()
+        )
+        at = cut
+    return parts
 
 
 def _line_at(text: str, at: int) -> str:
@@ -105,41 +83,8 @@ def _line_at(text: str, at: int) -> str:
     return text[at:] if end < 0 else text[at : end + 1]
 
 
-def _make_part(
-    text: str, start: int, cut: int, before: Fence | None, after: Fence | None
-) -> MessagePart:
-    head = before.opening if before else ""
-    piece = text[start:cut]
-    kept = piece.removesuffix("\n") if after else piece.rstrip()
-    return MessagePart(start, start + len(kept), head, after.closing if after else "")
-
-
-def _reach(text: str, start: int, room: int) -> int:
-    """The furthest end at which no more than ``room`` is taken."""
-    end = min(len(text), start + room)
-    over = size_of(text[start:end]) - room
-    while over > 0:
-        end -= 1
-        over -= size_of(text[end])
-    return end
-
-
-def _lines(
-    text: str, start: int, reach: int, fence: Fence | None
-) -> Iterator[tuple[int, int, Fence | None]]:
-    """The lines that end within reach: begin, end, and the fence that is open after."""
-    at = start
-    while at < reach:
-        found = text.find("\n", at, reach)
-        if found < 0 and reach < len(text):
-            return  # the rest of this line is out of reach
-        end = reach if found < 0 else found + 1
-        fence = _fence_after(text[at:end], at, fence)
-        yield at, end, fence
-        at = end
-
-
 def _fence_after(line: str, at: int, fence: Fence | None) -> Fence | None:
+    """The fence that is open behind the line, with ``fence`` open before it."""
     if fence is not None:
         return None if fence.is_closed_by(line) else fence
     opening = _OPENING.fullmatch(line)
@@ -154,36 +99,32 @@ def _find_cut(text: str, start: int, reach: int, fence: Fence | None) -> tuple[i
     paragraphs: list[int] = []
     breaks: list[int] = []
     at = start
-    for begin, at, fence in _lines(text, start, reach, fence):  # noqa: B020
+    while at < reach:
+        found = text.find("\n", at, reach)
+        if found < 0 and reach < len(text):
+            break  # the rest of this line is out of reach
+        begin, at = at, reach if found < 0 else found + 1
+        fence = _fence_after(text[begin:at], begin, fence)
         if fence is None:
             (paragraphs if not text[begin:at].strip() else breaks).append(at)
     if reach == len(text):
         return reach, fence
     fence = fence or _fence_after(text[at:reach], at, None)  # of a line that is cut
+    if fence is not None and fence.at > start:
+        return fence.at, None
     if fence is not None:
-        if fence.at > start:
-            return fence.at, None
-        return _cut_in_fence(text, start, reach, fence), fence
+        # Between two lines of the block
+        first = start + len(_line_at(text, start)) if fence.at == start else start
+        cut = text.rfind("\n", start, reach) + 1
+        return cut if cut > first else _cut_anywhere(text, start, reach), fence
     least = start + (reach - start) // 3
-    for places in (paragraphs, breaks, _word_ends(text, max(at, least), reach)):
+    for places in (paragraphs, breaks):
         if places and places[-1] > least:
             return places[-1], None
-    return _cut_anywhere(text, start, reach), None
-
-
-def _cut_in_fence(text: str, start: int, reach: int, fence: Fence) -> int:
-    """Between two lines of the block."""
-    first = start + len(_line_at(text, start)) if fence.at == start else start
-    cut = text.rfind("\n", start, reach) + 1
-    return cut if cut > first else _cut_anywhere(text, start, reach)
-
-
-def _word_ends(text: str, start: int, reach: int) -> list[int]:
-    """Ends of sentences; where there are none, of words."""
     for ending in (_SENTENCE, _SPACE):
-        if found := [match.end() for match in ending.finditer(text, start, reach)]:
-            return found
-    return []
+        if ends := [found.end() for found in ending.finditer(text, max(at, least), reach)]:
+            return ends[-1], None
+    return _cut_anywhere(text, start, reach), None
 
 
 def _cut_anywhere(text: str, start: int, reach: int) -> int:
@@ -192,6 +133,3 @@ def _cut_anywhere(text: str, start: int, reach: int) -> int:
         if not unicodedata.combining(text[cut]) and not {text[cut], text[cut - 1]} & _JOINERS:
             return cut
     return reach
-
-
-_JOINERS = {"\u200d", "\ufe0f"}

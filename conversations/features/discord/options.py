@@ -1,18 +1,12 @@
-"""How the bot is configured: who may talk to it and where, by which account, in which workspace.
+"""Who may talk to the bot, and where.
 
-A message is answered if its place is open and its author is let in; the default is
-nobody, nowhere.
+A message is answered if its place is open and its author is let in; the default is nobody, nowhere.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from django.conf import settings
-
-from conversations.archive.workspaces import get_workspace
-from conversations.models import Workspace
-
-EVERYBODY = "*"
 
 CHANNEL = "discord"
 
@@ -23,8 +17,8 @@ class BadRules(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Where something was written. ``guild`` None: in a direct message. ``parent`` is the
-    channel of a thread."""
+    """Where something was written. ``guild`` None: in a direct message. ``parent`` is the channel
+    of a thread."""
 
     channel: int
     guild: int | None = None
@@ -39,10 +33,9 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscordRules:
-    """``people`` maps ids to names of accounts, empty for those without one.
-    ``everybody``: whoever can write in an open place is let in there, though not in
-    direct messages. ``mentions_only``: outside of direct messages the bot answers when it
-    is addressed."""
+    """``people`` maps ids to names of accounts, empty for those without one. ``everybody``: whoever
+    can write in an open place is let in there, though not in direct messages. ``mentions_only``:
+    outside of direct messages the bot answers when it is addressed."""
 
     guilds: frozenset[int] = frozenset()
     channels: frozenset[int] = frozenset()
@@ -74,12 +67,11 @@ def read_ids(texts: Iterable[str]) -> frozenset[int]:
 
 
 def read_people(texts: Iterable[str]) -> tuple[dict[int, str], bool]:
-    """People out of ``id`` and ``id=account``, and whether ``*`` is among them. Raises
-    BadRules."""
+    """People out of ``id`` and ``id=account``, and whether ``*`` is among them. Raises BadRules."""
     people: dict[int, str] = {}
     everybody = False
     for text in texts:
-        if text.strip() == EVERYBODY:
+        if text.strip() == "*":
             everybody = True
             continue
         number, _, account = text.partition("=")
@@ -104,34 +96,4 @@ def read_rules() -> DiscordRules:
         people=people,
         everybody=everybody,
         mentions_only=loom.discord_answer == "mentions",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscordOptions:
-    """``account`` is the name of the account that the bot acts by, empty: the workspace's
-    owner. ``api`` and ``gateway`` are addresses in place of Discord's own."""
-
-    token: str
-    workspace: Workspace
-    account: str
-    rules: DiscordRules
-    max_messages: int
-    edit_seconds: float
-    api: str
-    gateway: str
-
-
-def read_options() -> DiscordOptions:
-    """As the settings have it. Raises NotFound for a workspace that is not there."""
-    loom = settings.LOOM
-    return DiscordOptions(
-        token=loom.discord_token,
-        workspace=get_workspace(loom.discord_workspace),
-        account=loom.discord_account,
-        rules=read_rules(),
-        max_messages=loom.discord_max_messages,
-        edit_seconds=loom.discord_edit_seconds,
-        api=loom.discord_api,
-        gateway=loom.discord_gateway,
     )

@@ -1,11 +1,12 @@
-"""One message to Discord: sent, edited, removed. Nobody is ever pinged by it, and
-Discord fetches no page that it links to.
+"""What the messages of a reply say, made from a run's rows and the draft of its answer; and one
+message to Discord: sent and edited. Nobody is ever pinged by it, and Discord fetches no page that
+it links to.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from uuid import UUID
 
@@ -14,46 +15,34 @@ import discord
 from discord import ButtonStyle
 from django.db import DatabaseError
 
+from conversations.domain import events
 from conversations.domain.errors import Unavailable
-from conversations.domain.events import (
-    APPROVAL_ASKED,
-    APPROVAL_DECIDED,
-    AssistantText,
-    ContentIndicator,
-    Fallback,
-    Info,
-    Payload,
-    ToolCallCompleted,
-    TurnSeparator,
-)
 from conversations.domain.runs import STOPPED
 from conversations.domain.text import one_line, write_out
 from conversations.domain.tool_calls import ApprovalRequest, read_asked
-from conversations.rendering.tool_rows import decision_text, state_word, telling_argument, tool_word
+from conversations.rendering import tool_rows
 
 from .message_parts import MESSAGE_LIMIT, size_of, split_message
 
-# What the messages of a reply say: made from a run's rows and the draft of its answer.
+logger = logging.getLogger(__name__)
 
+SHOWN_OF_PLAN = 1_200  # Characters of a command or diff that a question shows
 
-SHOWN_OF_PLAN = 1_200
-"""Characters of a command or diff that a question shows."""
-
+# Characters of a message that are left for the block's fences, and to say that there is more than
+# it shows.
 AROUND = 100
-"""Characters of a message that are left for the block's fences, and to say that there is
-more than it shows."""
 
+# Of a button, at most. What "always" allows stands in the message where it is longer.
 LABEL_CHARS = 80
-"""Of a button, at most. What "always" allows stands in the message where it is longer."""
 
 FILE_NAME = "answer.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyItem:
-    """One message. ``call`` is the uuid of a call that waits for a person, ``always``
-    what else could be allowed with it. ``action``: what can be done about how the run
-    ended (``retry``, ``continue``). ``file`` is attached, as text."""
+    """One message. ``call`` is the uuid of a call that waits for a person, ``always`` what else
+    could be allowed with it. ``action``: what can be done about how the run ended (``retry``,
+    ``continue``). ``file`` is attached, as text."""
 
     text: str
     call: str = ""
@@ -62,10 +51,10 @@ class ReplyItem:
     file: str = ""
 
 
-@dataclass(slots=True)
 class _Question:
-    asked: ApprovalRequest
-    outcome: str = ""
+    def __init__(self, asked: ApprovalRequest) -> None:
+        self.asked = asked
+        self.outcome = ""
 
     def as_item(self) -> ReplyItem:
         asked = self.asked
@@ -85,13 +74,14 @@ class _Question:
         return ReplyItem(text=text, call=asked.call, always=asked.kind_label)
 
 
-@dataclass(slots=True)
 class _Sheet:
     """Texts and questions in order. Neighbouring notes share a paragraph."""
 
-    pieces: list[str | _Question] = field(default_factory=list)
-    ends_with_note: bool = False
-    action: str = ""
+    def __init__(self) -> None:
+        self.pieces: list[str | _Question] = []
+        self.questions: dict[str, _Question] = {}
+        self.ends_with_note = False
+        self.action = ""
 
     def say(self, text: str) -> None:
         if text.strip():
@@ -110,24 +100,58 @@ class _Sheet:
         else:
             self.pieces.append(text)
 
-    def question(self, call: str) -> _Question | None:
-        return next(
-            (p for p in self.pieces if isinstance(p, _Question) and p.asked.call == call), None
-        )
+    def write(self, payload: events.Payload | events.Fallback) -> None:
+        match payload:
+            case events.AssistantText(text=text):
+                self.say(text)
+            case events.ToolCallCompleted():
+                question = self.questions.get(payload.call or "")
+                if question is not None and not question.outcome:
+                    question.outcome = "Nobody has to decide this any more."
+                word, _ = tool_rows.tool_word(payload.name)
+                _, outcome = tool_rows.state_word(payload.state, payload.ok)
+                argument = tool_rows.telling_argument(payload.name, payload.arguments)
+                self.note(f"{word} {argument} · {outcome}" if argument else f"{word} · {outcome}")
+            case events.ContentIndicator(label=label):
+                self.note(f"📎 {label}")
+            case events.Info():
+                self._write_notice(payload)
+            case events.TurnSeparator(state=state) if state == STOPPED:
+                self.note("Stopped.")
+            case events.Fallback(reason=reason):
+                self.note(f"A row cannot be shown: {reason}")
+
+    def _write_notice(self, notice: events.Info) -> None:
+        data = notice.data or {}
+        if notice.code == events.APPROVAL_ASKED:
+            question = _Question(read_asked(data))
+            self.pieces.append(question)
+            self.questions.setdefault(question.asked.call, question)
+            self.ends_with_note = False
+        elif notice.code != events.APPROVAL_DECIDED:
+            self.note(notice.text)
+            self.action = notice.action
+        elif decided := self.questions.get(str(data.get("call") or "")):
+            decided.outcome = tool_rows.decision_text(
+                str(data.get("decision") or ""),
+                by=str(data.get("by") or ""),
+                reason=str(data.get("reason") or ""),
+                kind=decided.asked.kind_label,
+            )
 
 
 def make_items(
-    payloads: Iterable[Payload | Fallback],
+    payloads: Iterable[events.Payload | events.Fallback],
     draft: Iterable[str] = (),
     *,
     done: bool,
     most: int,
 ) -> list[ReplyItem]:
-    """The messages that show a run; never none when it is done. Beyond ``most`` messages
-    the whole text is a file."""
+    """The messages that show a run; never none when it is done. Beyond ``most`` messages the whole
+    text is a file."""
     sheet = _Sheet()
     for payload in payloads:
-        _write(sheet, payload)
+        sheet.write(payload)
     for text in draft:
         sheet.say(text)
     items: list[ReplyItem] = []
@@ -139,68 +163,16 @@ def make_items(
     if done:
         items = [replace(item, call="", always="") for item in items]
         items = items or [ReplyItem(text="-# There is no answer.")]
-    whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
-    items = _shortened(items, most, whole, done=done)
+    if len(items) > most:
+        note = ReplyItem(text="-# More is being written. The whole answer comes as a file.")
+        if done:
+            whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
+            note = ReplyItem(text="-# The whole answer is in the file.", file=whole)
+        # What waits for a person is always shown.
+        items[most - 1 :] = [note, *(item for item in items[most - 1 :] if item.call)]
     if done and sheet.action:
         items[-1] = replace(items[-1], action=sheet.action)
     return items
-
-
-def _shortened(items: list[ReplyItem], most: int, whole: str, *, done: bool) -> list[ReplyItem]:
-    if len(items) <= most:
-        return items
-    waiting = [item for item in items[most - 1 :] if item.call]
-    note = (
-        ReplyItem(text="-# The whole answer is in the file.", file=whole)
-        if done
-        else ReplyItem(text="-# More is being written. The whole answer comes as a file.")
-    )
-    return [*items[: most - 1], note, *waiting]
-
-
-def _write(sheet: _Sheet, payload: Payload | Fallback) -> None:
-    match payload:
-        case AssistantText(text=text):
-            sheet.say(text)
-        case ToolCallCompleted():
-            _write_call(sheet, payload)
-        case ContentIndicator(label=label):
-            sheet.note(f"📎 {label}")
-        case Info():
-            _write_notice(sheet, payload)
-        case TurnSeparator(state=state) if state == STOPPED:
-            sheet.note("Stopped.")
-        case Fallback(reason=reason):
-            sheet.note(f"A row cannot be shown: {reason}")
-
-
-def _write_call(sheet: _Sheet, call: ToolCallCompleted) -> None:
-    question = sheet.question(call.call) if call.call else None
-    if question is not None and not question.outcome:
-        question.outcome = "Nobody has to decide this any more."
-    word, _ = tool_word(call.name)
-    _, outcome = state_word(call.state, call.ok)
-    argument = telling_argument(call.name, call.arguments)
-    sheet.note(f"{word} {argument} · {outcome}" if argument else f"{word} · {outcome}")
-
-
-def _write_notice(sheet: _Sheet, notice: Info) -> None:
-    data = notice.data or {}
-    if notice.code == APPROVAL_ASKED:
-        sheet.pieces.append(_Question(read_asked(data)))
-        sheet.ends_with_note = False
-    elif notice.code == APPROVAL_DECIDED:
-        question = sheet.question(str(data.get("call") or ""))
-        if question is not None:
-            question.outcome = decision_text(
-                str(data.get("decision") or ""),
-                by=str(data.get("by") or ""),
-                reason=str(data.get("reason") or ""),
-                kind=question.asked.kind_label,
-            )
-    else:
-        sheet.note(notice.text)
-        sheet.action = notice.action
 
 
 def escape(text: str, *, limit: int) -> str:
@@ -210,8 +182,8 @@ def escape(text: str, *, limit: int) -> str:
 
 
 def fenced(text: str, language: str, *, room: int) -> str:
-    """As a block of code, or as much of its beginning as has room. A person decides by
-    it: what does not show, or turns the order of other characters around, is written out."""
+    """As a block of code, or as much of its beginning as has room. A person decides by it: what
+    does not show, or turns the order of other characters around, is written out."""
     shown = text[:SHOWN_OF_PLAN]
     while (size := size_of(_quoted(shown))) > room:
         shown = shown[: len(shown) * room // size]
@@ -231,18 +203,16 @@ type Channel = discord.PartialMessageable
 async def post(
     channel: Channel, item: ReplyItem, *, nonce: str, source: int, session: UUID
 ) -> discord.Message:
-    """Send a message as a reply to ``source`` (0: to none). A second time with the same
-    nonce, within some minutes, Discord gives the first message back."""
-    reference = (
-        discord.MessageReference(message_id=source, channel_id=channel.id, fail_if_not_exists=False)
-        if source
-        else None
-    )
-    options: dict[str, object] = {"reference": reference} if reference else {}
+    """Send a message as a reply to ``source`` (0: to none). A second time with the same nonce,
+    within some minutes, Discord gives the first message back."""
+    options: dict[str, object] = {}
+    if source:
+        options["reference"] = discord.MessageReference(
+            message_id=source, channel_id=channel.id, fail_if_not_exists=False
+        )
     if item.file:
         options["file"] = _file_of(item)
-    view = _view_of(item, session)
-    if view is not None:
+    if (view := _view_of(item, session)) is not None:
         options["view"] = view
     return await channel.send(  # type: ignore[call-overload, no-any-return]
         item.text, nonce=nonce, suppress_embeds=True, mention_author=False, **options
@@ -257,54 +227,47 @@ async def edit(channel: Channel, message: int, item: ReplyItem, *, session: UUID
     )
 
 
-async def remove(channel: Channel, message: int) -> None:
-    await channel.get_partial_message(message).delete()
-
-
 def _file_of(item: ReplyItem) -> discord.File:
     return discord.File(BytesIO(item.file.encode("utf-8", "replace")), FILE_NAME)
 
 
 def _view_of(item: ReplyItem, session: UUID) -> discord.ui.View | None:
-    """The buttons, if there are any. What they do is known by their names alone, so that
-    they work after a restart too: the library keeps nothing of them."""
-    buttons = _buttons(item, session)
+    """The buttons, if there are any."""
+    buttons = make_buttons(item, session)
     if not buttons:
         return None
     view = discord.ui.View(timeout=None)
     for button in buttons:
         view.add_item(button)
+    # What they do is known by their names alone, so that they work after a restart too: the
+    # library keeps nothing of them.
     view.stop()
     return view
 
 
-def _buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[discord.ui.View]]:
+def make_buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[discord.ui.View]]:
+    chosen: list[tuple[str, ButtonStyle, str]] = []
     if item.action:
-        return [_button(item.action.title(), ButtonStyle.primary, item.action, session, "")]
-    if not item.call:
-        return []
-    found = [_button("Approve", ButtonStyle.success, "once", session, item.call)]
-    if item.always:
-        label = f"Always allow {item.always}"
-        label = label if len(label) <= LABEL_CHARS else "Always"  # the message says what
-        found.append(_button(label, ButtonStyle.secondary, "always", session, item.call))
-    return [*found, _button("Deny", ButtonStyle.danger, "deny", session, item.call)]
-
-
-def _button(
-    label: str, style: ButtonStyle, act: str, session: UUID, call: str
-) -> discord.ui.Button[discord.ui.View]:
-    name = f"loom:{act}:{session.hex}:{call}"
-    return discord.ui.Button(label=label, style=style, custom_id=name)
+        chosen = [(item.action.title(), ButtonStyle.primary, item.action)]
+    elif item.call:
+        chosen = [("Approve", ButtonStyle.success, "once")]
+        if item.always:
+            label = f"Always allow {item.always}"
+            label = label if len(label) <= LABEL_CHARS else "Always"  # the message says what
+            chosen.append((label, ButtonStyle.secondary, "always"))
+        chosen.append(("Deny", ButtonStyle.danger, "deny"))
+    call = "" if item.action else item.call
+    return [
+        discord.ui.Button(label=label, style=style, custom_id=f"loom:{act}:{session.hex}:{call}")
+        for label, style, act in chosen
+    ]
 
 
 # Trying again for as long as it may go well later.
 
-
-logger = logging.getLogger(__name__)
-
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
+# What may pass: Discord, the network or the database is away. (TimeoutError is an OSError.)
 PASSING = (
     discord.DiscordServerError,
     discord.RateLimited,
@@ -313,8 +276,6 @@ PASSING = (
     DatabaseError,
     Unavailable,
 )
-"""What may pass: Discord, the network or the database is away. (TimeoutError is an
-OSError.)"""
 
 
 async def keep_trying[T](

@@ -1,10 +1,9 @@
-"""A run shown as messages: posted once, edited as the answer grows, no more often than
-Discord takes it, and brought to their end whatever happens meanwhile.
+"""A run shown as messages: posted once, edited as the answer grows, no more often than Discord
+takes it, and brought to their end whatever happens meanwhile.
 
-Which messages show a run is kept, so a process that starts goes on with what another has
-left. Between posting a message and keeping its id a process can die too: the message's
-nonce makes Discord return it then, and later it is recognised among the last ones of the
-channel.
+Which messages show a run is kept, so a process that starts goes on with what another has left.
+Between posting a message and keeping its id a process can die too: the message's nonce makes
+Discord return it then, and later it is recognised among the last ones of the channel.
 """
 
 import asyncio
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 import discord
+from django.conf import settings
 
 from conversations.archive.journal import get_chat_events
 from conversations.archive.run_transcript import RunProgress, read_moment
@@ -24,23 +24,18 @@ from conversations.runtime.drafts import TEXT
 from conversations.runtime.publish import Listener
 from conversations.runtime.service import Runtime
 
-from .options import DiscordOptions
-from .posting import Channel, ReplyItem, edit, keep_trying, make_items, post, remove
-from .service import ReplyRecord, list_posted, save_posted
+from .models import ChannelReply
+from .posting import Channel, ReplyItem, edit, keep_trying, make_items, post
+from .service import list_posted, save_posted
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
-TYPING_SECONDS = 8.0
-"""Discord shows for ten that somebody is typing."""
-
-UNWATCHED_SECONDS = 5.0
-"""After so long without news of a run, its process may be gone."""
-
+TYPING_SECONDS = 8.0  # Discord shows for ten that somebody is typing.
+UNWATCHED_SECONDS = 5.0  # After so long without news of a run, its process may be gone.
 ROWS = 200
-
-LOOKED_BACK = 20
-"""Messages among which one is looked for that was posted shortly before the end."""
+LOOKED_BACK = 20  # Messages among which one is looked for that was posted shortly before the end
+SAME_CHARS = 60  # They tell two messages apart.
 
 
 class Reply:
@@ -50,19 +45,17 @@ class Reply:
         self,
         client: discord.Client,
         runtime: Runtime,
-        options: DiscordOptions,
-        record: ReplyRecord,
+        record: ChannelReply,
         *,
         is_left_over: bool,
     ) -> None:
         self.record = record
         self._client = client
         self._runtime = runtime
-        self._options = options
         self._channel: Channel = client.get_partial_messageable(record.address)
-        self._posted = list(record.posted)
+        self._posted = record.posted_ids
         # What each of them is known to say; None: that is not known.
-        self._shown: list[ReplyItem | None] = [None] * len(record.posted)
+        self._shown: list[ReplyItem | None] = [None] * len(self._posted)
         self._is_left_over = is_left_over
         self.payloads: list[Payload | Fallback] = []
         self._after: int | None = None
@@ -78,21 +71,29 @@ class Reply:
 
     async def follow(self) -> None:
         """Show the run until it has ended and all of it is shown."""
-        listener = Listener(self.record.session_pk)
+        listener = Listener(self.record.session_id)
         self._runtime.hub.listen(listener)
         try:
             while True:
                 listener.take()  # before it is looked: what comes meanwhile is looked at again
                 if await keep_trying(self._step):
                     return
-                await self._wait(listener)
+                await listener.wait(POLL_SECONDS)
+                if monotonic() - self._news_at > UNWATCHED_SECONDS:
+                    self._news_at = monotonic()
+                    await self._runtime.queue.recover(session_pk=self.record.session_id)
+                    self._runtime.queue.begin(self.record.session_id)
+                # Discord takes no more edits than that.
+                rest = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
+                if rest > 0:
+                    await asyncio.sleep(rest)
         finally:
             self._runtime.hub.unlisten(listener)
 
     async def _look(self) -> RunProgress | None:
         """None: the session was purged."""
         try:
-            return await self._runtime.readers.read(read_moment, self.record.run_pk)
+            return await self._runtime.readers.read(read_moment, self.record.run_id)
         except NotFound:
             return None
 
@@ -106,33 +107,44 @@ class Reply:
             self._looked, self._news_at = seen, monotonic()
         done = moment.run.is_over
         await self.read_rows(moment)
-        items = make_items(
-            self.payloads,
-            () if done else _texts_of_draft(moment),
-            done=done,
-            most=self._options.max_messages,
-        )
+        draft: dict[int, str] = {}
+        for _, part, kind, text in () if done else moment.chunks:
+            if kind == TEXT:
+                draft[part] = draft.get(part, "") + text
+        texts = [text for _, text in sorted(draft.items())]
+        items = make_items(self.payloads, texts, done=done, most=settings.LOOM.discord_max_messages)
         if self._is_left_over:
             await self._find_unkept(items)
-        if moment.run.state == RUNNING:
-            await self._show_typing()
+        if moment.run.state == RUNNING and monotonic() - self._typed_at >= TYPING_SECONDS:
+            self._typed_at = monotonic()
+            try:
+                await self._channel.typing()
+            except discord.HTTPException as error:
+                logger.info("discord_typing_refused: %s", error)
         for index, item in enumerate(items):
             if index == len(self._posted):
                 await self._post(index, item)
             elif self._shown[index] != item:
                 await self._edit(index, item)
         if done:
-            await self._finish(len(items))
+            # The draft may have been longer than what became of it.
+            for message in self._posted[len(items) :]:
+                try:
+                    await self._channel.get_partial_message(message).delete()
+                except discord.HTTPException as error:
+                    logger.info("discord_message_not_removed: %s", error)
+            del self._posted[len(items) :]
+            await self._keep(done=True)
         return done
 
     async def read_rows(self, moment: RunProgress) -> None:
-        """Add the run's rows that are new, as far as the moment knows them: what it has of
-        the draft follows them."""
+        """Add the run's rows that are new, as far as the moment knows them: what it has of the
+        draft follows them."""
         if self._after is None:
             if moment.run.first_seq is None:
                 return  # its message waits
             self._after = moment.run.first_seq - 1
-        session = await self._runtime.readers.read(get_session, self.record.session)
+        session = await self._runtime.readers.read(get_session, self.record.session.uuid)
         while self._after < moment.last_seq and not self._has_all_rows:
             events = await self._runtime.readers.read(
                 get_chat_events, session, after_seq=self._after, limit=ROWS
@@ -143,7 +155,7 @@ class Reply:
                 self._after = event.seq
                 payload = event.payload
                 if isinstance(payload, TurnSeparator):
-                    self._has_all_rows = payload.run == str(self.record.run)
+                    self._has_all_rows = payload.run == str(self.record.run.uuid)
                 if not isinstance(payload, UserMessage):
                     self.payloads.append(payload)
             if not events:
@@ -154,9 +166,9 @@ class Reply:
             message = await post(
                 self._channel,
                 item,
-                nonce=f"{self.record.run.hex[:20]}-{index}",
+                nonce=f"{self.record.run.uuid.hex[:20]}-{index}",
                 source=0 if index else self.record.source,
-                session=self.record.session,
+                session=self.record.session.uuid,
             )
         except discord.HTTPException as error:
             self._give_up_on(index, item, error)
@@ -172,7 +184,8 @@ class Reply:
     async def _edit(self, index: int, item: ReplyItem) -> None:
         if self._posted[index]:
             try:
-                await edit(self._channel, self._posted[index], item, session=self.record.session)
+                session = self.record.session.uuid
+                await edit(self._channel, self._posted[index], item, session=session)
             except discord.HTTPException as error:
                 self._give_up_on(index, item, error)
                 return
@@ -180,26 +193,20 @@ class Reply:
         self._shown[index] = item
 
     def _give_up_on(self, index: int, item: ReplyItem, error: discord.HTTPException) -> None:
-        """A message that Discord refuses: somebody has removed it, or the bot may not
-        write there any more. The archive has the answer."""
+        # A message that Discord refuses: somebody has removed it, or the bot may not write there
+        # any more. The archive has the answer.
         if isinstance(error, discord.DiscordServerError):
             raise error
-        fields = {"run": str(self.record.run), "status": error.status, "reason": error.text[:200]}
+        fields = {
+            "run": str(self.record.run.uuid),
+            "status": error.status,
+            "reason": error.text[:200],
+        }
         logger.warning("discord_message_refused", extra={"fields": fields})
         if index == len(self._posted):
             self._posted.append(0)
             self._shown.append(item)
         self._shown[index] = item
-
-    async def _finish(self, count: int) -> None:
-        """The draft may have been longer than what became of it."""
-        for message in self._posted[count:]:
-            try:
-                await remove(self._channel, message)
-            except discord.HTTPException as error:
-                logger.info("discord_message_not_removed: %s", error)
-        del self._posted[count:]
-        await self._keep(done=True)
 
     async def _keep(self, *, done: bool) -> None:
         await self._runtime.writer.write(
@@ -207,8 +214,8 @@ class Reply:
         )
 
     async def _find_unkept(self, items: Sequence[ReplyItem]) -> None:
-        """Messages of this run whose ids were not kept, since a process died. They follow
-        what is known, and say how the missing ones begin."""
+        """Messages of this run whose ids were not kept, since a process died. They follow what is
+        known, and say how the missing ones begin."""
         self._is_left_over = False
         known = max([*self._posted, self.record.source])
         history = self._channel.history(
@@ -224,46 +231,29 @@ class Reply:
             list_posted, self.record.address, but=self.record.pk
         )
         for message in own:
-            index = len(self._posted)
-            if message.id not in taken and index < len(items) and _begins(message, items[index]):
+            if message.id in taken or len(self._posted) >= len(items):
+                continue
+            # It can be an earlier state of the item: both begin alike, but for the end of a block
+            # of code, which is where the earlier one ended.
+            said = message.content.strip().rstrip("`~").rstrip()[:SAME_CHARS]
+            if said and items[len(self._posted)].text.strip().startswith(said):
                 self._posted.append(message.id)
                 self._shown.append(None)
-
-    async def _show_typing(self) -> None:
-        if monotonic() - self._typed_at < TYPING_SECONDS:
-            return
-        self._typed_at = monotonic()
-        try:
-            await self._channel.typing()
-        except discord.HTTPException as error:
-            logger.info("discord_typing_refused: %s", error)
-
-    async def _wait(self, listener: Listener) -> None:
-        """For news, but not so little that Discord gets more edits than it takes."""
-        await listener.wait(POLL_SECONDS)
-        if monotonic() - self._news_at > UNWATCHED_SECONDS:
-            self._news_at = monotonic()
-            await self._runtime.queue.recover(session_pk=self.record.session_pk)
-            self._runtime.queue.begin(self.record.session_pk)
-        rest = self._shown_at + self._options.edit_seconds - monotonic()
-        if rest > 0:
-            await asyncio.sleep(rest)
 
 
 class Replies:
     """Those that this process brings to their end."""
 
-    def __init__(self, client: discord.Client, runtime: Runtime, options: DiscordOptions) -> None:
+    def __init__(self, client: discord.Client, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self._options = options
         self._open: dict[int, tuple[Reply, asyncio.Task[None]]] = {}
 
-    def follow(self, record: ReplyRecord, *, is_left_over: bool) -> None:
+    def follow(self, record: ChannelReply, *, is_left_over: bool) -> None:
         """Show a run in its place. ``is_left_over``: another process may have begun to."""
-        if record.is_done or record.pk in self._open:
+        if record.done_at is not None or record.pk in self._open:
             return
-        reply = Reply(self._client, self._runtime, self._options, record, is_left_over=is_left_over)
+        reply = Reply(self._client, self._runtime, record, is_left_over=is_left_over)
         task = asyncio.create_task(self._follow(reply))
         self._open[record.pk] = (reply, task)
 
@@ -271,7 +261,7 @@ class Replies:
         try:
             await reply.follow()
         except Exception:
-            fields = {"run": str(reply.record.run)}
+            fields = {"run": str(reply.record.run.uuid)}
             logger.exception("discord_reply_failed", extra={"fields": fields})
         finally:
             del self._open[reply.record.pk]
@@ -281,11 +271,11 @@ class Replies:
         return bool(self._open)
 
     def is_open_in(self, session_pk: int) -> bool:
-        return any(reply.record.session_pk == session_pk for reply, _ in self._open.values())
+        return any(reply.record.session_id == session_pk for reply, _ in self._open.values())
 
     async def end(self, *, seconds: float) -> None:
-        """Show the runs that are over to their end, for so long, and leave the others to
-        the next process."""
+        """Show the runs that are over to their end, for so long, and leave the others to the next
+        process."""
         followed = list(self._open.values())
         ending = [task for reply, task in followed if await reply.has_ended()]
         if ending:
@@ -294,22 +284,3 @@ class Replies:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _texts_of_draft(moment: RunProgress) -> list[str]:
-    texts: dict[int, str] = {}
-    for _, part, kind, text in moment.chunks:
-        if kind == TEXT:
-            texts[part] = texts.get(part, "") + text
-    return [text for _, text in sorted(texts.items())]
-
-
-SAME = 60
-"""Characters that tell two messages apart."""
-
-
-def _begins(message: discord.Message, item: ReplyItem) -> bool:
-    """The message can be an earlier state of the item: both begin alike, but for the end
-    of a block of code, which is where the earlier one ended."""
-    said = message.content.strip().rstrip("`~").rstrip()[:SAME]
-    return item.text.strip().startswith(said) if said else False

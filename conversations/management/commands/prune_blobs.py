@@ -20,8 +20,8 @@ class Command(DatabaseCommand):
         done = prune_blobs(days=days, dry_run=dry_run)
         verb = "would be removed" if dry_run else "removed"
         self.stdout.write(
-            f"{done.removed} contents, {_megabytes(done.removed_bytes)} {verb};"
-            f" {done.kept} stay, {_megabytes(done.kept_bytes)}"
+            f"{done['removed']} contents, {_megabytes(done['removed_bytes'])} {verb};"
+            f" {done['kept']} stay, {_megabytes(done['kept_bytes'])}"
         )
 
 

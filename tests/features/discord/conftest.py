@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ from asgiref.sync import sync_to_async
 from discord import Client
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
-from conversations.features.discord.options import DiscordOptions, DiscordRules
+from conversations.features.discord.options import DiscordRules
 from conversations.features.discord.worker import Bot, use_addresses
 from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
@@ -56,28 +56,30 @@ class Club:
     """The bot, the server it talks to, and how to start another one on the same data."""
 
     def __init__(
-        self, server: DiscordServer, garden: Workspace, start: Callable[..., Awaitable[Runtime]]
+        self,
+        server: DiscordServer,
+        garden: Workspace,
+        start: Callable[..., Awaitable[Runtime]],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.server = server
-        self.options = DiscordOptions(
-            token=TOKEN,
-            workspace=garden,
-            account="",
-            rules=RULES,
-            max_messages=5,
-            edit_seconds=0.05,
-            api=f"{server.url}/api/v10",
-            gateway=server.gateway_url,
-        )
+        self.garden = garden
+        self._settings = {
+            "edit_seconds": 0.05,
+            "api": f"{server.url}/api/v10",
+            "gateway": server.gateway_url,
+        }
+        self._monkeypatch = monkeypatch
         self._start = start
         self._tasks: list[asyncio.Task[None]] = []
         self.bots: list[Bot] = []
 
-    async def open(self, **changes: Any) -> Bot:
-        chosen = replace(self.options, **changes)
-        use_addresses(chosen)
+    async def open(self, *, rules: DiscordRules = RULES, **changes: Any) -> Bot:
+        for name, value in (self._settings | changes).items():
+            self._monkeypatch.setattr(settings.LOOM, f"discord_{name}", value)
+        use_addresses()
         self.runtime: Runtime = await self._start(supervise=False)
-        bot = Bot(self.runtime, chosen, guild_ready_timeout=0.05)
+        bot = Bot(self.runtime, self.garden, rules, guild_ready_timeout=0.05)
         self._tasks.append(asyncio.create_task(bot.start(TOKEN)))
         self.bots.append(bot)
         async with asyncio.timeout(60):
@@ -114,8 +116,11 @@ class Club:
 
 @pytest.fixture
 async def club(
-    server: DiscordServer, garden: Workspace, start_runtime: Callable[..., Awaitable[Runtime]]
+    server: DiscordServer,
+    garden: Workspace,
+    start_runtime: Callable[..., Awaitable[Runtime]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Club]:
-    made = Club(server, garden, start_runtime)
+    made = Club(server, garden, start_runtime, monkeypatch)
     yield made
     await made.close()

@@ -15,7 +15,7 @@ from conversations.domain.events import event_type_of
 from conversations.features.discord.models import ChannelReply
 from conversations.features.discord.options import DiscordRules
 from conversations.features.discord.replies import Reply
-from conversations.features.discord.service import ReplyRecord, open_replies
+from conversations.features.discord.service import open_replies
 from conversations.models import Attachment, Rewind, Run, Session, ToolCall, Turn, Workspace
 from tests.archive.files import image_bytes
 from tests.features.discord.conftest import RULES, Club
@@ -341,9 +341,9 @@ async def test_the_next_answer_is_not_part_of_this_one(club: Club, wire: WireThr
     for text in ("First", "Second"):
         await club.server.say(DM, text)
     await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
-    first = (await sync_to_async(open_replies_again)(club.options.workspace))[0]
-    reply = Reply(bot, club.runtime, club.options, first, is_left_over=False)
-    moment = await sync_to_async(read_moment)(first.run_pk)
+    first = (await sync_to_async(open_replies_again)(club.garden))[0]
+    reply = Reply(bot, club.runtime, first, is_left_over=False)
+    moment = await sync_to_async(read_moment)(first.run_id)
     for last_seq in (2, 3, moment.last_seq):
         await reply.read_rows(replace(moment, last_seq=last_seq))
     assert [event_type_of(payload) for payload in reply.payloads] == [  # type: ignore[arg-type]
@@ -352,6 +352,6 @@ async def test_the_next_answer_is_not_part_of_this_one(club: Club, wire: WireThr
     ]
 
 
-def open_replies_again(workspace: Workspace) -> list[ReplyRecord]:
+def open_replies_again(workspace: Workspace) -> list[ChannelReply]:
     ChannelReply.objects.update(done_at=None)
     return open_replies(workspace)

@@ -16,7 +16,12 @@ from conversations.domain.events import (
 )
 from conversations.domain.tool_calls import ApprovalRequest
 from conversations.features.discord.message_parts import MESSAGE_LIMIT, size_of
-from conversations.features.discord.posting import SHOWN_OF_PLAN, ReplyItem, _buttons, make_items
+from conversations.features.discord.posting import (
+    SHOWN_OF_PLAN,
+    ReplyItem,
+    make_buttons,
+    make_items,
+)
 
 
 def asked(call: str = "c1", **more: str) -> Info:
@@ -66,11 +71,11 @@ def test_a_question_says_all_of_what_always_allows() -> None:
     label = f"exactly “make {'x' * 100}”"
     [question] = make_items([asked(diff="", kind_label=label)], done=False, most=5)
     assert f"-# Always allow {label}" in question.text
-    labels = [button.label for button in _buttons(question, uuid4())]
+    labels = [button.label for button in make_buttons(question, uuid4())]
     assert labels == ["Approve", "Always", "Deny"]
     [question] = make_items([asked(diff="", kind_label="“ls” …")], done=False, most=5)
     assert "Always" not in question.text
-    labels = [button.label for button in _buttons(question, uuid4())]
+    labels = [button.label for button in make_buttons(question, uuid4())]
     assert labels == ["Approve", "Always allow “ls” …", "Deny"]
 
 

@@ -9,56 +9,47 @@ from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError
-from conversations.features.discord.options import read_options, read_rules
+from conversations.features.discord.options import read_rules
 from conversations.management.base import DatabaseCommand
-from conversations.runtime.options import read_options as read_runtime_options
+from conversations.runtime.options import read_options
 
 
 class Command(DatabaseCommand):
     help = "Answer people on Discord (see docs/discord.md)."
 
     def handle(self, **options: Any) -> None:
-        _check()
+        if problem := _find_problem():
+            raise CommandError(problem, returncode=2)
         from conversations.features.discord.worker import serve
 
         try:
-            asyncio.run(serve(read_options(), read_runtime_options(supervise=False)))
+            workspace = get_workspace(settings.LOOM.discord_workspace)
+            asyncio.run(serve(workspace, read_rules(), read_options(supervise=False)))
         except LoomError as error:
             raise CommandError(error.message) from error
 
 
-def _check() -> None:
-    """Everything that can be said before a connection is made, in one sentence each."""
-    loom = settings.LOOM
+def _find_problem() -> str:
+    """What can be said before a connection is made, as a sentence; empty: nothing is missing."""
+    loom, rules = settings.LOOM, read_rules()
     if find_spec("discord") is None:
-        raise CommandError(
+        return (
             "This needs discord.py, which is not installed. "
-            "Install it with: uv sync --extra discord",
-            returncode=2,
+            "Install it with: uv sync --extra discord"
         )
     if not loom.discord_token:
-        raise CommandError(
-            "Set LOOM_DISCORD_TOKEN or LOOM_DISCORD_TOKEN_FILE. See docs/discord.md.",
-            returncode=2,
-        )
+        return "Set LOOM_DISCORD_TOKEN or LOOM_DISCORD_TOKEN_FILE. See docs/discord.md."
     if not loom.discord_workspace:
-        raise CommandError(
-            "Set LOOM_DISCORD_WORKSPACE to the slug of a workspace. See docs/discord.md.",
-            returncode=2,
-        )
-    rules = read_rules()
+        return "Set LOOM_DISCORD_WORKSPACE to the slug of a workspace. See docs/discord.md."
     if not rules.people and not rules.everybody:
-        raise CommandError(
-            "Nobody may talk to the bot: set LOOM_DISCORD_USERS. See docs/discord.md.",
-            returncode=2,
-        )
+        return "Nobody may talk to the bot: set LOOM_DISCORD_USERS. See docs/discord.md."
     if not loom.discord_account and rules.lets_in_strangers:
-        raise CommandError(
+        return (
             "People without an account may talk to the bot: set LOOM_DISCORD_ACCOUNT to the "
-            "account by which they act. See docs/discord.md.",
-            returncode=2,
+            "account by which they act. See docs/discord.md."
         )
     try:
         get_workspace(loom.discord_workspace)
     except LoomError as error:
-        raise CommandError(f"LOOM_DISCORD_WORKSPACE: {error.message}", returncode=2) from error
+        return f"LOOM_DISCORD_WORKSPACE: {error.message}"
+    return ""

@@ -1,0 +1,411 @@
+"""``write_file``, ``edit_file``, ``delete_file`` and ``move_file``: the tools that change files of
+the workspace.
+
+A call is prepared first, which changes nothing; what was prepared is what a person is asked about,
+and only then applied.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from django.conf import settings
+from pydantic import Field
+
+from conversations.agent.files import paths, text_files
+from conversations.agent.files.confined import NO_FILE, content_digest, read_bytes, stat_file
+from conversations.agent.files.executed_files import RUNS_ITSELF, runs_itself
+from conversations.agent.files.paths import shown
+from conversations.agent.files.text_files import TextFile
+from conversations.agent.files.walking import FolderWalk
+from conversations.agent.undo.apply import FileAction, Move, Put, Remove, apply_changes
+from conversations.agent.undo.disk import Author
+from conversations.domain.errors import Rejected, TooLarge
+from conversations.domain.tool_calls import CHANGES, READS, CallPlan
+
+from . import file_edits, tool
+from .file_edits import EditMatch, unified_diff
+from .file_texts import count_text, numbered, size_text
+from .tool import BadArgument, ToolContext, ToolResult
+
+CHANGED_SINCE = (
+    "Nothing was done: the file was changed after this call was shown to a person for"
+    " approval. Read it again, and repeat the call if it is still right."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedChange:
+    """What a call would do. ``basis`` stands for the files that this was made from. Without an
+    ``action`` there is nothing to do."""
+
+    action: FileAction | None
+    summary: str
+    output: str
+    basis: str
+    diff: str = ""
+    note: str = ""
+
+
+def _declare[A: tool.Arguments](
+    name: str, arguments: type[A], prepare: Callable[[Path, A], PreparedChange], *, description: str
+) -> tool.Tool:
+    """A tool of which ``prepare`` looks at the folder and changes nothing; it raises BadArgument or
+    Rejected."""
+
+    async def plan(context: ToolContext, asked: A) -> CallPlan | ToolResult:
+        def look() -> tuple[PreparedChange, bool]:
+            prepared = prepare(context.root, asked)
+            action = prepared.action
+            if action is None:
+                return prepared, False
+            path = action.target if isinstance(action, Move) else action.path
+            # By the name that was given, and by that of what it leads to
+            real = paths.find_place(context.root, path).path
+            return prepared, runs_itself(path) or runs_itself(real)
+
+        prepared, runs = await asyncio.to_thread(look)
+        return CallPlan(
+            effect=CHANGES if prepared.action else READS,
+            summary=prepared.summary,
+            diff=prepared.diff,
+            note=" ".join(filter(None, (prepared.note, RUNS_ITSELF if runs else ""))),
+            # "Always" is no answer for these: nobody would see the next one.
+            kind_key="" if runs else "files",
+            kind_label="" if runs else "file changes",
+            basis=prepared.basis,
+        )
+
+    async def run(context: ToolContext, asked: A) -> ToolResult:
+        prepared = await asyncio.to_thread(prepare, context.root, asked)
+        if context.basis and context.basis != prepared.basis:
+            return ToolResult(ok=False, output=CHANGED_SINCE)
+        if prepared.action:
+            author = Author(
+                session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
+            )
+            await apply_changes(context.root, [prepared.action], author=author, write=context.write)
+        return ToolResult(ok=True, output=prepared.output, diff=prepared.diff)
+
+    return tool.declare_tool(
+        name=name, description=description, arguments=arguments, run=run, plan=plan, effect=CHANGES
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeFile:
+    """A file of the workspace; ``text`` None: it is binary."""
+
+    found: paths.FileStatus
+    data: bytes
+    text: TextFile | None
+
+    @property
+    def digest(self) -> str:
+        return content_digest(self.data)
+
+
+def read_whole(root: Path, path: str) -> WholeFile:
+    """Raises TooLarge beyond what the tools read of a file."""
+    limit = settings.LOOM.max_read_bytes
+    content = read_bytes(root, path, limit=limit)
+    if content.is_cut:
+        raise TooLarge(
+            f"{shown(path)} has {size_text(content.found.size)}; this works up to"
+            f" {size_text(limit)}. Use a command for it."
+        )
+    return WholeFile(
+        found=content.found, data=content.data, text=text_files.read_text(content.data)
+    )
+
+
+def check_writable(found: paths.FileStatus) -> None:
+    """A file that somebody made read-only is left alone, although replacing it would be
+    possible."""
+    if not found.mode & 0o222:
+        raise Rejected(
+            f"{shown(found.path)} is read-only (mode {found.mode:04o}); somebody wants it so."
+        )
+
+
+class WriteFile(tool.Arguments):
+    path: tool.FilePath
+    content: Annotated[
+        tool.ExactText,
+        tool.Must("be the whole text of the file."),
+        tool.named("content", "text", description="The file's whole text."),
+    ]
+
+
+def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
+    path, text = asked.path, asked.content
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise BadArgument("'content' holds a lone surrogate, which is no character.") from error
+    limit = settings.LOOM.max_read_bytes
+    if len(data) > limit:
+        raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
+    found = stat_file(root, path)
+    lines = count_text(len(text_files.split_lines(text)), "line")
+    if found is None:
+        return PreparedChange(
+            action=Put(path=path, data=data, expect=NO_FILE),
+            summary=f"Create {shown(path)}",
+            output=f"Created {shown(path)}: {lines}.",
+            diff=unified_diff(path, None, text),
+            note=f"A new file of {lines}.",
+            basis="new",
+        )
+    if found.kind == paths.FOLDER:
+        raise Rejected(f"{shown(path)} is a folder, not a file.")
+    if found.kind == paths.FILE:
+        check_writable(found)
+    there = read_whole(root, path)
+    if there.data == data:
+        return PreparedChange(
+            action=None,
+            summary=f"Leave {shown(path)} as it is",
+            output=f"{shown(path)} has exactly this content already.",
+            basis=there.digest,
+        )
+    if there.text is None:
+        had, diff = size_text(there.found.size), ""
+    else:
+        had = count_text(len(there.text.lines), "line")
+        diff = unified_diff(path, there.text.text, text)
+    return PreparedChange(
+        action=Put(path=path, data=data, expect=there.digest),
+        summary=f"Overwrite {shown(path)}",
+        output=f"Overwrote {shown(path)}: {lines}; it had {had}.",
+        diff=diff,
+        note="" if there.text else f"It replaces a binary file of {had}.",
+        basis=there.digest,
+    )
+
+
+WRITE = _declare(
+    "write_file",
+    WriteFile,
+    prepare_write,
+    description=(
+        "Write a whole file of the workspace as UTF-8, exactly as 'content' has it; folders"
+        " that are missing are made. A file that is there is overwritten, and the result says"
+        " so. To change part of a file use edit_file."
+    ),
+)
+
+AROUND, SNIPPET_LINES = 3, 40
+NAMED = 20  # Places whose lines are named
+SHOWN = 4  # Places that are shown with the lines around them, when it is not clear which is meant
+
+OLD_TEXT = "be the text to replace. To write a whole file use write_file."
+
+
+class EditFile(tool.Arguments):
+    path: tool.FilePath
+    old_text: Annotated[
+        tool.ExactText,
+        tool.Must(OLD_TEXT),
+        tool.named("old_text", "old_string", description="What is there now."),
+    ]
+    new_text: Annotated[
+        tool.ExactText,
+        tool.Must("be what to put there; it may be empty."),
+        tool.named("new_text", "new_string", description="What is to be there; may be empty."),
+    ]
+    replace_all: Annotated[
+        tool.Flag, Field(description="Replace every occurrence. Default false.")
+    ] = False
+
+
+def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
+    path, old, new = asked.path, asked.old_text, asked.new_text
+    if not old:
+        raise BadArgument(f"'old_text' must {OLD_TEXT}")
+    if old == new:
+        raise BadArgument("'old_text' and 'new_text' are the same: there is nothing to change.")
+    there = read_whole(root, path)
+    if there.text is None:
+        raise Rejected(f"{shown(path)} is binary and cannot be edited as text.")
+    check_writable(there.found)
+    match = _choose(path, there.text, old, new, every=asked.replace_all)
+    text = file_edits.replace_spans(there.text.text, match.spans)
+    try:
+        data = text_files.to_bytes(text, there.text)
+    except text_files.EncodingLacksCharacter as error:
+        raise Rejected(
+            f"{shown(path)} cannot hold the new text: {error}. To change its encoding, write"
+            " the whole file as UTF-8 with write_file."
+        ) from error
+    # What was done, and the lines around the first place as they are now
+    numbers, grown = [], 0
+    for span in match.spans:
+        numbers.append(file_edits.line_of(text, span.start + grown))
+        grown += len(span.text) - (span.end - span.start)
+    at = f"line {numbers[0]}" if len(numbers) == 1 else f"lines {_list(numbers)}"
+    drift = f" It was found apart from {match.drift}." if match.drift else ""
+    head = f"Edited {shown(path)}: {count_text(len(numbers), 'place')} ({at}).{drift}"
+    first = max(1, numbers[0] - AROUND)
+    height = match.spans[0].text.count("\n") + 1 + AROUND
+    last = min(numbers[0] - 1 + height, first - 1 + SNIPPET_LINES)
+    snippet = numbered(text_files.split_lines(text)[first - 1 : last], first)
+    return PreparedChange(
+        action=Put(path=path, data=data, expect=there.digest),
+        summary=f"Edit {shown(path)}",
+        output=f"{head}\n{snippet}".rstrip("\n"),
+        diff=unified_diff(path, there.text.text, text),
+        note=f"Found apart from {match.drift}." if match.drift else "",
+        basis=there.digest,
+    )
+
+
+def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> EditMatch:
+    """The places to replace. Raises BadArgument with what to send instead."""
+    match = file_edits.find_match(file, old, new)
+    if not match.spans and not file.text:
+        raise BadArgument(f"{shown(path)} is empty. Use write_file.")
+    if not match.spans:
+        hint = file_edits.describe_nearest(file, old)
+        hint = hint or "Nothing in it is like that text; read the file again."
+        raise BadArgument(f"'old_text' is not in {shown(path)}.\n{hint}")
+    if len(match.spans) == 1 or (every and not match.drift):
+        return match
+    numbers = [file_edits.line_of(file.text, span.start) for span in match.spans]
+    if match.drift:
+        ask = "Send it exactly as the file has it"
+        how = f"'old_text' is not in {shown(path)}; apart from {match.drift}, it"
+    else:
+        ask = "Send more of the lines around the one that is meant, or replace_all"
+        how = "'old_text'"
+    where = f"{how} is there {len(numbers)} times, in lines {_list(numbers)}. {ask}."
+    lines = file.lines
+    places = [
+        numbered(lines[max(0, number - 2) : number + 1], max(1, number - 1))
+        for number in numbers[:SHOWN]
+    ]
+    raise BadArgument("\n--\n".join([where, *places]))
+
+
+def _list(numbers: list[int]) -> str:
+    more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
+    return ", ".join(map(str, numbers[:NAMED])) + more
+
+
+EDIT = _declare(
+    "edit_file",
+    EditFile,
+    prepare_edit,
+    description=(
+        "Replace a text in a file of the workspace. 'old_text' has to be in the file exactly"
+        " once, spaces and line breaks included, without the line numbers of read_file; give"
+        " enough of the lines around it to be unique, or 'replace_all'. Where nothing matches"
+        " exactly, one place that differs only in spacing, typographic quotes or newlines is"
+        " taken, and the result says so. The file keeps its encoding and newlines."
+    ),
+)
+
+
+class DeleteFile(tool.Arguments):
+    path: tool.FilePath
+
+
+def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
+    path = asked.path
+    found = stat_file(root, path, follow_last=False)
+    if found is None:
+        raise Rejected(f"There is no {shown(path)}.")
+    if found.kind == paths.FILE:
+        check_writable(found)
+        size = size_text(found.size)
+        if found.size <= settings.LOOM.max_read_bytes:
+            there = read_whole(root, path)
+            return PreparedChange(
+                action=Remove(path=path, expect=there.digest),
+                summary=f"Delete {shown(path)}",
+                output=f"Deleted {shown(path)} ({size}).",
+                diff=unified_diff(path, there.text.text, None) if there.text else "",
+                note=f"{size}." if there.text else f"Binary, {size}.",
+                basis=there.digest,
+            )
+        what, basis = f"the file of {size}", f"{found.identity} {found.size} {found.mtime_ns}"
+    elif found.kind == paths.FOLDER:
+        deadline = time.monotonic() + 10
+        walk = FolderWalk(root=root, path=path, with_ignored=True, deadline=deadline, max_depth=1)
+        if entries := list(walk.entries()):
+            count = count_text(len(entries), "entry")
+            raise Rejected(
+                f"{shown(path)} is a folder that holds {count}; only empty folders are deleted."
+            )
+        what, basis = "the empty folder", "empty folder"
+    elif found.kind == paths.LINK:
+        what, basis = "the link", f"link {found.identity}"
+    else:
+        raise Rejected(f"{shown(path)} is neither a file nor a folder.")
+    return PreparedChange(
+        action=Remove(path=path),
+        summary=f"Delete {what} {shown(path)}",
+        output=f"Deleted {what} {shown(path)}.",
+        basis=basis,
+    )
+
+
+DELETE = _declare(
+    "delete_file",
+    DeleteFile,
+    prepare_delete,
+    description=(
+        "Delete a file, a link (not what it leads to) or an empty folder of the workspace."
+        " A person can restore what was deleted."
+    ),
+)
+
+
+class MoveFile(tool.Arguments):
+    source: Annotated[
+        tool.PathText, tool.named("source", "path", "from", description="What to move.")
+    ]
+    destination: Annotated[
+        tool.PathText, tool.named("destination", "target", "to", description="Its new path.")
+    ]
+
+
+def prepare_move(root: Path, asked: MoveFile) -> PreparedChange:
+    source, target = asked.source, asked.destination
+    found = stat_file(root, source, follow_last=False)
+    if found is None:
+        raise Rejected(f"There is no {shown(source)}.")
+    there = stat_file(root, target, follow_last=False)
+    if there is not None and there.identity != found.identity:
+        name = shown(target.rstrip("/"))
+        if there.kind == paths.FOLDER:
+            raise Rejected(f"{name} is a folder; give the whole new path, such as {name}/name.")
+        raise Rejected(f"There is a {name} already, and nothing is overwritten.")
+    end = paths.find_place(root, target, follow_last=False)
+    start = paths.find_place(root, source, follow_last=False)
+    if start == end:
+        raise Rejected(f"{shown(source)} is there already.")
+    if paths.is_within(end.real, start.real):
+        raise Rejected(f"{shown(source)} cannot be moved into itself.")
+    what = f"{shown(start.path)} to {shown(end.path)}"
+    what = f"the folder {what}" if found.kind == paths.FOLDER else what
+    return PreparedChange(
+        action=Move(source=source, target=target),
+        summary=f"Move {what}",
+        output=f"Moved {what}.",
+        basis=f"{found.identity} {found.size} {found.mtime_ns}",
+    )
+
+
+MOVE = _declare(
+    "move_file",
+    MoveFile,
+    prepare_move,
+    description=(
+        "Move or rename a file or a folder of the workspace; folders that are missing are made."
+        " 'destination' is the whole new path, and nothing may be there."
+    ),
+)
