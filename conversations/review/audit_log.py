@@ -20,16 +20,14 @@ from conversations.domain.audit import ACTS, AUDIT_ACTIONS, AUDIT_EXPORT, READIN
 from conversations.domain.text import csv_line, dump_json
 from conversations.models import AuditEntry
 
-LOOKED_THROUGH = 2000
-"""Entries that a page looks at, when not all of them need fit."""
+LOOKED_THROUGH = 2000  # Entries that a page looks at, when not all of them need fit
 
-READ_ANY, ACT_ANY = "readings", "decisions"
-"""In place of an action: any of that kind."""
+READ_ANY, ACT_ANY = "readings", "decisions"  # In place of an action: any of that kind
 
+# What can be asked for → the actions that this means.
 ACTIONS = {READ_ANY: frozenset(READINGS), ACT_ANY: frozenset(ACTS)} | {
     action: frozenset({action}) for action in AUDIT_ACTIONS
 }
-"""What can be asked for → the actions that this means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +203,8 @@ def _csv_lines(entries: Iterator[AuditEntry]) -> Iterator[str]:
         yield csv_line(facts[name] for name in COLUMNS)
 
 
+# Format → what writes it.
 WRITERS: dict[str, Callable[[Iterator[AuditEntry]], Iterator[str]]] = {
     "jsonl": _json_lines,
     "csv": _csv_lines,
 }
-"""Format → what writes it."""

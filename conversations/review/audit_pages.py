@@ -1,6 +1,4 @@
-"""The audit log as pages: all of it for administrators, and on each session who has
-read it.
-"""
+"""The audit log as pages: all of it for administrators, and on each session who has read it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -15,11 +15,10 @@ from . import QueueFilters
 
 QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessions"}
 
+# Names in an address that say which list of sessions a reviewer works through.
 CARRIED = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
-"""Names in an address that say which list of sessions a reviewer works through."""
 
-MAX_FIELD_CHARS = 200
-"""Characters of a value that an address hands on."""
+MAX_FIELD_CHARS = 200  # Characters of a value that an address hands on
 
 
 def carried_filters(data: Mapping[str, str], **more: Any) -> str:

@@ -1,8 +1,7 @@
 """The sessions of everybody, for reviewers: the last used first, by keyset.
 
-Nothing is left out unless it is asked for: archived, expired and imported sessions,
-and those of closed accounts, are in the lists. No list shows words of a transcript but
-the title.
+Nothing is left out unless it is asked for: archived, expired and imported sessions, and those of
+closed accounts, are in the lists. No list shows words of a transcript but the title.
 """
 
 from dataclasses import dataclass, replace
@@ -29,13 +28,13 @@ from conversations.models import (
 
 QUEUES = ("unreviewed", "flagged", "all")
 
+# Of a session: it has a flag that nobody has resolved.
 FLAGGED = Exists(ReviewFlag.objects.filter(session=OuterRef("pk"), resolved_at=None))
-"""Of a session: it has a flag that nobody has resolved."""
 
+# Of a session: a run of it failed or was cut off, or a call of a tool failed.
 HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists(
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
-"""Of a session: a run of it failed or was cut off, or a call of a tool failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +219,10 @@ def _item(row: dict[str, Any], now: datetime) -> QueueItem:
 
 
 def draw_sample(filters: QueueFilters, *, seed: str, count: int) -> list[int]:
-    """Keys of up to ``count`` sessions active from ``since`` until
-    ``until`` of the filters.
+    """Keys of up to ``count`` sessions active from ``since`` until ``until`` of the filters.
 
-    Each session has a place by lot of its own, made from the seed and its uuid: what is
-    said later, and by whom, changes nothing about the sample of a time that is over.
+    Each session has a place by lot of its own, made from the seed and its uuid: what is said later,
+    and by whom, changes nothing about the sample of a time that is over.
     """
     since, until = filters.since, filters.until
     assert since is not None

@@ -82,8 +82,7 @@ def queue_tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
 @login_required
 @require_safe
 def review_next(request: HttpRequest) -> HttpResponse:
-    """To what is new in the session that follows in the queue. Which one follows is no
-    reading."""
+    """To what is new in the session that follows in the queue. Which one follows is no reading."""
     require_reviewer(request)
     form = QueueForm(request.GET.dict(), workspaces=_workspaces(request))
     if not form.is_valid():

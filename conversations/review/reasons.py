@@ -1,6 +1,5 @@
-"""Why a reviewer reads: stated once for a session or for the whole sitting, and kept in
-the browser's session for some hours. Each entry of the audit log holds the one that
-applied."""
+"""Why a reviewer reads: stated once for a session or for the whole sitting, and kept in the
+browser's session for some hours. Each entry of the audit log holds the one that applied."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,21 +13,17 @@ from django.utils import timezone
 
 from conversations.domain.errors import NotPermitted
 
-OPTIONAL, REQUIRED, OFF = "optional", "required", "off"
-"""Values of ``LOOM_REVIEW_REASON``."""
+OPTIONAL, REQUIRED, OFF = "optional", "required", "off"  # Values of ``LOOM_REVIEW_REASON``
 
-MAX_REASON_CHARS = 500
-"""Characters of a reason; the column of the audit log holds as many."""
+MAX_REASON_CHARS = 500  # Characters of a reason; the column of the audit log holds as many
 
-SITTING = ""
-"""In place of a session's uuid: whatever else is read."""
+SITTING = ""  # In place of a session's uuid: whatever else is read
 
 KEPT = "review_reasons"
-MAX_REASONS = 50
-"""Reasons that a browser's session holds; the oldest makes way."""
+MAX_REASONS = 50  # Reasons that a browser's session holds; the oldest makes way
 
+# Session's uuid → the reason, and until when it holds (seconds since 1970).
 type Reasons = dict[str, tuple[str, float]]
-"""Session's uuid → the reason, and until when it holds (seconds since 1970)."""
 
 
 class ReasonNeeded(NotPermitted):

@@ -17,8 +17,7 @@ from conversations.domain.text import storable
 from conversations.models import ReviewFlag, ReviewMark, ReviewNote, Session
 from conversations.models.review import LABELS, TEXT_LIMIT
 
-MARKS = 20
-"""How many marks are told; the audit log has them all."""
+MARKS = 20  # How many marks are told; the audit log has them all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,7 @@ from . import Remarks, read_remarks
 from .forms import RemarkForm, carried_filters
 from .reasons import reason_context
 
-ROWS = 100
-"""Rows of a page at most."""
+ROWS = 100  # Rows of a page at most
 
 TOOL_ROW, SETTLED = 'class="row row-tool', " settled"
 

@@ -34,13 +34,12 @@ def search_session(
     before_turn: int | None = None,
     with_neighbours: bool = False,
 ) -> SearchResults:
-    """Turns of one session that match. Any text is a valid query; a cursor of another
-    search gives the first page. ``best`` ranks turns that have any of the words;
-    ``newest`` has the turns with all of them, or with any where none has all, the
-    highest number first. ``before_turn`` leaves out that turn and what follows.
-    ``with_neighbours`` ranks turns next to matches too, which are marked ``is_near``, as
-    are those without the phrases of a query that has words as well; filters keep such
-    turns out, and so does a query of nothing but phrases."""
+    """Turns of one session that match. Any text is a valid query; a cursor of another search gives
+    the first page. ``best`` ranks turns that have any of the words; ``newest`` has the turns with
+    all of them, or with any where none has all, the highest number first. ``before_turn`` leaves
+    out that turn and what follows. ``with_neighbours`` ranks turns next to matches too, which are
+    marked ``is_near``, as are those without the phrases of a query that has words as well; filters
+    keep such turns out, and so does a query of nothing but phrases."""
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     is_asked = asked.has_words or asked.has_filters

@@ -1,5 +1,4 @@
-"""Which entries match: one description, asked of SQLite, of PostgreSQL, or of
-entries in memory."""
+"""Which entries match: one description, asked of SQLite, of PostgreSQL, or of entries in memory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -79,10 +78,9 @@ class IndexMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexScope:
-    """Where to look: entries with ids from ``low`` to ``high``, those of one session,
-    of some (by their keys, few), or of those that a statement selects (which ``are_most``
-    of all, or a small part), that have the ``marks``, for turns from ``from_turn`` on and
-    before ``before_turn``."""
+    """Where to look: entries with ids from ``low`` to ``high``, those of one session, of some (by
+    their keys, few), or of those that a statement selects (which ``are_most`` of all, or a small
+    part), that have the ``marks``, for turns from ``from_turn`` on and before ``before_turn``."""
 
     low: int
     high: int

@@ -55,8 +55,7 @@ def find_speaker(name: str, turns: Iterable[tuple[str, str]]) -> str | None:
 
 @lru_cache(maxsize=256)
 def _address(name: str) -> re.Pattern[str]:
-    """How somebody is spoken to: at the start or after a comma or a greeting, and
-    before a mark."""
+    """How somebody is spoken to: at the start or after a comma or a greeting, and before a mark."""
     greeting = r"\b(?:hey|hi|hello|dear|thanks|thank you|wow|yeah|yes|no|oh|well|great|sure)\b"
     name = re.escape(name)
     return re.compile(

@@ -1,14 +1,13 @@
 """Ranking turns of a conversation.
 
-BM25 over windows of turns: a turn counts as having a word, in part, when a turn
-near it has it, since an answer seldom repeats the words of its question and people
-say one thing in several turns. A word counts once in a turn however often it is
-there. How rare a word is is counted within what is searched, because what is common
-differs from one conversation to the next, and rarity is raised to a power, which
-favours the few telling words of a question.
+BM25 over windows of turns: a turn counts as having a word, in part, when a turn near it has it,
+since an answer seldom repeats the words of its question and people say one thing in several turns.
+A word counts once in a turn however often it is there. How rare a word is is counted within what is
+searched, because what is common differs from one conversation to the next, and rarity is raised to
+a power, which favours the few telling words of a question.
 
-The constants were tuned on three conversations of a public benchmark; ``docs/search.md``
-has the figures.
+The constants were tuned on three conversations of a public benchmark; ``docs/search.md`` has the
+figures.
 """
 
 import heapq

@@ -18,9 +18,8 @@ from .matching import TURN_MASK
 
 
 def rebuild_session(session_pk: int) -> Iterator[int]:
-    """Make a session's entries anew, a small transaction for each batch; yields the
-    number of turns done so far. Searches find the old entries until they have the
-    new ones."""
+    """Make a session's entries anew, a small transaction for each batch; yields the number of turns
+    done so far. Searches find the old entries until they have the new ones."""
     done = total_length = 0
     # Later turns are indexed as usual.
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()

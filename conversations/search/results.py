@@ -41,11 +41,10 @@ class TurnHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResults:
-    """``hits`` are in the order asked for (best first, unless said otherwise).
-    ``total`` counts the turns that matched, and is a lower bound when
-    ``total_is_bound``. ``missing`` are the words and phrases of the query, as
-    written, that match nothing in what was searched. ``cursor`` goes on after the
-    last hit; empty: there is no more."""
+    """``hits`` are in the order asked for (best first, unless said otherwise). ``total`` counts the
+    turns that matched, and is a lower bound when ``total_is_bound``. ``missing`` are the words and
+    phrases of the query, as written, that match nothing in what was searched. ``cursor`` goes on
+    after the last hit; empty: there is no more."""
 
     hits: list[TurnHit]
     total: int

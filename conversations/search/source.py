@@ -24,9 +24,8 @@ INDEXING_SECONDS = 5.0  # How long a search may index: after a large import that
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSource:
-    """``tail`` are entries in memory, ``stored_to`` the highest id that is not.
-    ``turn_count`` and ``average`` length are of all turns there, whether they match
-    filters or not."""
+    """``tail`` are entries in memory, ``stored_to`` the highest id that is not. ``turn_count`` and
+    ``average`` length are of all turns there, whether they match filters or not."""
 
     places: tuple[IndexScope, ...]
     tail: Sequence[TurnEntry] = ()

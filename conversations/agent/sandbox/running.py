@@ -7,7 +7,6 @@ pipe is waiting for the end: no signal handler, no thread, the same on every eve
 
 import asyncio
 import codecs
-import contextlib
 import itertools
 import json
 import os
@@ -16,9 +15,9 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +40,9 @@ from .support import (
     open_filter,
 )
 
-# The environment of a command: made from nothing, so that no secret is in it.
-
-
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-# Nobody is there to answer a question or to turn a page.
+# A command's environment is made from nothing, so that no secret is in it. Nobody is there to
+# answer a question or to turn a page.
 _COMMON = {
     "LANG": "C.UTF-8",
     "TERM": "dumb",
@@ -58,34 +55,17 @@ _COMMON = {
 }
 
 
-def sandboxed_environment(readable: Iterable[Path]) -> dict[str, str]:
-    """For a command in a sandbox that holds these paths beside the system's."""
-    folders = [str(path / "bin") for path in readable if (path / "bin").is_dir()]
-    path = ":".join(dict.fromkeys([*folders, *_SYSTEM_PATH]))
-    return {**_COMMON, "PATH": path, "HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108 (its own)
-
-
-def plain_environment() -> dict[str, str]:
-    """For a command without a sandbox: the server's way to programs, and no more."""
-    temporary = tempfile.gettempdir()
-    path = os.environ.get("PATH") or ":".join(_SYSTEM_PATH)
-    return {**_COMMON, "PATH": path, "HOME": temporary, "TMPDIR": temporary}
-
-
-# A control group that lets a command have only so many processes, where one can be made.
-
-
 MOUNT = "/sys/fs/cgroup"
 _numbers = itertools.count(1)
 
 
 def make_group(most: int) -> str:
-    """The folder of a new group with room for so many processes and threads; empty if this process
-    may not make one. Whoever writes to its ``cgroup.procs`` joins it."""
+    """The folder of a new control group with room for so many processes and threads; empty if this
+    process may not make one. Whoever writes to its ``cgroup.procs`` joins it."""
     name = f"loom-{os.getpid()}-{next(_numbers)}"
     for parent in _parents():
         group = f"{parent}/{name}"
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.mkdir(group)
             try:
                 with open(f"{group}/pids.max", "w") as file:
@@ -99,7 +79,7 @@ def make_group(most: int) -> str:
 
 def remove_group(group: str) -> None:
     """Once nobody is in it any more; done already is as well."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.rmdir(group)
 
 
@@ -114,23 +94,15 @@ def _parents() -> Iterator[str]:
         if "pids" in controllers.split(","):
             yield f"{MOUNT}/pids{path.rstrip('/')}"
     for number, controllers, path in lines:
-        if number == "0" and not controllers:
-            yield from _with_limits(path)
-
-
-def _with_limits(path: str) -> Iterator[str]:
-    """Groups of version 2, from this process's own upwards, whose children can be given a limit."""
-    while True:
-        folder = f"{MOUNT}{path.rstrip('/')}"
-        with contextlib.suppress(OSError), open(f"{folder}/cgroup.subtree_control") as file:
-            if "pids" in file.read().split():
-                yield folder
-        if path in ("", "/"):
-            return
-        path = os.path.dirname(path)
-
-
-# What a command writes: kept in part, shown while it comes.
+        while number == "0" and not controllers:
+            # Of version 2, the children of some groups from here upwards can be given a limit.
+            folder = f"{MOUNT}{path.rstrip('/')}"
+            with suppress(OSError), open(f"{folder}/cgroup.subtree_control") as file:
+                if "pids" in file.read().split():
+                    yield folder
+            if path in ("", "/"):
+                break
+            path = os.path.dirname(path)
 
 
 REPORT_SECONDS = 0.05
@@ -191,14 +163,9 @@ class CommandOutput:
         if not self.left_out:
             return storable((head + tail).decode(errors="replace"))
         # A character may be cut in two at either side.
-        start, end = (
-            head.decode(errors="ignore"),
-            tail.lstrip(_CONTINUATION).decode(errors="replace"),
-        )
+        start = head.decode(errors="ignore")
+        end = tail.lstrip(bytes(range(0x80, 0xC0))).decode(errors="replace")
         return storable(f"{start}\n[… {self.left_out:,} bytes left out …]\n{end}")
-
-
-_CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 READ_BYTES = 256 * 1024
@@ -208,6 +175,7 @@ LATEST = supervise.GRACE + 8
 # Processes and threads are the same to the kernel: at so many times the processes that a command
 # may have, the kernel itself refuses more.
 THREADS = 4
+# "git checkout BRANCH" of a remote's branch would fail where it cannot note down whose it is.
 NO_TRACKING = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "branch.autoSetupMerge",
@@ -318,8 +286,6 @@ async def run_command(
             found = await asyncio.to_thread(find_repositories, root)
             protection = make_protection(root, found, may_write_config=may_write_config)
     if protection.pinned and not may_write_config:
-        # "git checkout BRANCH" of a remote's branch would fail where it cannot note down
-        # whose branch it is.
         environment = NO_TRACKING | (environment or {})
     prepared = _prepare(
         command,
@@ -334,11 +300,12 @@ async def run_command(
         ),
         limits,
     )
-    prepared = replace(prepared, environment=prepared.environment | (environment or {}))
+    prepared.environment.update(environment or {})
     running = _start(
         prepared,
+        limits,
         folder=folder,
-        options=_options(limits, prepared, writes_to=root if may_write else None),
+        writes_to=root if may_write else None,
         output=CommandOutput(limits.output_bytes, report),
         stdin=stdin,
     )
@@ -347,7 +314,14 @@ async def run_command(
         return await asyncio.shield(attending)
     except asyncio.CancelledError:
         running.process.terminate()
-        await _outlast(attending, running)
+        # However often this is cancelled: from the second time on without patience.
+        while not attending.done():
+            try:
+                await asyncio.wait({attending})
+            except asyncio.CancelledError:
+                running.process.kill()
+        if not attending.cancelled():
+            attending.exception()
         raise
 
 
@@ -377,8 +351,10 @@ def _check_root(root: Path) -> None:
 
 def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:
     mode = find_mode()
-    if mode == UNSANDBOXED:
-        return PreparedCommand(words=list(command), environment=plain_environment())
+    if mode == UNSANDBOXED:  # the server's way to programs, and no more
+        temporary, path = tempfile.gettempdir(), os.environ.get("PATH") or ":".join(_SYSTEM_PATH)
+        environment = {**_COMMON, "PATH": path, "HOME": temporary, "TMPDIR": temporary}
+        return PreparedCommand(words=list(command), environment=environment)
     if mode != SANDBOXED:
         raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
     support = find_support()
@@ -387,28 +363,39 @@ def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> P
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
     abilities = support.abilities
     seccomp = open_filter() if abilities.filters else None
+    folders = [str(path / "bin") for path in inside.readable if (path / "bin").is_dir()]
+    path = ":".join(dict.fromkeys([*folders, *_SYSTEM_PATH]))
     return PreparedCommand(
         words=wrap(command, inside, bwrap=support.bwrap, abilities=abilities, seccomp=seccomp),
-        environment=sandboxed_environment(inside.readable),
+        environment={**_COMMON, "PATH": path, "HOME": HOME, "TMPDIR": "/tmp"},  # noqa: S108 (its own)
         skipped=BWRAP_LEVELS,
         descriptors=() if seccomp is None else (seccomp,),
     )
 
 
-def _options(
-    limits: CommandLimits, prepared: PreparedCommand, *, writes_to: Path | None
-) -> dict[str, Any]:
-    """For the supervisor. The limit of memory is each process's own and, counted now and then, that
-    of all; a process that has no room left is told so."""
+def _start(
+    prepared: PreparedCommand,
+    limits: CommandLimits,
+    *,
+    folder: Path,
+    writes_to: Path | None,
+    output: CommandOutput,
+    stdin: bytes,
+) -> _Running:
+    status, writable = os.pipe()
+    group = make_group(limits.processes * THREADS)
     disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes}
-    return {
+    options = {
+        "status": writable,
         "disk": None if writes_to is None else disk | {"folder": str(writes_to)},
         "parent": os.getpid(),
         "seconds": limits.seconds,
         "processes": limits.processes,
+        # The limit of memory is that of all, counted now and then, and each process's own: one that
+        # has no room left is told so.
         "bytes": limits.memory_bytes,
         "skipped": prepared.skipped,
-        "group": make_group(limits.processes * THREADS),
+        "group": group,
         "environment": prepared.environment,
         "limits": {
             "RLIMIT_CORE": 0,
@@ -416,22 +403,16 @@ def _options(
             "RLIMIT_FSIZE": limits.file_bytes,
         },
     }
-
-
-def _start(
-    prepared: PreparedCommand,
-    *,
-    folder: Path,
-    options: dict[str, Any],
-    output: CommandOutput,
-    stdin: bytes,
-) -> _Running:
-    status, writable = os.pipe()
-    given = _as_file(stdin)
+    given = subprocess.DEVNULL
+    if stdin:  # from a file, which never makes a writer wait
+        given = os.memfd_create("stdin")
+        with os.fdopen(os.dup(given), "wb") as writer:
+            writer.write(stdin)
+        os.lseek(given, 0, os.SEEK_SET)
     supervisor = [sys.executable, "-I", "-S", supervise.__file__]
     try:
         process = subprocess.Popen(  # noqa: S603 (running commands is what this is for)
-            [*supervisor, json.dumps(options | {"status": writable}), *prepared.words],
+            [*supervisor, json.dumps(options), *prepared.words],
             cwd=folder,
             env={},
             stdin=given,
@@ -443,7 +424,7 @@ def _start(
         )
     except (OSError, ValueError) as error:
         os.close(status)
-        remove_group(options["group"])
+        remove_group(group)
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise Rejected(f"The command cannot be started: {reason}.") from error
     finally:
@@ -451,18 +432,7 @@ def _start(
             os.close(descriptor)
         if given != subprocess.DEVNULL:
             os.close(given)
-    return _Running(process=process, status=status, output=output, group=options["group"])
-
-
-def _as_file(data: bytes) -> int:
-    """Something to read from that never makes a writer wait."""
-    if not data:
-        return subprocess.DEVNULL
-    file = os.memfd_create("stdin")
-    with os.fdopen(os.dup(file), "wb") as writer:
-        writer.write(data)
-    os.lseek(file, 0, os.SEEK_SET)
-    return file
+    return _Running(process=process, status=status, output=output, group=group)
 
 
 async def _attend(running: _Running, limits: CommandLimits) -> Finished:
@@ -471,18 +441,24 @@ async def _attend(running: _Running, limits: CommandLimits) -> Finished:
         lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
     )
     try:
-        seconds = limits.seconds + LATEST
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await _read(reader, running)
-        if not running.has_ended:
-            running.process.kill()  # with it goes the sandbox
+        for seconds in (limits.seconds + LATEST, supervise.GRACE):
             with suppress(TimeoutError):
-                async with asyncio.timeout(supervise.GRACE):
+                async with asyncio.timeout(seconds):
                     await _read(reader, running)
+            if running.has_ended:
+                break
+            running.process.kill()  # with it goes the sandbox
     finally:
         transport.close()
-        status = _bury(running)
+        # The supervisor has closed its output and is as good as gone. One that has not (this loop
+        # is being torn down) is killed.
+        if not running.has_ended:
+            running.process.kill()
+        running.process.wait()
+        remove_group(running.group)
+        with os.fdopen(running.status, "rb") as pipe:
+            text = pipe.read(1000)
+    status: dict[str, Any] = json.loads(text) if text else {"exit": None, "reason": "lost"}
     code, reason = status["exit"], status["reason"]
     if code is not None and code < 0:
         code = 128 - code
@@ -498,45 +474,20 @@ async def _attend(running: _Running, limits: CommandLimits) -> Finished:
 async def _read(reader: asyncio.StreamReader, running: _Running) -> None:
     """To the end of the pipe, which is the end of the supervisor."""
     output = running.output
-    while data := await _next(reader, output):
+    while True:
+        reading = asyncio.ensure_future(reader.read(READ_BYTES))
+        try:
+            # If nothing comes, what has not been reported yet is, after a moment.
+            done, _ = await asyncio.wait({reading}, timeout=REPORT_SECONDS)
+            if not done:
+                output.say(now=time.monotonic(), at_once=True)
+            data = await reading
+        finally:
+            reading.cancel()
+        if not data:
+            break
         output.add(data, now=time.monotonic())
         if output.left_out:
             await asyncio.sleep(FLOOD_PAUSE)
     running.has_ended = True
     output.say(now=time.monotonic(), at_once=True)
-
-
-async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
-    """More output. If none comes, what has not been reported yet is, after a moment."""
-    reading = asyncio.ensure_future(reader.read(READ_BYTES))
-    try:
-        done, _ = await asyncio.wait({reading}, timeout=REPORT_SECONDS)
-        if not done:
-            output.say(now=time.monotonic(), at_once=True)
-        return await reading
-    finally:
-        reading.cancel()
-
-
-def _bury(running: _Running) -> dict[str, Any]:
-    """Wait for the supervisor, which has closed its output and is as good as gone, and read what it
-    says. One that has not (this loop is being torn down) is killed."""
-    if not running.has_ended:
-        running.process.kill()
-    running.process.wait()
-    remove_group(running.group)
-    with os.fdopen(running.status, "rb") as pipe:
-        text = pipe.read(1000)
-    return json.loads(text) if text else {"exit": None, "reason": "lost"}
-
-
-async def _outlast(attending: "asyncio.Task[Finished]", running: _Running) -> None:
-    """Wait for the end of what was told to end, however often this is cancelled; from the second
-    time on without patience."""
-    while not attending.done():
-        try:
-            await asyncio.wait({attending})
-        except asyncio.CancelledError:
-            running.process.kill()
-    if not attending.cancelled():
-        attending.exception()

@@ -24,6 +24,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NoReturn
 
 TICK = 0.1
@@ -78,26 +79,20 @@ def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> N
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
             file.write(OOM_SCORE)
         for name, value in options["limits"].items():
-            _limit(getattr(resource, name), value)
+            kind = getattr(resource, name)
+            _, most = resource.getrlimit(kind)  # one that is lower already stays
+            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(kind, (value, value))
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
         os.umask(0o022)
-        environment = options["environment"]
-        if environment is None:
-            environment = dict(os.environ)
-        os.execvpe(command[0], command, environment)  # noqa: S606 (that is its purpose)
+        given = options["environment"]
+        os.execvpe(command[0], command, os.environ if given is None else given)  # noqa: S606 (that is its purpose)
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
     finally:
         os._exit(127)
-
-
-def _limit(kind: int, value: int) -> None:
-    """Lower a limit; one that is lower already stays."""
-    _, most = resource.getrlimit(kind)
-    value = value if most == resource.RLIM_INFINITY else min(value, most)
-    resource.setrlimit(kind, (value, value))
 
 
 class Supervisor:
@@ -114,7 +109,13 @@ class Supervisor:
 
     def watch(self) -> None:
         """Return when the command has ended by itself or has to be ended by force."""
-        while not self._reap():
+        while True:
+            with contextlib.suppress(ChildProcessError):
+                while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                    if found[0] == self.child:
+                        self.exit = os.waitstatus_to_exitcode(found[1])
+            if self.exit is not None:
+                return
             received = signal.sigtimedwait(WATCHED, TICK)
             now = time.monotonic()
             if received and received.si_signo != signal.SIGCHLD:
@@ -143,14 +144,6 @@ class Supervisor:
         self._kill_at = time.monotonic() + GRACE
         for pid in descendants(os.getpid(), skipped=self._skipped):
             _send(pid, signal.SIGTERM)
-
-    def _reap(self) -> bool:
-        """Bury the dead; whether the command itself is among them."""
-        with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                if found[0] == self.child:
-                    self.exit = os.waitstatus_to_exitcode(found[1])
-        return self.exit is not None
 
     def end_all(self) -> None:
         """Kill whatever is left until nothing is. A sandbox dies with its first process. Elsewhere
@@ -208,26 +201,21 @@ class Disk:
             return "disk"
         gone, now = self._free - free, time.monotonic()
         if self._look is None and (gone > self._look_at or now > self._next_look):
-            self._look, self._look_began, self._found = self._sizes(), now, 0
-        if self._look is not None and self._is_counted(self._look):
-            self._look = None
-            self._look_at = gone + self._most_bytes - self._found
-            took = time.monotonic() - self._look_began
-            self._next_look = now + max(LOOK_EVERY, LOOK_REST * took)
-        return "written" if self._found > self._most_bytes else ""
-
-    def _is_counted(self, look: Iterator[int]) -> bool:
-        """Go on with a look for a moment. True: it is at its end."""
-        until = time.monotonic() + LOOK_SECONDS
-        for size in look:
+            self._look_began, self._found = now, 0
+            written = written_since(self._folder, self._since)
+            self._look = chain(written, held_without_name(self._folder))
+        until = now + LOOK_SECONDS
+        for size in self._look or ():
             self._found += size
             if self._found > self._most_bytes or time.monotonic() > until:
-                return False
-        return True
-
-    def _sizes(self) -> Iterator[int]:
-        yield from written_since(self._folder, self._since)
-        yield from held_without_name(self._folder)
+                break
+        else:
+            if self._look is not None:  # it is at its end
+                self._look = None
+                self._look_at = gone + self._most_bytes - self._found
+                took = time.monotonic() - self._look_began
+                self._next_look = now + max(LOOK_EVERY, LOOK_REST * took)
+        return "written" if self._found > self._most_bytes else ""
 
 
 def free_bytes(folder: str) -> int:
@@ -244,7 +232,13 @@ def written_since(folder: str, since: float) -> Iterator[int]:
         try:
             entries = os.scandir(path)
         except OSError as error:
-            yield _size_of_unreadable(path, since) if error.errno == errno.EACCES else 0
+            size = 0
+            if error.errno == errno.EACCES:
+                # A folder that was closed meanwhile may hold anything; one that was before, nothing
+                # of the command's.
+                with contextlib.suppress(OSError):
+                    size = sys.maxsize if os.stat(path).st_ctime >= since else 0
+            yield size
             continue
         with entries:
             for entry in entries:
@@ -254,14 +248,6 @@ def written_since(folder: str, since: float) -> Iterator[int]:
                     found = entry.stat(follow_symlinks=False)
                     # Of a file's times this is the one that nobody can set.
                     yield found.st_blocks * 512 if found.st_ctime >= since else 0
-
-
-def _size_of_unreadable(path: str, since: float) -> int:
-    """A folder that was closed meanwhile may hold anything; one that was before, nothing of the
-    command's."""
-    with contextlib.suppress(OSError):
-        return sys.maxsize if os.stat(path).st_ctime >= since else 0
-    return 0
 
 
 def held_without_name(folder: str) -> Iterator[int]:

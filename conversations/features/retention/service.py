@@ -113,9 +113,8 @@ def holds_in_force() -> QuerySet[Hold]:
 
 
 def refuse_kept(session: Session) -> None:
-    """Raises Conflict for a session that is on hold, or of which a copy in cold storage was
-    asked for: earlier versions kept one, and nobody shall lose a session for having trusted
-    in that."""
+    """Raises Conflict for a session that is on hold, or of which a copy in cold storage was asked
+    for: earlier versions kept one, and nobody shall lose a session for having trusted in that."""
     hold = holds_on(session).first()
     if hold is not None:
         what = "This session" if hold.session_id else "Its workspace"

@@ -1,9 +1,8 @@
 """The hourly run that looks after what has had its time.
 
-It takes note of expired sessions, orders purges where a workspace's policy asks for
-them, carries out those that are due, and removes contents that nothing names any more.
-It may run as often as one likes: what cannot be done now is reported, and tried again by
-the next run.
+It takes note of expired sessions, orders purges where a workspace's policy asks for them, carries
+out those that are due, and removes contents that nothing names any more. It may run as often as one
+likes: what cannot be done now is reported, and tried again by the next run.
 """
 
 import asyncio
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# What the audit log calls the run.
 ORIGIN = AuditOrigin(name="expire_sessions", place="expire_sessions")
-"""What the audit log calls the run."""
 
+# Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``).
 UNTOUCHED_FOR = timedelta(hours=1)
-"""Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``)."""
 
+# From the start to the first run: a server that is restarted often gets to it too.
 MAX_FIRST_SECONDS = 60.0
-"""From the start to the first run: a server that is restarted often gets to it too."""
 
 LOCK = "retention"
 
