@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from conversations.archive.expiry import oldest_answer
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import ApiAnswer
 
 LEASE = timedelta(minutes=1)
 """How long a request that nobody has answered counts as being carried out."""
-
-CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> Claim | KeptAnsw
     kept = ApiAnswer.objects.select_related("session").filter(user=user, key=key)
     try:
         with transaction.atomic():
-            kept.filter(created_at__lt=_oldest(now)).delete()
+            kept.filter(created_at__lt=oldest_answer(now)).delete()
             found = kept.first()
             if found is not None:
                 return _settle(found, fingerprint, now)
@@ -98,16 +96,3 @@ def save_answer(claim: Claim, answer: KeptAnswer, *, session_pk: int | None) -> 
 def drop_claim(claim: Claim) -> None:
     """The request was refused: the same one may be sent again."""
     ApiAnswer.objects.filter(pk=claim.pk, status=None).delete()
-
-
-def forget_answers(now: datetime) -> int:
-    """Remove those that are given no more. Returns how many."""
-    removed = 0
-    old = ApiAnswer.objects.filter(created_at__lt=_oldest(now)).order_by("pk")
-    while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
-        removed += ApiAnswer.objects.filter(pk__in=keys).delete()[0]
-    return removed
-
-
-def _oldest(now: datetime) -> datetime:
-    return now - timedelta(hours=settings.LOOM.idempotency_hours)

@@ -1,4 +1,5 @@
-"""Expiry: from a moment on a session is not gone on with. Nothing of it is removed.
+"""Expiry: from a moment on a session is not gone on with, and a stored answer not given again.
+Nothing of a session is removed.
 
 That follows from the clock alone (:func:`is_over`), whether or not anybody took note.
 Taking note frees the session's key, so that another session can begin under it.
@@ -9,11 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Coalesce
 
-from conversations.models import Session, Workspace
+from conversations.models import ApiAnswer, Session, Workspace
 
 CHUNK = 200
 
@@ -72,3 +74,17 @@ def last_of_key(workspace: Workspace, key: str) -> Session | None:
     """The session that had this key last, and has it no more."""
     sessions = Session.objects.filter(workspace=workspace, former_key=key)
     return sessions.order_by("-pk").first()
+
+
+def oldest_answer(now: datetime) -> datetime:
+    """From when on an answer to a request with an idempotency key is given again."""
+    return now - timedelta(hours=settings.LOOM.idempotency_hours)
+
+
+def forget_answers(now: datetime) -> int:
+    """Remove the answers that are given no more. Returns how many."""
+    removed = 0
+    old = ApiAnswer.objects.filter(created_at__lt=oldest_answer(now)).order_by("pk")
+    while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
+        removed += ApiAnswer.objects.filter(pk__in=keys).delete()[0]
+    return removed

@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema, Status
+from pydantic import BeforeValidator
 
 from conversations.access import (
     get_session_for_review,
@@ -27,7 +28,7 @@ from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.models import AuditEntry, ReviewFlag, ReviewMark, ReviewNote, Session
 from conversations.web.downloads import in_threads
 
-from .audit_log import ACTIONS, Wanted, export_log, read_log_page
+from .audit_log import ACTIONS, FORMATS, Wanted, export_log, read_log_page
 from .queue import QueueFilters, read_queue
 from .remarks import (
     mark_reviewed,
@@ -39,7 +40,9 @@ from .remarks import (
     write_note,
 )
 
-router = Router()
+router = Router(tags=["Review"])
+
+Name = Annotated[str, BeforeValidator(str)]  # Of an account or a workspace
 
 
 class QueueItemOut(Schema):
@@ -47,8 +50,8 @@ class QueueItemOut(Schema):
 
     uuid: UUID
     title: str
-    owner: str
-    workspace: str
+    owner: Name
+    workspace: Name
     channel: str
     created_at: datetime
     last_active_at: datetime
@@ -78,40 +81,28 @@ class QueueQuery(Paging):
 class NoteOut(Schema):
     uuid: UUID
     turn: int | None
-    author: str
+    author: Name
     text: str
     created_at: datetime
     withdrawn_at: datetime | None
-
-    @staticmethod
-    def resolve_author(one: Any) -> str:
-        return str(one.author)
 
 
 class FlagOut(Schema):
     uuid: UUID
     turn: int | None
     label: str
-    author: str
+    author: Name
     text: str
     created_at: datetime
     resolved_at: datetime | None
-
-    @staticmethod
-    def resolve_author(one: Any) -> str:
-        return str(one.author)
 
 
 class MarkOut(Schema):
     """Reviewed through a turn; 0: not any more."""
 
     through_turn: int
-    author: str
+    author: Name
     created_at: datetime
-
-    @staticmethod
-    def resolve_author(one: Any) -> str:
-        return str(one.author)
 
 
 class RemarksOut(Schema):
@@ -140,7 +131,6 @@ class MarkIn(Schema):
     through: int = Field(ge=0, le=MAX_NUMBER)
 
 
-TAGS = ["Review"]
 SESSION = "/review/sessions/{uuid:uuid}"
 
 
@@ -149,7 +139,6 @@ SESSION = "/review/sessions/{uuid:uuid}"
     auth=needs(REVIEW),
     response=Page[QueueItemOut],
     url_name="review_queue",
-    tags=TAGS,
 )
 def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[str, Any]:
     """Sessions of everybody for reviewers, the last used first. No list shows words of a
@@ -167,11 +156,8 @@ def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[s
         until=wanted.until,
         has_errors=wanted.with_errors,
     )
-    page = read_queue(filters, before=walk.place, limit=walk.limit)
-    return {
-        "items": page.items,
-        "next": str(PageCursor(page.next_cursor)) if page.next_cursor else None,
-    }
+    items, cursor = read_queue(filters, before=walk.place, limit=walk.limit)
+    return {"items": items, "next": str(PageCursor(cursor)) if cursor else None}
 
 
 @router.get(
@@ -179,7 +165,6 @@ def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[s
     auth=needs(REVIEW),
     response=RemarksOut,
     url_name="review_remarks",
-    tags=TAGS,
 )
 def list_remarks(request: HttpRequest, uuid: UUID) -> Any:
     """What reviewers have said of a session."""
@@ -192,7 +177,6 @@ def list_remarks(request: HttpRequest, uuid: UUID) -> Any:
     auth=needs(REVIEW),
     response={201: NoteOut},
     url_name="review_notes",
-    tags=TAGS,
 )
 def remark(request: HttpRequest, uuid: UUID, new: NoteIn) -> Status[ReviewNote]:
     """Write a note about a session or a turn."""
@@ -205,7 +189,6 @@ def remark(request: HttpRequest, uuid: UUID, new: NoteIn) -> Status[ReviewNote]:
     auth=needs(REVIEW),
     response={204: None},
     url_name="review_note_withdraw",
-    tags=TAGS,
 )
 def withdraw_remark(request: HttpRequest, uuid: UUID, note: UUID) -> Status[None]:
     """Say that a note does not hold any more; its text stays."""
@@ -219,7 +202,6 @@ def withdraw_remark(request: HttpRequest, uuid: UUID, note: UUID) -> Status[None
     auth=needs(REVIEW),
     response={201: FlagOut},
     url_name="review_flags",
-    tags=TAGS,
 )
 def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[ReviewFlag]:
     """Say that something is to be done about a session or a turn."""
@@ -232,7 +214,6 @@ def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[Review
     auth=needs(REVIEW),
     response={204: None},
     url_name="review_flag_resolve",
-    tags=TAGS,
 )
 def resolve_session_flag(request: HttpRequest, uuid: UUID, flag: UUID) -> Status[None]:
     """Say that nothing is left to be done."""
@@ -241,9 +222,7 @@ def resolve_session_flag(request: HttpRequest, uuid: UUID, flag: UUID) -> Status
     return Status(204, None)
 
 
-@router.post(
-    SESSION + "/mark", auth=needs(REVIEW), response=MarkOut, url_name="review_mark", tags=TAGS
-)
+@router.post(SESSION + "/mark", auth=needs(REVIEW), response=MarkOut, url_name="review_mark")
 def mark_session(request: HttpRequest, uuid: UUID, new: MarkIn) -> ReviewMark:
     """Say through which turn a session is reviewed."""
     session, origin = _open(request, uuid)
@@ -362,5 +341,4 @@ async def export_audit_log(request: HttpRequest, wanted: Query[AuditExport]) -> 
     await sync_to_async(require_administrator)(visit)
     chosen = await sync_to_async(lambda: wanted.wanted)()
     pieces = await sync_to_async(export_log)(chosen, format=wanted.format, origin=visit.origin)
-    kind = {"jsonl": "application/jsonl", "csv": "text/csv"}[wanted.format]
-    return StreamingHttpResponse(in_threads(pieces), content_type=f"{kind}; charset=utf-8")
+    return StreamingHttpResponse(in_threads(pieces), content_type=FORMATS[wanted.format])

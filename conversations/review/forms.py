@@ -11,7 +11,7 @@ from conversations.domain.text import storable
 from conversations.models.review import LABELS, TEXT_LIMIT
 from conversations.web.form_fields import LinesField, PersonField, date_field, midnight
 
-from . import QueueFilters
+from .queue import QueueFilters
 
 QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessions"}
 

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from conversations import review as archive
 from conversations.access import (
     get_session_for_review,
     origin_of_act,
@@ -27,11 +27,10 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.models import Session
 from conversations.web.pages import person
 
-from . import draw_sample, next_unreviewed, read_items, read_queue
+from . import remarks
 from .forms import QUEUES, QueueForm, RemarkForm, SampleForm, carried_filters
+from .queue import draw_sample, next_unreviewed, read_items, read_queue
 from .reasons import reason_context
-
-# The lists of the reviewers: what is not reviewed, what is flagged, all, a sample.
 
 
 @login_required
@@ -43,11 +42,12 @@ def review(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return render(request, "review/queue.html", _context(request, form), status=400)
     before = request.GET.get("before", "")
-    page = read_queue(form.filters, before=before, limit=settings.LOOM.session_list_size)
+    size = settings.LOOM.session_list_size
+    items, cursor = read_queue(form.filters, before=before, limit=size)
     context = _context(request, form) | {
-        "items": page.items,
+        "items": items,
         "is_first": not before,
-        "more": carried_filters(request.GET, before=page.next_cursor) if page.next_cursor else "",
+        "more": carried_filters(request.GET, before=cursor) if cursor else "",
     }
     return render(request, "review/queue.html", context)
 
@@ -87,20 +87,16 @@ def review_next(request: HttpRequest) -> HttpResponse:
     form = QueueForm(request.GET.dict(), workspaces=_workspaces(request))
     if not form.is_valid():
         return redirect(reverse("review") + carried_filters(request.GET))
-    found = next_unreviewed(form.filters, after=_session_of(request.GET.get("after", "")))
+    after = None
+    with suppress(ValueError, NotFound):
+        after = get_session(UUID(request.GET.get("after", "")))
+    found = next_unreviewed(form.filters, after=after)
     if found is None:
         messages.success(request, "Nothing left to review here.")
         return redirect(reverse("review") + carried_filters(request.GET))
     turn = found.reviewed_turn + 1
     address = reverse("review_turn", args=[found.uuid, turn])
     return redirect(f"{address}{carried_filters(request.GET)}#turn-{turn}")
-
-
-def _session_of(text: str) -> Session | None:
-    try:
-        return get_session(UUID(text))
-    except (ValueError, NotFound):
-        return None
 
 
 @login_required
@@ -111,22 +107,16 @@ def review_sample(request: HttpRequest) -> HttpResponse:
     asked = request.GET.dict() if request.GET else {"n": "10", "days": "7"}
     form = SampleForm(asked, workspaces=_workspaces(request))
     context = {"form": form, "queue": "sample", "tabs": queue_tabs(request, "sample")}
-    if not form.is_valid():
-        return render(request, "review/sample.html", context, status=400)
-    if not request.GET:
-        return render(request, "review/sample.html", context)
+    if not form.is_valid() or not request.GET:
+        return render(request, "review/sample.html", context, status=400 if form.errors else 200)
     if not (form.cleaned_data["seed"] and form.cleaned_data["until"]):
-        return redirect(_with_seed(request))
+        query = request.GET.copy()
+        query["seed"] = query.get("seed") or secrets.token_hex(4)
+        query["until"] = query.get("until") or timezone.now().isoformat()
+        return redirect(f"{reverse('review_sample')}?{query.urlencode()}")
     found = draw_sample(form.filters, seed=form.cleaned_data["seed"], count=form.cleaned_data["n"])
     context |= {"items": read_items(found), "filters": form.filters, "wanted": form["n"].value()}
     return render(request, "review/sample.html", context)
-
-
-def _with_seed(request: HttpRequest) -> str:
-    query = request.GET.copy()
-    query["seed"] = query.get("seed") or secrets.token_hex(4)
-    query["until"] = query.get("until") or timezone.now().isoformat()
-    return f"{reverse('review_sample')}?{query.urlencode()}"
 
 
 @post_by_person
@@ -135,25 +125,24 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
     form = RemarkForm(request.POST)
     if not form.is_valid():
-        messages.error(
-            request, " ".join(str(text) for texts in form.errors.values() for text in texts)
-        )
+        said = [str(text) for texts in form.errors.values() for text in texts]
+        messages.error(request, " ".join(said))
         return _back(request, session)
-    said: dict[str, Any] = form.cleaned_data
+    found: dict[str, Any] = form.cleaned_data
     origin = origin_of_act(request, session)
-    if said["label"]:
-        _carry_out(request, "The flag is set.", archive.set_flag, session, origin, **said)
+    if found["label"]:
+        _carry_out(request, "The flag is set.", remarks.set_flag, session, origin, **found)
     else:
-        del said["label"]
-        _carry_out(request, "The note is kept.", archive.write_note, session, origin, **said)
-    return _back(request, session, turn=said["turn"])
+        del found["label"]
+        _carry_out(request, "The note is kept.", remarks.write_note, session, origin, **found)
+    return _back(request, session, turn=found["turn"])
 
 
 @post_by_person
 def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
     origin = origin_of_act(request, session)
-    _carry_out(request, "The note is withdrawn.", archive.withdraw_note, session, origin, uuid=note)
+    _carry_out(request, "The note is withdrawn.", remarks.withdraw_note, session, origin, uuid=note)
     return _back(request, session, turn=_turn_of(request, session))
 
 
@@ -161,7 +150,7 @@ def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpRe
 def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
     origin = origin_of_act(request, session)
-    _carry_out(request, "The flag is resolved.", archive.resolve_flag, session, origin, uuid=flag)
+    _carry_out(request, "The flag is resolved.", remarks.resolve_flag, session, origin, uuid=flag)
     return _back(request, session, turn=_turn_of(request, session))
 
 
@@ -174,11 +163,11 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     through = request.POST.get("through", "")[:18]
     if through == "0":
         said = "The session is among those to be reviewed again."
-        _carry_out(request, said, archive.mark_unreviewed, session, origin)
+        _carry_out(request, said, remarks.mark_unreviewed, session, origin)
     else:
         turn = int(through) if through.isascii() and through.isdigit() else 0
         said = f"The session is reviewed through turn {turn}."
-        _carry_out(request, said, archive.mark_reviewed, session, origin, through=turn)
+        _carry_out(request, said, remarks.mark_reviewed, session, origin, through=turn)
     if request.POST.get("then") == "next":
         return redirect(reverse("review_next") + carried_filters(request.GET, after=session.uuid))
     return _back(request, session)

@@ -33,6 +33,7 @@ from conversations.models import Session
 from .database import Database
 from .drafts import DraftWorker
 from .execution import RunContext
+from .forgetting import forget_forever
 from .frames import CatchUp, Frame, active_frame, read_catch_up
 from .indexer import IndexWorker
 from .models import Models
@@ -115,7 +116,7 @@ class Runtime:
         if self.relay.is_used:
             loops.append(self.relay.listen)
         if self.options.supervise:
-            loops.append(IndexWorker(self.database).run)
+            loops += [IndexWorker(self.database).run, forget_forever]
             for feature in features():
                 loops.extend(feature.workers(self))
         self._tasks = [asyncio.create_task(self.database.run_forever(loop)) for loop in loops]

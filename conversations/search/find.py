@@ -8,10 +8,9 @@ from conversations.domain.keyset import SearchCursor, parse_search_cursor
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
-from .best import Ranked, keep_phrases, rank_entries
+from .best import Ranked, find_meant, keep_phrases, rank_entries
 from .indexing import Progress, read_progress
 from .matching import TURN_MASK, IndexMatch, match_filters, session_place
-from .people import find_meant
 from .query import SearchQuery, parse_query
 from .results import NOTHING, SearchResults, read_hits
 from .source import IndexSource, catch_up
@@ -74,13 +73,12 @@ def session_source(
     bounds = (progress.last_turn + 1, before_turn, query.before_turn)
     end = min(bound for bound in bounds if bound is not None)
     length = progress.total_length + sum(item.entry.length for item in tail)
+    session_pk, first = progress.session_pk, query.from_turn or 1
     return IndexSource(
-        places=(
-            session_place(progress.session_pk, from_turn=query.from_turn or 1, before_turn=end),
-        ),
+        places=(session_place(session_pk, from_turn=first, before_turn=end),),
         tail=tail,
-        stored_to=entry_id(progress.session_pk, progress.indexed_turn),
-        turn_count=max(1, end - (query.from_turn or 1)),
+        stored_to=entry_id(session_pk, progress.indexed_turn),
+        turn_count=max(1, end - first),
         average=max(1.0, length / max(1, progress.last_turn)),
     )
 
@@ -93,12 +91,8 @@ def _best_of_session(
     if after:
         [place] = source.places
         place = place.below(after[0] + 1)
-        source = replace(
-            source,
-            places=(place,),
-            turn_count=place.high - place.low + 1,
-            average=as_fraction(after[1]),
-        )
+        count, average = place.high - place.low + 1, as_fraction(after[1])
+        source = replace(source, places=(place,), turn_count=count, average=average)
     match = match_filters(query)
     is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
     ranked = rank_entries(
@@ -186,21 +180,14 @@ def _newest_ids(
     return found[:limit]
 
 
-# Where single words occur in a session, for judging how telling each of them is.
-
-
 def read_occurrences(
     session_pk: int, tokens: Iterable[str], *, before_turn: int, limit: int
 ) -> dict[str, list[int]]:
-    """The turns below ``before_turn`` that have each token, the newest first, at most
-    ``limit`` of them. One query a token."""
+    """The turns below ``before_turn`` that have each token, the newest first, at most ``limit`` of
+    them, for judging how telling the words are. One query a token."""
     progress = read_progress(session_pk)
     if progress is None:
         return {}
     source = session_source(progress, SearchQuery(), before_turn=before_turn)
-    return {
-        token: [
-            entry & TURN_MASK for entry in source.find(IndexMatch(tokens=(token,)), limit=limit)
-        ]
-        for token in tokens
-    }
+    found = {t: source.find(IndexMatch(tokens=(t,)), limit=limit) for t in tokens}
+    return {token: [pk & TURN_MASK for pk in ids] for token, ids in found.items()}

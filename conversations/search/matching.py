@@ -13,7 +13,7 @@ from conversations.domain.searchable import ERROR_MARK, ROLE_MARKS, model_mark, 
 from conversations.models import Session
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
 
-from .entries import TurnEntry
+from .indexing import TurnEntry
 from .query import SearchQuery
 
 TURN_MASK = (1 << TURN_BITS) - 1

@@ -12,8 +12,15 @@ from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.models.search import INDEX, entry_id, install_search, rebuild_fts5
 
-from .entries import ENTRY_COLUMNS, read_entries
-from .indexing import BATCH, index_session, remove_session, repeat_watermark, replace_entries
+from .indexing import (
+    BATCH,
+    ENTRY_COLUMNS,
+    index_session,
+    read_entries,
+    remove_session,
+    repeat_watermark,
+    replace_entries,
+)
 from .matching import TURN_MASK
 
 

@@ -10,8 +10,14 @@ from django.db.models import QuerySet
 
 from conversations.models import SearchEntry, Session
 
-from .entries import TurnEntry, read_entries
-from .indexing import Progress, index_if_free, read_progress, sessions_to_index
+from .indexing import (
+    Progress,
+    TurnEntry,
+    index_if_free,
+    read_entries,
+    read_progress,
+    sessions_to_index,
+)
 from .matching import IndexMatch, IndexScope, find_entries, read_lengths, read_words
 
 SHORT_TAIL = 60  # Turns without entries that are rather read than indexed before a search.

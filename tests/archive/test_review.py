@@ -20,12 +20,10 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.models.review import TEXT_LIMIT
-from conversations.review import (
-    QueueFilters,
+from conversations.review.queue import QueueFilters, next_unreviewed, read_queue
+from conversations.review.remarks import (
     mark_reviewed,
     mark_unreviewed,
-    next_unreviewed,
-    read_queue,
     read_remarks,
     resolve_flag,
     set_flag,
@@ -68,9 +66,8 @@ def walk(filters: QueueFilters, *, limit: int = 2) -> Iterator[Session]:
     """All sessions of the list, page by page."""
     before = ""
     while True:
-        page = read_queue(filters, before=before, limit=limit)
-        yield from (Session.objects.get(uuid=item.uuid) for item in page.items)
-        before = page.next_cursor
+        items, before = read_queue(filters, before=before, limit=limit)
+        yield from items
         if not before:
             return
 
@@ -104,7 +101,7 @@ def test_a_session_comes_back_when_something_new_is_said(talk: Talk, reviewer: A
     assert queue_of() == []
     append_turn(session, NewTurn(role="user", content="One more thing"))
     assert queue_of() == [session]
-    [item] = read_queue(QueueFilters(), limit=9).items
+    [item], _ = read_queue(QueueFilters(), limit=9)
     assert (item.reviewed_turn, item.new_turns, item.reviewed_by) == (2, 1, "rita")
 
 
@@ -123,7 +120,7 @@ def test_nothing_is_missing_from_the_list_of_all(
         talk(age=5, workspace=elsewhere, owner=other_user, channel="import"),
     ]
     assert queue_of(queue="all") == sessions
-    items = read_queue(QueueFilters(queue="all"), limit=9).items
+    items, _ = read_queue(QueueFilters(queue="all"), limit=9)
     assert [item.is_archived for item in items] == [False, True, False, False, False]
     assert [item.is_expired for item in items] == [False, False, True, False, False]
     assert items[4].channel == "import"
@@ -280,7 +277,7 @@ def test_a_flag_lists_the_session_until_it_is_resolved(talk: Talk, reviewer: Aud
     flags = [set_flag(session, reviewer, label=label, turn=1) for label in ("safety", "privacy")]
     assert queue_of(queue="flagged") == [session]
     resolve_flag(session, reviewer, uuid=flags[0].uuid)
-    assert read_queue(QueueFilters(queue="flagged"), limit=9).items[0].flags == 1
+    assert read_queue(QueueFilters(queue="flagged"), limit=9)[0][0].flags == 1
     resolve_flag(session, reviewer, uuid=flags[1].uuid)
     assert queue_of(queue="flagged") == []
     with pytest.raises(Conflict):

@@ -16,8 +16,9 @@ from conversations.archive.sessions import get_session
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, Session
-from conversations.search import SearchResults, search_session
+from conversations.search.find import search_session
 from conversations.search.indexing import index_session, read_progress
+from conversations.search.results import SearchResults
 from conversations.search.source import SHORT_TAIL
 from tests.properties import costly
 

@@ -7,7 +7,7 @@ from conversations.archive.append import append
 from conversations.archive.sessions import create_session
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
-from conversations.search import search_session
+from conversations.search.find import search_session
 from conversations.search.indexing import index_waiting
 
 pytestmark = pytest.mark.django_db

@@ -16,8 +16,10 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
 from conversations.models import UNINDEXED, Session, Workspace
-from conversations.search import SearchResults, Within, find_everywhere, latest, search_sessions
+from conversations.search import find_everywhere, latest
+from conversations.search.find_everywhere import Within, search_sessions
 from conversations.search.indexing import index_waiting
+from conversations.search.results import SearchResults
 
 pytestmark = pytest.mark.django_db
 

@@ -22,7 +22,7 @@ from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Session, Workspace
 from conversations.models.review import TEXT_LIMIT
-from conversations.review import mark_reviewed, read_remarks, set_flag, write_note
+from conversations.review.remarks import mark_reviewed, read_remarks, set_flag, write_note
 
 from .conftest import MakePerson, browser_of, flat, permissions_of, say
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from conversations.archive.rewinds import is_rewound
 from conversations.domain.words import find_words, read_tokens, tokens_of_word
-from conversations.search import read_occurrences
+from conversations.search.find import read_occurrences
 from conversations.search.query import STOP_TOKENS
 
 # Words that people use about anything: to meet one again says little about what is meant.

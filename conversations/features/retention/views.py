@@ -6,13 +6,13 @@ from uuid import UUID
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
+from django.forms import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
-    get_session_for,
     get_workspace_for,
     post_by_person,
     require_administrator,
@@ -20,26 +20,26 @@ from conversations.access import (
     visit_of,
 )
 from conversations.archive.purge import digest_of_receipt, plan_purge
-from conversations.archive.rights import MANAGE, WRITE
+from conversations.archive.rights import MANAGE
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.text import load_json, storable
 from conversations.web.pages import person
 
 from .forms import HoldForm, PoliciesForm, PurgeForm
-from .receipts import find_receipts, get_receipt
 from .service import (
-    call_off_purge,
+    call_off_for,
     change_policies,
     find_order,
-    grace,
+    find_receipts,
+    get_purgeable,
+    get_receipt,
+    grace_period,
     holds_in_force,
     holds_on,
     order_purge,
     place_hold,
     release_hold,
-    require_may_call_off,
-    require_may_purge,
 )
 
 # Holds and receipts, for administrators and reviewers. Nothing of what was said is shown
@@ -116,15 +116,10 @@ def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
     return render(request, "retention/receipt.html", context)
 
 
-# How long a workspace's sessions are kept, and purging one of them.
-
-FIELDS = ("expire_after_hours", "retention_days", "members_may_purge", "uses_cold_storage")
-
-
 def policies_form(slug: str) -> PoliciesForm:
     """For the card of the workspace's settings."""
     workspace = get_workspace(slug)
-    initial = {name: getattr(workspace, name) for name in FIELDS}
+    initial = model_to_dict(workspace, PoliciesForm.base_fields)
     return PoliciesForm(workspace=workspace, initial=initial, auto_id="id_retention_%s")
 
 
@@ -144,18 +139,12 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """What a purge would take; and the form that orders it."""
-    session, access = get_session_for(request, uuid, to=WRITE)
-    require_may_purge(session, access, person(request))
+    session = get_purgeable(request, person(request), uuid)
+    now, origin = timezone.now(), visit_of(request).origin
     form = PurgeForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
-            order_purge(
-                session,
-                origin=visit_of(request).origin,
-                reason=form.cleaned_data["reason"],
-                now=timezone.now(),
-                grace=grace(),
-            )
+            order_purge(session, origin=origin, reason=form.cleaned_data["reason"], now=now)
         except Conflict as error:
             messages.error(request, error.message)
             return redirect("session_purge", uuid=uuid)
@@ -168,8 +157,8 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
         "plan": plan_purge(session),
         "order": find_order(session),
         "holds": list(holds_on(session)),
-        "grace": grace(),
-        "due_at": timezone.now() + grace(),
+        "grace": grace_period(),
+        "due_at": now + grace_period(),
         "form": form,
     }
     return render(request, "retention/purge.html", context, status=400 if form.errors else 200)
@@ -177,12 +166,8 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def session_purge_call_off(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    session, access = get_session_for(request, uuid, to=WRITE)
-    order = find_order(session)
-    if order is not None:
-        require_may_call_off(session, access, person(request), order)
     try:
-        call_off_purge(session, origin=visit_of(request).origin, now=timezone.now())
+        call_off_for(request, person(request), uuid)
     except Conflict as error:
         messages.error(request, error.message)
     else:

@@ -15,7 +15,6 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from conversations.agent.undo.listing import listed_digests
-from conversations.api.stored_responses import forget_answers
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import remove_untouched
 from conversations.archive.expiry import list_due, take_note
@@ -26,11 +25,10 @@ from conversations.archive.purge import (
     waiting_contents,
 )
 from conversations.domain.errors import LoomError, NotFound
-from conversations.feature import features
 from conversations.models import Session
 from conversations.runtime.ownership import only_one
 
-from .service import carry_out_order, due_orders, grace, holds_on, idle_sessions, order_purge
+from .service import carry_out_order, due_orders, grace_period, holds_on, idle_sessions, order_purge
 
 if TYPE_CHECKING:
     from conversations.runtime.service import Runtime
@@ -104,9 +102,6 @@ def run_retention(*, now: datetime, dry_run: bool = False) -> RetentionReport:
     _purge_due(report, now)
     if not dry_run:
         report.contents = remove_contents(now)
-        forget_answers(now)
-        for feature in features():
-            feature.forget_old(now)
         if any(report.counts.values()):
             logger.info("retention_run", extra={"fields": report.counts})
     return report
@@ -119,21 +114,15 @@ def _order_idle(report: RetentionReport, now: datetime) -> None:
         reason = f"Idle for {session.workspace.retention_days} days."
         try:
             if not report.dry_run:
-                order_purge(
-                    session,
-                    origin=ORIGIN,
-                    reason=reason,
-                    now=now,
-                    grace=grace(),
-                    by_policy=True,
-                    idle_since=session.last_active_at,
-                )
+                idle_since = session.last_active_at
+                about = {"origin": ORIGIN, "reason": reason, "now": now}
+                order_purge(session, **about, by_policy=True, idle_since=idle_since)
         except (LoomError, DatabaseError) as error:
             report.note_failure(session, error)
             continue
-        due_at = (now + grace()).isoformat(timespec="seconds")
+        due_at = (now + grace_period()).isoformat(timespec="seconds")
         report.ordered.append(_item(session, due_at=due_at, reason=reason))
-        if report.dry_run and not grace():
+        if report.dry_run and not grace_period():
             report.purged.append(_planned(session, more_rows=1))  # the order
 
 

@@ -28,7 +28,8 @@ from conversations.runtime.frames import Frame
 from conversations.runtime.options import read_options
 from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
-from conversations.search import search_session, snippet
+from conversations.search.find import search_session
+from conversations.search.query import snippet
 
 from .connection import (
     CHANNEL,
