@@ -144,7 +144,7 @@ def choose_words(source: IndexSource, query: SearchQuery) -> IndexMatch:
     everything = match.having(*dict.fromkeys((*query.tokens, *phrases)))
     if len(query.tokens) < 2 or source.has(everything):
         return everything
-    return match.having(*phrases).having_any(query.tokens)
+    return replace(match.having(*phrases), any_tokens=query.tokens)
 
 
 def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) -> tuple[str, ...]:

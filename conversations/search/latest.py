@@ -80,7 +80,8 @@ class LatestFirst:
         """What lies in a stretch with much, some of its parts at a time: more of them
         where they have little."""
         if span.is_hour or span.is_odd:
-            yield from self._walk_sessions(self.match.during(span))
+            match = self.match.marked((span.mark,)) if span.numbers else self.match
+            yield from self._walk_sessions(match)
             return
         parts, width = self._parts(span), 1
         if len(parts) == 1 and self.after is None:  # all that is in the whole is in this one

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
-from conversations.domain.date_tokens import DateSpan, cover
+from conversations.domain.date_tokens import cover
 from conversations.domain.searchable import ERROR_MARK, ROLE_MARKS, model_mark, role_mark, tool_mark
 from conversations.models import Session
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
@@ -39,15 +39,9 @@ class IndexMatch:
     def having(self, *tokens: str) -> "IndexMatch":
         return replace(self, tokens=tokens)
 
-    def having_any(self, tokens: Sequence[str]) -> "IndexMatch":
-        return replace(self, any_tokens=tuple(tokens))
-
     def marked(self, *groups: tuple[str, ...]) -> "IndexMatch":
         """One mark of each of these groups as well."""
-        return replace(self, marks=(*self.marks, *groups)) if groups else self
-
-    def during(self, span: DateSpan) -> "IndexMatch":
-        return self.marked((span.mark,)) if span.numbers else self
+        return replace(self, marks=(*self.marks, *groups))
 
     def of_something(self) -> "IndexMatch":
         """The same, with marks that every entry has if it names neither words nor marks:
@@ -117,10 +111,10 @@ class IndexScope:
 
 def match_filters(query: SearchQuery) -> IndexMatch:
     """The filters of a query, without its words."""
-    groups = [
-        tuple(role_mark(role) for role in query.roles),
-        tuple(tool_mark(name) for name in query.tools),
-        tuple(model_mark(name) for name in query.models),
+    groups: list[tuple[str, ...]] = [
+        tuple(map(role_mark, query.roles)),
+        tuple(map(tool_mark, query.tools)),
+        tuple(map(model_mark, query.models)),
         (ERROR_MARK,) if query.is_error else (),
     ]
     bounds = (query.from_moment, query.before_moment)
@@ -168,25 +162,15 @@ def find_entries(
         return [row[0] for row in cursor.fetchall()]
 
 
-def read_lengths(ids: Iterable[int]) -> dict[int, int]:
-    """Lengths of those entries that are there. The ids are numbers of ours, and too
-    many to be parameters."""
-    named = ",".join(map(str, sorted(ids)))
-    if not named:
-        return {}
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id, length FROM {ENTRIES} WHERE id IN ({named})")
-        return dict(cursor.fetchall())
-
-
-def read_words(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[str]]:
-    """The words of those entries that are there, by column."""
+def read_columns(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[Any]]:
+    """Of those entries that are there."""
+    # The ids are numbers of ours, and too many to be parameters.
     named = ",".join(map(str, ids))
     if not named:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT id, {', '.join(columns)} FROM {ENTRIES} WHERE id IN ({named})")
-        return {pk: list(words) for pk, *words in cursor.fetchall()}
+        return {pk: values for pk, *values in cursor.fetchall()}
 
 
 def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql:

@@ -18,7 +18,7 @@ from .indexing import (
     read_progress,
     sessions_to_index,
 )
-from .matching import IndexMatch, IndexScope, find_entries, read_lengths, read_words
+from .matching import IndexMatch, IndexScope, find_entries, read_columns
 
 SHORT_TAIL = 60  # Turns without entries that are rather read than indexed before a search.
 
@@ -94,14 +94,14 @@ class IndexSource:
     def read_lengths(self, ids: Iterable[int]) -> dict[int, int]:
         """Lengths of those entries that are there."""
         wanted = set(ids)
-        lengths = read_lengths(wanted)
+        lengths = {pk: length for pk, [length] in read_columns(wanted, ("length",)).items()}
         fresh = self._tail_by_id.keys() & wanted
         return lengths | {pk: self._tail_by_id[pk].entry.length for pk in fresh}
 
     def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
         """The words of entries, by column; read once."""
         known = self._words.setdefault(tuple(columns), {})
-        known |= read_words([pk for pk in ids if pk not in known], columns)
+        known |= read_columns([pk for pk in ids if pk not in known], columns)
         for pk in self._tail_by_id.keys() & set(ids):
             known[pk] = [getattr(self._tail_by_id[pk].entry, column) for column in columns]
         return {pk: known[pk] for pk in ids if pk in known}

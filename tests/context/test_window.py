@@ -12,6 +12,7 @@ from conversations.agent.window.messages import NO_RESULT, MessageCaps, join_pie
 from conversations.domain.text import dump_json
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
+from tests.properties import costly
 
 MODEL = "claude-test"
 
@@ -117,6 +118,7 @@ TURNS = st.lists(
 )
 
 
+@costly
 @given(steps=TURNS)
 def test_any_history_makes_messages_that_the_provider_accepts(
     steps: list[tuple[str, str, str]],

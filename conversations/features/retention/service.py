@@ -250,12 +250,9 @@ def find_order(session: Session) -> PurgeOrder | None:
 def due_orders(now: datetime) -> Iterator[PurgeOrder]:
     """Orders whose grace period is over, in the order in which they are due."""
     due = PurgeOrder.objects.filter(due_at__lte=now).order_by("due_at", "pk")
-    due = due.select_related("session__workspace", "session__owner", "ordered_by")
-    page = due[:PAGE]
-    while orders := list(page):
-        yield from orders
-        due_at, pk = orders[-1].due_at, orders[-1].pk
-        page = due.filter(Q(due_at__gt=due_at) | Q(due_at=due_at, pk__gt=pk))[:PAGE]
+    orders = due.select_related("session__workspace", "session__owner", "ordered_by")
+    for pk in list(due.values_list("pk", flat=True)):
+        yield from orders.filter(pk=pk)  # unless it was called off meanwhile
 
 
 def idle_sessions(now: datetime) -> Iterator[Session]:
@@ -269,10 +266,8 @@ def idle_sessions(now: datetime) -> Iterator[Session]:
             purge_order=None,
         )
         idle = idle.exclude(pk__in=busy).select_related("workspace", "owner").order_by("pk")
-        last = 0
-        while sessions := list(idle.filter(pk__gt=last)[:PAGE]):
-            yield from sessions
-            last = sessions[-1].pk
+        for pk in list(idle.values_list("pk", flat=True)):
+            yield from idle.filter(pk=pk)  # unless it is in use again
 
 
 def change_policies(

@@ -114,9 +114,14 @@ def _order_idle(report: RetentionReport, now: datetime) -> None:
         reason = f"Idle for {session.workspace.retention_days} days."
         try:
             if not report.dry_run:
-                idle_since = session.last_active_at
-                about = {"origin": ORIGIN, "reason": reason, "now": now}
-                order_purge(session, **about, by_policy=True, idle_since=idle_since)
+                order_purge(
+                    session,
+                    origin=ORIGIN,
+                    reason=reason,
+                    now=now,
+                    by_policy=True,
+                    idle_since=session.last_active_at,
+                )
         except (LoomError, DatabaseError) as error:
             report.note_failure(session, error)
             continue
