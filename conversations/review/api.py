@@ -28,17 +28,9 @@ from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.models import AuditEntry, ReviewFlag, ReviewMark, ReviewNote, Session
 from conversations.web.downloads import in_threads
 
+from . import remarks
 from .audit_log import ACTIONS, FORMATS, Wanted, export_log, read_log_page
 from .queue import QueueFilters, read_queue
-from .remarks import (
-    mark_reviewed,
-    mark_unreviewed,
-    read_remarks,
-    resolve_flag,
-    set_flag,
-    withdraw_note,
-    write_note,
-)
 
 router = Router(tags=["Review"])
 
@@ -135,10 +127,7 @@ SESSION = "/review/sessions/{uuid:uuid}"
 
 
 @router.get(
-    "/review/sessions",
-    auth=needs(REVIEW),
-    response=Page[QueueItemOut],
-    url_name="review_queue",
+    "/review/sessions", auth=needs(REVIEW), response=Page[QueueItemOut], url_name="review_queue"
 )
 def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[str, Any]:
     """Sessions of everybody for reviewers, the last used first. No list shows words of a
@@ -161,27 +150,21 @@ def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[s
 
 
 @router.get(
-    SESSION + "/remarks",
-    auth=needs(REVIEW),
-    response=RemarksOut,
-    url_name="review_remarks",
+    SESSION + "/remarks", auth=needs(REVIEW), response=RemarksOut, url_name="review_remarks"
 )
 def list_remarks(request: HttpRequest, uuid: UUID) -> Any:
     """What reviewers have said of a session."""
     session, _ = _open(request, uuid)
-    return read_remarks(session)
+    return remarks.read_remarks(session)
 
 
 @router.post(
-    SESSION + "/notes",
-    auth=needs(REVIEW),
-    response={201: NoteOut},
-    url_name="review_notes",
+    SESSION + "/notes", auth=needs(REVIEW), response={201: NoteOut}, url_name="review_notes"
 )
 def remark(request: HttpRequest, uuid: UUID, new: NoteIn) -> Status[ReviewNote]:
     """Write a note about a session or a turn."""
     session, origin = _open(request, uuid)
-    return Status(201, write_note(session, origin, text=new.text, turn=new.turn))
+    return Status(201, remarks.write_note(session, origin, text=new.text, turn=new.turn))
 
 
 @router.post(
@@ -193,20 +176,18 @@ def remark(request: HttpRequest, uuid: UUID, new: NoteIn) -> Status[ReviewNote]:
 def withdraw_remark(request: HttpRequest, uuid: UUID, note: UUID) -> Status[None]:
     """Say that a note does not hold any more; its text stays."""
     session, origin = _open(request, uuid)
-    withdraw_note(session, origin, uuid=note)
+    remarks.withdraw_note(session, origin, uuid=note)
     return Status(204, None)
 
 
 @router.post(
-    SESSION + "/flags",
-    auth=needs(REVIEW),
-    response={201: FlagOut},
-    url_name="review_flags",
+    SESSION + "/flags", auth=needs(REVIEW), response={201: FlagOut}, url_name="review_flags"
 )
 def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[ReviewFlag]:
     """Say that something is to be done about a session or a turn."""
     session, origin = _open(request, uuid)
-    return Status(201, set_flag(session, origin, label=new.label, text=new.text, turn=new.turn))
+    about = {"label": new.label, "text": new.text}
+    return Status(201, remarks.set_flag(session, origin, **about, turn=new.turn))
 
 
 @router.post(
@@ -218,7 +199,7 @@ def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[Review
 def resolve_session_flag(request: HttpRequest, uuid: UUID, flag: UUID) -> Status[None]:
     """Say that nothing is left to be done."""
     session, origin = _open(request, uuid)
-    resolve_flag(session, origin, uuid=flag)
+    remarks.resolve_flag(session, origin, uuid=flag)
     return Status(204, None)
 
 
@@ -227,12 +208,11 @@ def mark_session(request: HttpRequest, uuid: UUID, new: MarkIn) -> ReviewMark:
     """Say through which turn a session is reviewed."""
     session, origin = _open(request, uuid)
     if new.through == 0:
-        return mark_unreviewed(session, origin)
-    return mark_reviewed(session, origin, through=new.through)
+        return remarks.mark_unreviewed(session, origin)
+    return remarks.mark_reviewed(session, origin, through=new.through)
 
 
 def _open(request: HttpRequest, uuid: UUID) -> tuple[Session, AuditOrigin]:
-    """The session, of which nothing is shown, and who decides something about it."""
     visit = replace(visit_of(request), action="")
     session = get_session_for_review(visit, uuid)
     return session, origin_of_act(visit, session)
@@ -298,11 +278,7 @@ class AuditExport(AuditFilters):
 
 
 @router.get(
-    "/audit",
-    auth=needs(AUDIT),
-    response=Page[AuditEntryOut],
-    url_name="audit",
-    tags=["Audit log"],
+    "/audit", auth=needs(AUDIT), response=Page[AuditEntryOut], url_name="audit", tags=["Audit log"]
 )
 def list_audit_log(request: HttpRequest, wanted: Query[AuditQuery]) -> dict[str, Any]:
     """The latest entries first. A page may have fewer entries than there are, even none,

@@ -45,8 +45,6 @@ ACTIONS = (
 
 
 class AuditForm(forms.Form):
-    """Filters; each stays in the address."""
-
     person = PersonField()
     action = forms.ChoiceField(choices=ACTIONS, required=False, label="What")
     workspace = forms.ChoiceField(
@@ -157,7 +155,6 @@ def _form(request: HttpRequest) -> AuditForm:
 
 
 def _number(request: HttpRequest, *, name: str = "before") -> int | None:
-    """The number of an entry. Raises Rejected for what is none."""
     text = request.GET.get(name, "")
     if text and not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise Rejected("A page begins before the number of an entry.", code="bad_cursor")

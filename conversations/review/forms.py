@@ -126,8 +126,6 @@ class SampleForm(SessionFilterForm):
 
 
 class RemarkForm(forms.Form):
-    """A note, or with a label a flag, on a turn or on the session."""
-
     label = forms.ChoiceField(
         required=False, choices=(("", "Note"), *((key, f"Flag: {LABELS[key]}") for key in LABELS))
     )

@@ -36,7 +36,6 @@ from .reasons import reason_context
 @login_required
 @require_safe
 def review(request: HttpRequest) -> HttpResponse:
-    """A list of everybody's sessions."""
     require_reviewer(request)
     form = QueueForm(request.GET.dict(), workspaces=_workspaces(request))
     if not form.is_valid():
@@ -68,7 +67,6 @@ def _context(request: HttpRequest, form: QueueForm) -> dict[str, Any]:
 
 
 def queue_tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
-    """The lists, with the filters of this one."""
     return [
         {
             "label": label,
@@ -102,7 +100,6 @@ def review_next(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def review_sample(request: HttpRequest) -> HttpResponse:
-    """Random sessions; the address of the list gives the same ones again."""
     require_reviewer(request)
     asked = request.GET.dict() if request.GET else {"n": "10", "days": "7"}
     form = SampleForm(asked, workspaces=_workspaces(request))
@@ -121,7 +118,6 @@ def review_sample(request: HttpRequest) -> HttpResponse:
 
 @post_by_person
 def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """A note, or with a label a flag; with a turn on that, else on the session."""
     session = get_session_for_review(request, uuid)
     form = RemarkForm(request.POST)
     if not form.is_valid():
@@ -176,7 +172,6 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
 def _carry_out(
     request: HttpRequest, said: str, act: Callable[..., Any], *a: Any, **kw: Any
 ) -> None:
-    """Do it, and say that it is done or why it cannot be."""
     try:
         act(*a, **kw)
     except Rejected as error:
@@ -186,14 +181,12 @@ def _carry_out(
 
 
 def _turn_of(request: HttpRequest, session: Session) -> int | None:
-    """The turn that the form was under."""
     text = request.POST.get("turn", "")[:18]
     turn = int(text) if text.isascii() and text.isdigit() else 0
     return turn if 1 <= turn <= session.turn_count else None
 
 
 def _back(request: HttpRequest, session: Session, *, turn: int | None = None) -> HttpResponse:
-    """To the session's page, around the turn."""
     carried = carried_filters(request.GET)
     if turn is None or not 1 <= turn <= session.turn_count:
         return redirect(reverse("review_session", args=[session.uuid]) + carried)

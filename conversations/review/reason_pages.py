@@ -20,8 +20,6 @@ FOR_SESSION, FOR_SITTING = "session", "sitting"
 
 
 class ReasonForm(forms.Form):
-    """``next`` is where the person comes from."""
-
     reason = LinesField(
         label="Why are you reading this?",
         max_length=MAX_REASON_CHARS,

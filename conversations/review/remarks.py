@@ -132,10 +132,7 @@ def mark_unreviewed(session: Session, origin: AuditOrigin) -> ReviewMark:
 def _mark(session: Session, origin: AuditOrigin, action: str, through: int) -> ReviewMark:
     Session.objects.filter(pk=session.pk).update(reviewed_turn=through)
     mark = ReviewMark.objects.create(
-        session=session,
-        through_turn=through,
-        author=_author(origin),
-        created_at=timezone.now(),
+        session=session, through_turn=through, author=_author(origin), created_at=timezone.now()
     )
     _enter(session, origin, action, through=through)
     return mark

@@ -48,7 +48,6 @@ def review_session(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @login_required
 @require_safe
 def review_turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
-    """The rows around a turn."""
     return show_for_review(request, get_session_for_review(request, uuid), turn=number)
 
 
@@ -108,7 +107,6 @@ def show_for_review(
 
 
 def _said_of(remarks: Remarks, turn: int | None) -> dict[str, list[Any]]:
-    """What reviewers said of one turn, or of the session; empty for nothing."""
     notes = [note for note in remarks.notes if note.turn == turn]
     flags = [flag for flag in remarks.flags if flag.turn == turn]
     return {"notes": notes, "flags": flags} if notes or flags else {}
@@ -147,7 +145,6 @@ def read_parts(
 
 
 def _open_elsewhere(remarks: Remarks, here: set[int | None]) -> list[dict[str, Any]]:
-    """Turns that are not on this page and of which something is said."""
     flags = [(flag.turn, LABELS[flag.label]) for flag in remarks.flags if not flag.resolved_at]
     notes = [(note.turn, "Note") for note in remarks.notes if not note.withdrawn_at]
     found: dict[int, list[str]] = defaultdict(list)

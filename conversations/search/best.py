@@ -13,14 +13,7 @@ from conversations.models import Turn
 
 from .matching import TURN_MASK, IndexMatch
 from .query import STOP_TOKENS, SearchQuery, Term
-from .ranking import (
-    LIGHT_WEIGHT,
-    Occurrences,
-    Ranking,
-    weigh_feedback,
-    window_length,
-    window_of,
-)
+from .ranking import LIGHT_WEIGHT, Occurrences, Ranking, weigh_feedback, window_length, window_of
 from .source import IndexSource
 
 # Whose turns a question about a person means: people are sides of the conversation.

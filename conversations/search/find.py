@@ -169,7 +169,6 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
 def _newest_ids(
     source: IndexSource, query: SearchQuery, match: IndexMatch, limit: int, *, below: int | None
 ) -> list[int]:
-    """The highest ids that match and have the phrases."""
     found: list[int] = []
     for _ in range(MAX_PAGES):
         ids = source.find(match, limit=limit, below=below)

@@ -30,8 +30,6 @@ ENTRY_COLUMNS = ("id", "session_id", "length", "created_at", *COLUMNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEntry:
-    """An entry and the turn that it stands for."""
-
     session_pk: int
     turn: StoredTurn
     searchable: Searchable
@@ -172,7 +170,6 @@ def store_batch(batch: IndexBatch) -> Progress | None:
 
 
 def _move_watermark(before: Progress, after: Progress) -> bool:
-    """Whether it was where the batch begins."""
     values = {"indexed_turn": after.indexed_turn, "total_length": after.total_length}
     values["version"] = VERSION
     rows = SearchProgress.objects.filter(session=before.session_pk)

@@ -170,7 +170,6 @@ class LatestFirst:
         yield from waiting
 
     def _in_session(self, session_pk: int, match: IndexMatch) -> list[int]:
-        """The latest matches of one session."""
         if self.after is not None:
             # Of one moment, lower ids are later in the list.
             moment, pk = self.after

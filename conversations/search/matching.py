@@ -40,7 +40,6 @@ class IndexMatch:
         return replace(self, tokens=tokens)
 
     def marked(self, *groups: tuple[str, ...]) -> "IndexMatch":
-        """One mark of each of these groups as well."""
         return replace(self, marks=(*self.marks, *groups))
 
     def of_something(self) -> "IndexMatch":
@@ -57,7 +56,6 @@ class IndexMatch:
         return self.from_moment is not None or self.before_moment is not None
 
     def fits(self, item: TurnEntry) -> bool:
-        """The same for an entry in memory."""
         words = {name: set(getattr(item.entry, name).split()) for name in COLUMNS}
         named = set().union(*(words[scope] for scope in self.scopes or COLUMNS))
         moment = item.turn.created_at
@@ -110,7 +108,6 @@ class IndexScope:
 
 
 def match_filters(query: SearchQuery) -> IndexMatch:
-    """The filters of a query, without its words."""
     groups: list[tuple[str, ...]] = [
         tuple(map(role_mark, query.roles)),
         tuple(map(tool_mark, query.tools)),
@@ -139,7 +136,6 @@ def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> Index
 
 
 def select_keys(sessions: QuerySet[Session]) -> Sql:
-    """A statement that selects the keys of these sessions."""
     compiler = sessions.order_by().values("pk").query.get_compiler(using=connection.alias)
     statement, parameters = compiler.as_sql()
     return statement, list(parameters)
@@ -163,7 +159,6 @@ def find_entries(
 
 
 def read_columns(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[Any]]:
-    """Of those entries that are there."""
     # The ids are numbers of ours, and too many to be parameters.
     named = ",".join(map(str, ids))
     if not named:

@@ -71,12 +71,10 @@ class FindForm(forms.Form):
 
     @property
     def is_asked(self) -> bool:
-        """There is something to look for."""
         return bool(self.query)
 
     @property
     def asked(self) -> str:
-        """The query string of this search, empty for none."""
         return self.address() if self.is_valid() else ""
 
     def address(self, **changes: str) -> str:
@@ -88,8 +86,6 @@ class FindForm(forms.Form):
 
 
 class SearchForm(FindForm):
-    """Filters over all that a person may read."""
-
     workspace = forms.ChoiceField(
         required=False,
         widget=QuickSelect,
@@ -133,7 +129,6 @@ class SearchForm(FindForm):
 
     @property
     def filters(self) -> list[forms.BoundField]:
-        """The controls beside the text, as the page shows them."""
         return [self[name] for name in self.field_order if name != "q"]
 
     @property
@@ -142,7 +137,6 @@ class SearchForm(FindForm):
 
     @property
     def without_filters(self) -> str:
-        """The query string of the text alone."""
         return urlencode({"q": self.cleaned_data["q"]})
 
     def _has(self, name: str) -> bool:
@@ -176,7 +170,6 @@ FIND_PAGE = 50
 @login_required
 @require_safe
 def search(request: HttpRequest) -> HttpResponse:
-    """All that the person may read."""
     user = person(request)
     workspaces = list(readable_workspaces(user).values_list("pk", "slug", "name"))
     named = [(slug, name) for _, slug, name in workspaces]
@@ -197,7 +190,6 @@ def search(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """One session, as a page or as the chat's panel."""
     session, _ = get_session_for(request, uuid)
 
     def find(query: SearchQuery, **page: Any) -> SearchResults:

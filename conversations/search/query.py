@@ -38,8 +38,6 @@ _DAY = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word or phrase as written, and its tokens."""
-
     text: str
     tokens: tuple[str, ...]
 
@@ -73,7 +71,6 @@ class SearchQuery:
 
     @cached_property
     def all_tokens(self) -> tuple[str, ...]:
-        """The same of words and phrases."""
         return _telling((*self.words, *self.phrases))
 
     @cached_property

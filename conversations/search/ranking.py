@@ -102,7 +102,6 @@ def window_length(turn: int, lengths: Mapping[int, int], *, average: float) -> f
 
 
 def window_of(turns: Iterable[int]) -> set[int]:
-    """The turns whose lengths count for these."""
     return {turn + distance for turn in turns for distance, _ in NEAREST}
 
 

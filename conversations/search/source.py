@@ -58,7 +58,6 @@ class IndexSource:
         return any(place.is_sparse for place in self.places)
 
     def find(self, match: IndexMatch, *, limit: int, below: int | None = None) -> list[int]:
-        """Ids of entries that match, the highest first."""
         places = [place.below(below) for place in self.places]
         stored = [place.below(self.stored_to + 1) for place in places]
         found = find_entries(match, stored, limit=limit)
@@ -75,7 +74,6 @@ class IndexSource:
         return list({*found, *self._find_in_tail(match, self.places)})[:limit]
 
     def has(self, match: IndexMatch) -> bool:
-        """Whether there is an entry that matches."""
         return bool(self.find_any(match, limit=1))
 
     def _find_in_tail(self, match: IndexMatch, places: Sequence[IndexScope]) -> Iterator[int]:
@@ -84,7 +82,6 @@ class IndexSource:
                 yield item.id
 
     def read_moments(self, ids: Iterable[int]) -> dict[int, datetime]:
-        """When the turns of these entries were written."""
         wanted = set(ids)
         rows = SearchEntry.objects.filter(pk__in=wanted).values_list("pk", "created_at")
         moments = dict(rows.order_by())
@@ -92,7 +89,6 @@ class IndexSource:
         return moments | {pk: self._tail_by_id[pk].turn.created_at for pk in fresh}
 
     def read_lengths(self, ids: Iterable[int]) -> dict[int, int]:
-        """Lengths of those entries that are there."""
         wanted = set(ids)
         lengths = {pk: length for pk, [length] in read_columns(wanted, ("length",)).items()}
         fresh = self._tail_by_id.keys() & wanted

@@ -57,7 +57,6 @@ def open_place(folder: int, name: str, *, is_folder: bool = False) -> int:
 
 
 def open_file(opened: int) -> BinaryIO:
-    """The content of a regular file that is open by O_PATH."""
     return open(f"/proc/self/fd/{opened}", "rb")
 
 
@@ -326,7 +325,6 @@ class _Looking:
     left: int = MAX_KEPT_BYTES
 
     def walk(self) -> None:
-        """Read every folder, the outer ones first."""
         hidden = {str(path) for path in hidden_places()}
         folders = [""]
         left = int(NAMES_PER_FILE * settings.LOOM.snapshot_max_files)
@@ -432,7 +430,6 @@ class _Looking:
 
 
 def _look(opened: int) -> tuple[str, bytes | None]:
-    """The state of what is open by O_PATH, and the content if it is a small file."""
     status = os.fstat(opened)
     if stat.S_ISLNK(status.st_mode):
         return f"l{os.readlink('', dir_fd=opened)}", None

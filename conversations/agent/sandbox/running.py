@@ -26,19 +26,9 @@ from django.conf import settings
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 
-from . import supervise
+from . import supervise, support
 from .bubblewrap import HOME, Inside, Protection, interpreter_paths, wrap
 from .repositories import find_repositories, make_protection
-from .support import (
-    SANDBOXED,
-    UNSANDBOXED,
-    describe,
-    find_mode,
-    find_prlimit,
-    find_support,
-    hidden_places,
-    open_filter,
-)
 
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 # A command's environment is made from nothing, so that no secret is in it. Nobody is there to
@@ -84,7 +74,6 @@ def remove_group(group: str) -> None:
 
 
 def _parents() -> Iterator[str]:
-    """Where a group could be made: beside this process's own, version 1 or 2."""
     try:
         with open("/proc/self/cgroup") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -158,7 +147,6 @@ class CommandOutput:
                 self._report(text)
 
     def text(self) -> str:
-        """What was kept, with a line where something is left out."""
         head, tail = bytes(self._head), b"".join(self._tail)
         if not self.left_out:
             return storable((head + tail).decode(errors="replace"))
@@ -282,7 +270,7 @@ async def run_command(
     _check_root(root)
     if protection is None:
         protection = Protection()
-        if may_write and find_mode() == SANDBOXED:
+        if may_write and support.find_mode() == support.SANDBOXED:
             found = await asyncio.to_thread(find_repositories, root)
             protection = make_protection(root, found, may_write_config=may_write_config)
     if protection.pinned and not may_write_config:
@@ -293,7 +281,7 @@ async def run_command(
             root=root,
             folder=folder,
             readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths, *readable],
-            hidden=hidden_places(),
+            hidden=support.hidden_places(),
             allows_network=allows_network,
             may_write=may_write,
             protection=protection,
@@ -330,14 +318,14 @@ def prepare_sandboxed(
 ) -> PreparedCommand:
     """For a program that stays, which somebody else starts. Raises Rejected where there is no
     sandbox; the descriptors are the caller's to close."""
-    if find_mode() != SANDBOXED:
-        raise Rejected(f"{describe()} Without a sandbox it is not run.", code="no_sandbox")
+    if support.find_mode() != support.SANDBOXED:
+        raise Rejected(f"{support.describe()} Without a sandbox it is not run.", code="no_sandbox")
     _check_root(root)
     inside = Inside(
         root=root,
         folder=root,
         readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths],
-        hidden=hidden_places(),
+        hidden=support.hidden_places(),
         allows_network=allows_network,
         protection=make_protection(root, find_repositories(root)),
     )
@@ -350,23 +338,23 @@ def _check_root(root: Path) -> None:
 
 
 def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:
-    mode = find_mode()
-    if mode == UNSANDBOXED:  # the server's way to programs, and no more
+    mode = support.find_mode()
+    if mode == support.UNSANDBOXED:  # the server's way to programs, and no more
         temporary, path = tempfile.gettempdir(), os.environ.get("PATH") or ":".join(_SYSTEM_PATH)
         environment = {**_COMMON, "PATH": path, "HOME": temporary, "TMPDIR": temporary}
         return PreparedCommand(words=list(command), environment=environment)
-    if mode != SANDBOXED:
-        raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
-    support = find_support()
-    if prlimit := find_prlimit():
+    if mode != support.SANDBOXED:
+        raise Rejected(f"{support.describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
+    found = support.find_support()
+    if prlimit := support.find_prlimit():
         most = limits.processes * THREADS
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
-    abilities = support.abilities
-    seccomp = open_filter() if abilities.filters else None
+    abilities = found.abilities
+    seccomp = support.open_filter() if abilities.filters else None
     folders = [str(path / "bin") for path in inside.readable if (path / "bin").is_dir()]
     path = ":".join(dict.fromkeys([*folders, *_SYSTEM_PATH]))
     return PreparedCommand(
-        words=wrap(command, inside, bwrap=support.bwrap, abilities=abilities, seccomp=seccomp),
+        words=wrap(command, inside, bwrap=found.bwrap, abilities=abilities, seccomp=seccomp),
         environment={**_COMMON, "PATH": path, "HOME": HOME, "TMPDIR": "/tmp"},  # noqa: S108 (its own)
         skipped=BWRAP_LEVELS,
         descriptors=() if seccomp is None else (seccomp,),

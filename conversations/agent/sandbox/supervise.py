@@ -68,7 +68,6 @@ def main() -> int:
 
 
 def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> NoReturn:
-    """The child: with limits, in a session of its own, then the command."""
     try:
         if options.get("group"):
             with open(f"{options['group']}/cgroup.procs", "w") as procs:
@@ -137,7 +136,6 @@ class Supervisor:
                     return
 
     def _stop(self, reason: str) -> None:
-        """Ask all processes to end, once."""
         if self._kill_at is not None:
             return
         self.reason = reason

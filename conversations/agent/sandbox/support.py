@@ -88,7 +88,6 @@ def open_filter() -> int | None:
 
 
 def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
-    """One ``struct sock_filter``."""
     return struct.pack("=HBBI", code, then, otherwise, value)
 
 

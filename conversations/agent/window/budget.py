@@ -179,11 +179,7 @@ def choose_turns(
 
 
 def _fit(
-    kept: list[StoredTurn],
-    head: StoredTurn | None,
-    budget: int,
-    caps: MessageCaps,
-    make: MakePiece,
+    kept: list[StoredTurn], head: StoredTurn | None, budget: int, caps: MessageCaps, make: MakePiece
 ) -> Choice:
     """Shorten further until the pieces fit: tool results first, then leave out what is attached,
     then shorten messages."""

@@ -15,13 +15,7 @@ from typing import Any
 
 from conversations.archive.attachments import make_content_block, recorded_digests
 from conversations.archive.blobs import has_blob, read_blob, size_of_blob
-from conversations.domain.attachments import (
-    IMAGE,
-    Block,
-    is_reference,
-    kind_of,
-    list_references,
-)
+from conversations.domain.attachments import IMAGE, Block, is_reference, kind_of, list_references
 from conversations.domain.errors import NotFound
 from conversations.domain.formats.contents import name_block, text_block
 from conversations.domain.stream import ModelRequest
@@ -53,7 +47,6 @@ REASONS = {
 
 
 def describe_left_out(block: Block, reason: str) -> Block:
-    """The text that stands for an attachment which is not given."""
     note = f"[{block.get('title') or 'An attachment'} was attached here, and is left out: "
     text: Block = {"type": "text", "text": f"{note}{REASONS[reason]}.]"}
     return text | ({"cache_control": block["cache_control"]} if "cache_control" in block else {})
@@ -89,8 +82,6 @@ def withhold(
 
 
 def replace_withheld(blocks: list[Block], withheld: Mapping[str, str]) -> list[Block]:
-    """The blocks with a sentence for each content that is withheld."""
-
     def put(block: Block) -> Block:
         reason = withheld.get(str(block["source"].get("digest", "")))
         return describe_left_out(block, reason) if reason else block
@@ -99,8 +90,6 @@ def replace_withheld(blocks: list[Block], withheld: Mapping[str, str]) -> list[B
 
 
 def expand_request(request: ModelRequest) -> ModelRequest:
-    """The request with the contents in place of the references."""
-
     def expand(block: Block) -> Block:
         try:
             data = read_blob(str(block["source"].get("digest", "")))

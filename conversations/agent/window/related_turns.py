@@ -108,12 +108,7 @@ def read_telling_words(text: str) -> list[Word]:
 
 
 def choose_turns(
-    words: Sequence[Word],
-    found: Mapping[str, Sequence[int]],
-    *,
-    floor: int,
-    often: int,
-    asks: bool,
+    words: Sequence[Word], found: Mapping[str, Sequence[int]], *, floor: int, often: int, asks: bool
 ) -> list[int]:
     """The turns below the floor with the most evidence, in order, if it is strong; ``found`` has
     the turns with each token."""

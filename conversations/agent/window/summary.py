@@ -15,14 +15,7 @@ from conversations.archive.model_calls import read_prompt_texts
 from conversations.archive.turns import read_turns_in, walk_active_turns_back
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens
-from conversations.domain.turns import (
-    ASSISTANT,
-    TOOL,
-    USER,
-    StoredTurn,
-    attached_names,
-    calls_of,
-)
+from conversations.domain.turns import ASSISTANT, TOOL, USER, StoredTurn, attached_names, calls_of
 from conversations.domain.windows import HEADINGS, TASK
 
 from .messages import shorten_text
@@ -63,8 +56,6 @@ class SummaryCaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryTurn:
-    """A turn as the summarising model reads it."""
-
     number: int
     text: str
     tokens: int
@@ -132,7 +123,6 @@ def plan_summary(
 
 
 def cost_of(turn: StoredTurn) -> int:
-    """Estimated tokens of a turn in the window."""
     if turn.role == USER and turn.blocks is not None:
         return max(turn.token_count, estimate_tokens(turn.content)) + 8  # with attachments
     return estimate_tokens(turn.content) + estimate_tokens(turn.tool_calls or "") + 8

@@ -108,7 +108,6 @@ class Window:
 
     @property
     def has_files(self) -> bool:
-        """Whether contents of attachments go along."""
         return self.request is not self.referring
 
     def describe(self) -> tuple[str, str]:
@@ -173,7 +172,6 @@ def read_lines(session_pk: int, numbers: list[int]) -> dict[int, str]:
 def _make_window(
     wish: WindowWish, budget: WindowBudget, caps: MessageCaps, choice: Choice, texts: Texts
 ) -> Window:
-    """The request and the decisions that made it."""
     session, floor, strategy = wish.session_pk, choice.floor, wish.rules.strategy
     left_out = count_active_before(session, floor, has_rewinds=wish.rewinds > 0)
     system_digest, system_tokens = _measure(texts.system)
@@ -285,7 +283,6 @@ def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> st
 
 
 def make_tail(texts: Texts) -> str:
-    """What changes with every message: the session state and the hint."""
     parts = [f"{STATE_MARK}\n{texts.state.yaml.strip()}"] if texts.state.yaml.strip() else []
     return "\n\n".join([*parts, *([texts.hint] if texts.hint else [])])
 

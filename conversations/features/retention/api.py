@@ -78,10 +78,7 @@ PURGE_REASON = "Deleted through the API."
 
 # The path has other operations in the core, and Django asks the first view of a path only.
 @conversations.delete(
-    "/conversations/{uuid:uuid}",
-    auth=needs(DELETE),
-    response=DeletedOut,
-    url_name="conversation",
+    "/conversations/{uuid:uuid}", auth=needs(DELETE), response=DeletedOut, url_name="conversation"
 )
 def delete_conversation(
     request: HttpRequest, uuid: UUID, reason: ShortText = PURGE_REASON

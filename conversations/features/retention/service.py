@@ -23,14 +23,7 @@ from conversations.archive.purge import PurgeRequest, digest_of_receipt, purge
 from conversations.archive.rights import WRITE
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
-from conversations.domain.audit import (
-    HOLD,
-    PURGE_CALLED_OFF,
-    PURGE_ORDERED,
-    PURGED,
-    RELEASE,
-    RETENTION,
-)
+from conversations.domain import audit
 from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected
 from conversations.domain.runs import ACTIVE_STATES, QUEUED
 from conversations.domain.text import load_json, one_line, storable
@@ -70,10 +63,10 @@ def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> 
     with transaction.atomic():
         if isinstance(of, Session):
             lock_session(of.pk)  # a purge that has begun ends first
-            note = note_of(of, HOLD)
+            note = note_of(of, audit.HOLD)
         else:
             Workspace.objects.select_for_update(no_key=True).get(pk=of.pk)
-            note, target = AuditEvent(action=HOLD, workspace=of.slug), {"workspace": of}
+            note, target = AuditEvent(action=audit.HOLD, workspace=of.slug), {"workspace": of}
         hold = Hold.objects.create(
             **target, reason=reason, actor=origin.user, created_at=timezone.now()
         )
@@ -95,10 +88,10 @@ def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
         if not released:
             raise Conflict("This hold is already released.", code="hold_released")
         if hold.session is not None:
-            record(origin, note_of(hold.session, RELEASE, hold=pk))
+            record(origin, note_of(hold.session, audit.RELEASE, hold=pk))
         else:
             slug = hold.workspace.slug if hold.workspace else ""
-            record(origin, AuditEvent(action=RELEASE, workspace=slug, metadata={"hold": pk}))
+            record(origin, AuditEvent(action=audit.RELEASE, workspace=slug, metadata={"hold": pk}))
     return hold
 
 
@@ -110,7 +103,6 @@ def holds_on(session: Session) -> QuerySet[Hold]:
 
 
 def holds_in_force() -> QuerySet[Hold]:
-    """All of them, the latest first."""
     holds = Hold.objects.filter(released_at=None).order_by("-pk")
     return holds.select_related("session__workspace", "workspace", "actor")
 
@@ -167,7 +159,6 @@ def call_off_for(request: HttpRequest, user: User, uuid: UUID) -> None:
 
 
 def grace_period() -> timedelta:
-    """How long an order to purge can be called off."""
     return timedelta(days=settings.LOOM.purge_grace_days)
 
 
@@ -209,7 +200,7 @@ def order_purge(
         )
         Session.objects.filter(pk=session.pk, archived_at=None).update(archived_at=now)
         due = {"due_at": order.due_at.isoformat(), "by_policy": by_policy}
-        record(origin, note_of(session, PURGE_ORDERED, reason=reason, **due))
+        record(origin, note_of(session, audit.PURGE_ORDERED, reason=reason, **due))
     return order
 
 
@@ -227,7 +218,7 @@ def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> N
             sessions.update(archived_at=None)
         if order.by_policy:
             sessions.update(last_active_at=now)
-        record(origin, note_of(session, PURGE_CALLED_OFF))
+        record(origin, note_of(session, audit.PURGE_CALLED_OFF))
 
 
 def carry_out_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) -> Receipt:
@@ -243,16 +234,17 @@ def carry_out_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) ->
 
 
 def find_order(session: Session) -> PurgeOrder | None:
-    """The order to purge this session, if there is one."""
     return PurgeOrder.objects.select_related("ordered_by").filter(session=session.pk).first()
 
 
 def due_orders(now: datetime) -> Iterator[PurgeOrder]:
-    """Orders whose grace period is over, in the order in which they are due."""
     due = PurgeOrder.objects.filter(due_at__lte=now).order_by("due_at", "pk")
-    orders = due.select_related("session__workspace", "session__owner", "ordered_by")
-    for pk in list(due.values_list("pk", flat=True)):
-        yield from orders.filter(pk=pk)  # unless it was called off meanwhile
+    due = due.select_related("session__workspace", "session__owner", "ordered_by")
+    page = due[:PAGE]
+    while orders := list(page):
+        yield from orders
+        due_at, pk = orders[-1].due_at, orders[-1].pk
+        page = due.filter(Q(due_at__gt=due_at) | Q(due_at=due_at, pk__gt=pk))[:PAGE]
 
 
 def idle_sessions(now: datetime) -> Iterator[Session]:
@@ -266,8 +258,10 @@ def idle_sessions(now: datetime) -> Iterator[Session]:
             purge_order=None,
         )
         idle = idle.exclude(pk__in=busy).select_related("workspace", "owner").order_by("pk")
-        for pk in list(idle.values_list("pk", flat=True)):
-            yield from idle.filter(pk=pk)  # unless it is in use again
+        last = 0
+        while sessions := list(idle.filter(pk__gt=last)[:PAGE]):
+            yield from sessions
+            last = sessions[-1].pk
 
 
 def change_policies(
@@ -283,7 +277,7 @@ def change_policies(
         Workspace.objects.filter(pk=workspace.pk).update(**changed)
         before = {name: getattr(known, name) for name in changed}
         metadata = {"before": before, "after": changed}
-        note = AuditEvent(action=RETENTION, workspace=workspace.slug, metadata=metadata)
+        note = AuditEvent(action=audit.RETENTION, workspace=workspace.slug, metadata=metadata)
         record(origin, note)
 
 
@@ -316,8 +310,8 @@ def verify_receipts() -> tuple[int, list[str]]:
     count, problems, last = 0, list[str](), 0
     while page := list(Receipt.objects.filter(pk__gt=last).order_by("pk")[:PAGE]):
         sessions = [receipt.session for receipt in page]
-        entries = AuditEntry.objects.filter(session__in=sessions, action=PURGED).order_by("number")
-        entered = dict(map(_entered, entries.values_list("metadata", flat=True)))
+        entries = AuditEntry.objects.filter(session__in=sessions, action=audit.PURGED)
+        entered = dict(map(_entered, entries.order_by("number").values_list("metadata", flat=True)))
         for receipt in page:
             count += 1
             if receipt.digest != digest_of_receipt(receipt):
@@ -325,7 +319,7 @@ def verify_receipts() -> tuple[int, list[str]]:
             elif entered.get(str(receipt.uuid)) != receipt.digest:
                 problems.append(f"the audit log has no entry of the receipt {receipt.uuid}")
         last = page[-1].pk
-    purged, last = AuditEntry.objects.filter(action=PURGED).order_by("number"), 0
+    purged, last = AuditEntry.objects.filter(action=audit.PURGED).order_by("number"), 0
     while rows := list(purged.filter(number__gt=last).values_list("number", "metadata")[:PAGE]):
         named = {_entered(metadata)[0] for _, metadata in rows}
         there = Receipt.objects.filter(uuid__in=named).values_list("uuid", flat=True)
@@ -336,6 +330,5 @@ def verify_receipts() -> tuple[int, list[str]]:
 
 
 def _entered(metadata: str) -> tuple[str, str]:
-    """The receipt and its digest, as an entry of the audit log has them."""
     known = load_json(metadata, default={})
     return str(known.get("receipt")), str(known.get("digest"))

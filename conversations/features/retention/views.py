@@ -26,21 +26,8 @@ from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.text import load_json, storable
 from conversations.web.pages import person
 
+from . import service
 from .forms import HoldForm, PoliciesForm, PurgeForm
-from .service import (
-    call_off_for,
-    change_policies,
-    find_order,
-    find_receipts,
-    get_purgeable,
-    get_receipt,
-    grace_period,
-    holds_in_force,
-    holds_on,
-    order_purge,
-    place_hold,
-    release_hold,
-)
 
 # Holds and receipts, for administrators and reviewers. Nothing of what was said is shown
 # here. The lists are paged by the key of their last row.
@@ -70,13 +57,13 @@ def holds(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         what, reason = form.cleaned_data["what"], form.cleaned_data["reason"]
         try:
-            place_hold(what, origin=visit_of(request).origin, reason=reason)
+            service.place_hold(what, origin=visit_of(request).origin, reason=reason)
         except Rejected as error:
             form.add_error("reason", error.message)
         else:
             messages.success(request, "On hold. It cannot be permanently deleted.")
             return redirect("holds")
-    context = {"form": form} | page_of(request, "holds", holds_in_force())
+    context = {"form": form} | page_of(request, "holds", service.holds_in_force())
     return render(request, "retention/holds.html", context, status=400 if form.errors else 200)
 
 
@@ -84,7 +71,7 @@ def holds(request: HttpRequest) -> HttpResponse:
 def hold_release(request: HttpRequest, pk: int) -> HttpResponse:
     require_keeper(request)
     try:
-        release_hold(pk, origin=visit_of(request).origin)
+        service.release_hold(pk, origin=visit_of(request).origin)
     except Conflict as error:
         messages.error(request, error.message)
     else:
@@ -98,16 +85,15 @@ def receipts(request: HttpRequest) -> HttpResponse:
     """The latest first; ``q`` is the uuid of a session, a workspace or an owner."""
     require_administrator(request)
     query = storable(request.GET.get("q", "")).strip()[:150]
-    context = {"query": query} | page_of(request, "receipts", find_receipts(query))
+    context = {"query": query} | page_of(request, "receipts", service.find_receipts(query))
     return render(request, "retention/receipts.html", context)
 
 
 @login_required
 @require_safe
 def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
-    """One receipt with everything in it."""
     require_administrator(request)
-    found = get_receipt(receipt)
+    found = service.get_receipt(receipt)
     context = {
         "receipt": found,
         "counts": load_json(found.counts, default={}).items(),
@@ -117,7 +103,6 @@ def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
 
 
 def policies_form(slug: str) -> PoliciesForm:
-    """For the card of the workspace's settings."""
     workspace = get_workspace(slug)
     initial = model_to_dict(workspace, PoliciesForm.base_fields)
     return PoliciesForm(workspace=workspace, initial=initial, auto_id="id_retention_%s")
@@ -128,7 +113,7 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = PoliciesForm(request.POST, workspace=found)
     if form.is_valid():
-        change_policies(found, origin=visit_of(request).origin, **form.policies)
+        service.change_policies(found, origin=visit_of(request).origin, **form.policies)
         messages.success(request, "Saved.")
     else:
         messages.error(request, "Hours and days must be positive integers or empty.")
@@ -138,13 +123,12 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """What a purge would take; and the form that orders it."""
-    session = get_purgeable(request, person(request), uuid)
+    session = service.get_purgeable(request, person(request), uuid)
     now, origin = timezone.now(), visit_of(request).origin
     form = PurgeForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
-            order_purge(session, origin=origin, reason=form.cleaned_data["reason"], now=now)
+            service.order_purge(session, origin=origin, reason=form.cleaned_data["reason"], now=now)
         except Conflict as error:
             messages.error(request, error.message)
             return redirect("session_purge", uuid=uuid)
@@ -155,10 +139,10 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
     context = {
         "session": session,
         "plan": plan_purge(session),
-        "order": find_order(session),
-        "holds": list(holds_on(session)),
-        "grace": grace_period(),
-        "due_at": now + grace_period(),
+        "order": service.find_order(session),
+        "holds": list(service.holds_on(session)),
+        "grace": service.grace_period(),
+        "due_at": now + service.grace_period(),
         "form": form,
     }
     return render(request, "retention/purge.html", context, status=400 if form.errors else 200)
@@ -167,7 +151,7 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def session_purge_call_off(request: HttpRequest, uuid: UUID) -> HttpResponse:
     try:
-        call_off_for(request, person(request), uuid)
+        service.call_off_for(request, person(request), uuid)
     except Conflict as error:
         messages.error(request, error.message)
     else:

@@ -186,7 +186,6 @@ class RetentionWorker:
         self._interval = 60.0 * runtime.options.expire_minutes
 
     async def run(self) -> None:
-        """Run for ever; to be run as a task."""
         await asyncio.sleep(min(MAX_FIRST_SECONDS, self._interval))
         while True:
             await self.run_once()

@@ -30,7 +30,6 @@ class Command(DatabaseCommand):
 
 
 def describe(report: RetentionReport) -> str:
-    """The report as lines for a terminal or a log."""
     lines = []
     for kind in report.counts:
         for item in getattr(report, kind):
