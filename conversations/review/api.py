@@ -143,7 +143,7 @@ def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[s
         channel=wanted.channel,
         since=wanted.since,
         until=wanted.until,
-        has_errors=wanted.with_errors,
+        with_errors=wanted.with_errors,
     )
     items, cursor = read_queue(filters, before=walk.place, limit=walk.limit)
     return {"items": items, "next": str(PageCursor(cursor)) if cursor else None}
@@ -207,8 +207,6 @@ def resolve_session_flag(request: HttpRequest, uuid: UUID, flag: UUID) -> Status
 def mark_session(request: HttpRequest, uuid: UUID, new: MarkIn) -> ReviewMark:
     """Say through which turn a session is reviewed."""
     session, origin = _open(request, uuid)
-    if new.through == 0:
-        return remarks.mark_unreviewed(session, origin)
     return remarks.mark_reviewed(session, origin, through=new.through)
 
 

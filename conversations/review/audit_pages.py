@@ -1,6 +1,6 @@
 """The audit log as pages: all of it for administrators, and on each session who has read it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -22,13 +22,13 @@ from conversations.archive.rights import is_reviewer
 from conversations.archive.workspaces import workspace_names
 from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.errors import NotPermitted, Rejected
-from conversations.domain.text import storable
 from conversations.web.downloads import in_threads
-from conversations.web.form_fields import PersonField, date_field, midnight
+from conversations.web.form_fields import date_field, midnight
 from conversations.web.pages import person
 from conversations.web.panel import render_panel
 
 from .audit_log import ACT_ANY, FORMATS, READ_ANY, Wanted, export_log, read_log_page
+from .forms import SessionFilterForm
 
 
 def _named(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -44,8 +44,7 @@ ACTIONS = (
 )
 
 
-class AuditForm(forms.Form):
-    person = PersonField()
+class AuditForm(SessionFilterForm):
     action = forms.ChoiceField(choices=ACTIONS, required=False, label="What")
     workspace = forms.ChoiceField(
         required=False, error_messages={"invalid_choice": "There is no such workspace."}
@@ -56,15 +55,12 @@ class AuditForm(forms.Form):
     after = date_field("From")
     before = date_field("Before")
 
-    use_required_attribute = False
+    field_order = ("person", "action", "workspace", "session", "after", "before")
 
-    def __init__(self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]]) -> None:
-        super().__init__({name: storable(value).strip() for name, value in data.items()})
-        workspace = self.fields["workspace"]
-        assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", "All workspaces"), *workspaces]
+    def __init__(self, data: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(data, **kwargs)
         plain = {"autocomplete": "off", "spellcheck": "false"}
-        self.fields["person"].widget.attrs |= plain | {"placeholder": "Account"}
+        self.fields["person"].widget.attrs |= {"placeholder": "Account"}
         self.fields["session"].widget.attrs |= plain | {"placeholder": "uuid"}
 
     @property

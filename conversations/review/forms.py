@@ -73,17 +73,11 @@ class QueueForm(SessionFilterForm):
 
     @property
     def filters(self) -> QueueFilters:
-        found = self.cleaned_data
-        until = found["until"]
-        return QueueFilters(
-            queue=found["queue"],
-            person=getattr(found["person"], "pk", None),
-            workspace=found["workspace"],
-            channel=found["channel"],
-            since=midnight(found["since"]),
-            until=midnight(until + timedelta(days=1)) if until else None,
-            has_errors=found["with_errors"],
-        )
+        found = dict(self.cleaned_data)
+        found["person"] = getattr(found["person"], "pk", None)
+        until = found["until"] and found["until"] + timedelta(days=1)
+        found |= {"since": midnight(found["since"]), "until": midnight(until)}
+        return QueueFilters(**found)
 
     @property
     def is_narrowed(self) -> bool:

@@ -47,7 +47,7 @@ class QueueFilters:
     channel: str = ""
     since: datetime | None = None
     until: datetime | None = None
-    has_errors: bool = False
+    with_errors: bool = False
 
     @property
     def sessions(self) -> QuerySet[Session]:
@@ -68,7 +68,7 @@ class QueueFilters:
             found = found.filter(last_active_at__gte=self.since)
         if self.until is not None:
             found = found.filter(created_at__lt=self.until)
-        return found.filter(HAS_ERRORS) if self.has_errors else found
+        return found.filter(HAS_ERRORS) if self.with_errors else found
 
 
 def read_queue(filters: QueueFilters, *, before: str = "", limit: int) -> tuple[list[Any], str]:

@@ -125,65 +125,58 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
         messages.error(request, " ".join(said))
         return _back(request, session)
     found: dict[str, Any] = form.cleaned_data
-    origin = origin_of_act(request, session)
     if found["label"]:
-        _carry_out(request, "The flag is set.", remarks.set_flag, session, origin, **found)
+        _carry_out(request, session, "The flag is set.", remarks.set_flag, **found)
     else:
         del found["label"]
-        _carry_out(request, "The note is kept.", remarks.write_note, session, origin, **found)
+        _carry_out(request, session, "The note is kept.", remarks.write_note, **found)
     return _back(request, session, turn=found["turn"])
 
 
 @post_by_person
 def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    origin = origin_of_act(request, session)
-    _carry_out(request, "The note is withdrawn.", remarks.withdraw_note, session, origin, uuid=note)
-    return _back(request, session, turn=_turn_of(request, session))
+    _carry_out(request, session, "The note is withdrawn.", remarks.withdraw_note, uuid=note)
+    return _back(request, session, turn=_number(request, "turn"))
 
 
 @post_by_person
 def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    origin = origin_of_act(request, session)
-    _carry_out(request, "The flag is resolved.", remarks.resolve_flag, session, origin, uuid=flag)
-    return _back(request, session, turn=_turn_of(request, session))
+    _carry_out(request, session, "The flag is resolved.", remarks.resolve_flag, uuid=flag)
+    return _back(request, session, turn=_number(request, "turn"))
 
 
 @post_by_person
 def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Reviewed ``through`` a turn (0: not at all any more), and on to the next session if
-    that is asked for."""
+    """Reviewed ``through`` a turn (0: not at all any more), and on to the next session if that is
+    asked for."""
     session = get_session_for_review(request, uuid)
-    origin = origin_of_act(request, session)
-    through = request.POST.get("through", "")[:18]
-    if through == "0":
+    turn = _number(request, "through")
+    said = f"The session is reviewed through turn {turn}."
+    if turn == 0:
         said = "The session is among those to be reviewed again."
-        _carry_out(request, said, remarks.mark_unreviewed, session, origin)
-    else:
-        turn = int(through) if through.isascii() and through.isdigit() else 0
-        said = f"The session is reviewed through turn {turn}."
-        _carry_out(request, said, remarks.mark_reviewed, session, origin, through=turn)
+    _carry_out(request, session, said, remarks.mark_reviewed, through=turn)
     if request.POST.get("then") == "next":
         return redirect(reverse("review_next") + carried_filters(request.GET, after=session.uuid))
     return _back(request, session)
 
 
+def _number(request: HttpRequest, name: str) -> int:
+    """What the form says, or the number of no turn."""
+    text = request.POST.get(name, "")[:18]
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
 def _carry_out(
-    request: HttpRequest, said: str, act: Callable[..., Any], *a: Any, **kw: Any
+    request: HttpRequest, session: Session, said: str, act: Callable[..., Any], **given: Any
 ) -> None:
     try:
-        act(*a, **kw)
+        act(session, origin_of_act(request, session), **given)
     except Rejected as error:
         messages.error(request, error.message)
     else:
         messages.success(request, said)
-
-
-def _turn_of(request: HttpRequest, session: Session) -> int | None:
-    text = request.POST.get("turn", "")[:18]
-    turn = int(text) if text.isascii() and text.isdigit() else 0
-    return turn if 1 <= turn <= session.turn_count else None
 
 
 def _back(request: HttpRequest, session: Session, *, turn: int | None = None) -> HttpResponse:

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from conversations.domain.text import storable
 from conversations.web.form_fields import LinesField
 
-from .reasons import MAX_REASON_CHARS, REQUIRED, SITTING, ReasonNeeded, reason_of, save_reason
+from .reasons import MAX_REASON_CHARS, REQUIRED, SITTING, ReasonNeeded, find_reason, save_reason
 
 FOR_SESSION, FOR_SITTING = "session", "sitting"
 
@@ -58,7 +58,7 @@ def review_reason(request: HttpRequest) -> HttpResponse:
         named = ReasonForm({"session": request.GET.get("session", "")})
         session = named.cleaned_data.get("session") if named.is_valid() else None
         initial = _initial(session, back=request.GET.get("next", ""))
-        reason = reason_of(request, session)
+        reason = find_reason(request.session, session)
         return _page(request, ReasonForm(initial=initial | {"reason": reason}))
     form = ReasonForm(request.POST)
     if not form.is_valid():

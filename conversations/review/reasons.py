@@ -37,13 +37,8 @@ class ReasonNeeded(NotPermitted):
         self.session = session
 
 
-def reason_of(request: HttpRequest, session: UUID | None) -> str:
-    """What the person stated for this session, else for the sitting, else nothing."""
-    return find_reason(request.session, session)
-
-
 def find_reason(browser: SessionBase | None, session: UUID | None) -> str:
-    """The same, for the session of a browser whose request is over: a socket's."""
+    """What was stated in a browser for this session, else for the sitting, else nothing."""
     if browser is None or settings.LOOM.review_reason == OFF:
         return ""
     kept = _valid(browser)
@@ -76,7 +71,7 @@ def reason_context(request: HttpRequest, session: UUID | None) -> dict[str, Any]
     it; nothing where none is asked for."""
     return {
         "reason_asked": settings.LOOM.review_reason != OFF,
-        "reason": reason_of(request, session),
+        "reason": find_reason(request.session, session),
         "reason_url": reverse("review_reason"),
         "reason_session": session or "",
         "reason_next": request.get_full_path(),

@@ -4,7 +4,7 @@ what is near them is ranked."""
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from django.db.models.functions import Left
 
@@ -108,14 +108,9 @@ NOBODY: Meant = (frozenset(), "")
 MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody looks at.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
-    """Ids with scores, best first; ``matched`` are those that match themselves."""
-
-    scores: Sequence[tuple[float, int]]
-    matched: frozenset[int]
-    is_bound: bool
-    missing: tuple[str, ...]
+# Ids with scores, best first; those that match themselves, and whether there are more; what matches
+# nothing.
+type Ranked = tuple[list[tuple[float, int]], frozenset[int], bool, tuple[str, ...]]
 
 
 def rank_entries(
@@ -159,12 +154,8 @@ def rank_entries(
     telling = [word for word in query.words if any(token in words for token in word.tokens)]
     missing = [w.text for w in telling if not any(words[t].ids for t in w.tokens if t in words)]
     missing += [f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids]
-    return Ranked(
-        scores=scores,
-        matched=frozenset(matched),
-        is_bound=any(len(found.ids) < found.count for found in everything),
-        missing=tuple(missing),
-    )
+    is_bound = any(len(found.ids) < found.count for found in everything)
+    return scores, frozenset(matched), is_bound, tuple(missing)
 
 
 def _read_words(

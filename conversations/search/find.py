@@ -111,7 +111,7 @@ def found_best(
 ) -> SearchResults:
     """A page of what is ranked: after the score and the id at the end of ``after``.
     Its cursor begins with ``among``, by which the next page gets the same scores."""
-    scores = list(ranked.scores)
+    scores, matched, is_bound, missing = ranked
     if after is not None:
         bound = (as_fraction(after[-2]), after[-1])
         scores = [item for item in scores if item < bound]
@@ -120,10 +120,10 @@ def found_best(
         score, pk = page[-1]
         cursor = str(SearchCursor(kind, (*among, as_number(score), pk)))
     return SearchResults(
-        hits=read_hits(page, near=frozenset(pk for _, pk in page) - ranked.matched),
-        total=len(ranked.matched),
-        total_is_bound=ranked.is_bound,
-        missing=ranked.missing,
+        hits=read_hits(page, near=frozenset(pk for _, pk in page) - matched),
+        total=len(matched),
+        total_is_bound=is_bound,
+        missing=missing,
         cursor=cursor,
     )
 

@@ -151,14 +151,21 @@ def store_batch(batch: IndexBatch) -> Progress | None:
     before, entries = batch
     if not entries:
         return None
-    after = replace(
-        before,
-        indexed_turn=entries[-1].turn.number,
-        total_length=before.total_length + sum(item.entry.length for item in entries),
-    )
+    total_length = before.total_length + sum(item.entry.length for item in entries)
+    last = entries[-1].turn.number
+    after = replace(before, indexed_turn=last, total_length=total_length)
+    stored = {"indexed_turn": last, "total_length": total_length, "version": VERSION}
+    rows = SearchProgress.objects.filter(session=before.session_pk)
     try:
         with transaction.atomic():
-            if not _move_watermark(before, after):
+            # It has to be where the batch begins: another process may have been there.
+            if before.indexed_turn:
+                known = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)
+                is_moved = bool(known.update(**stored))
+            elif not (is_moved := bool(rows.exclude(version=VERSION).update(**stored))):
+                pk = before.session_pk
+                _, is_moved = rows.get_or_create(session_id=pk, defaults=stored)
+            if not is_moved:
                 return None
             replace_entries(entries)  # other rules may have left some there
             repeat_watermark(before.session_pk, after.indexed_turn)
@@ -167,19 +174,6 @@ def store_batch(batch: IndexBatch) -> Progress | None:
             raise
         return None
     return after
-
-
-def _move_watermark(before: Progress, after: Progress) -> bool:
-    values = {"indexed_turn": after.indexed_turn, "total_length": after.total_length}
-    values["version"] = VERSION
-    rows = SearchProgress.objects.filter(session=before.session_pk)
-    if before.indexed_turn:
-        known = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)
-        return bool(known.update(**values))
-    if rows.exclude(version=VERSION).update(**values):
-        return True
-    _, is_new = SearchProgress.objects.get_or_create(session_id=before.session_pk, defaults=values)
-    return is_new
 
 
 def repeat_watermark(session_pk: int, indexed_turn: int) -> None:

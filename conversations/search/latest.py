@@ -91,9 +91,14 @@ class LatestFirst:
             group = parts[: width if self._can_count(parts[0]) else 1]
             can_count = self._can_count(group[0])
             at_once = read_at_once(self.query)
-            ids = self._listed.find_any(
-                self._match_during(group), limit=at_once + 1 if can_count else 1
-            )
+            bounds, match = (self.query.from_moment, self.query.before_moment), self.match
+            if all(span.is_within(*bounds) for span in group):
+                # The many marks of the query's bounds need not be looked for.
+                marks, _ = cover(*bounds)
+                others = tuple(one for one in match.marks if one != marks)
+                match = replace(match, marks=others, from_moment=None, before_moment=None)
+            match = match.marked(tuple(span.mark for span in group))
+            ids = self._listed.find_any(match, limit=at_once + 1 if can_count else 1)
             is_whole = can_count and len(ids) <= at_once
             if ids and not is_whole and len(group) > 1:
                 width = len(group) // 2
@@ -108,16 +113,6 @@ class LatestFirst:
             parts = parts[len(group) :]
             # Twice as many, unless they have too much.
             width = max(1, min(2 * len(group), len(group) * at_once // max(1, len(ids))))
-
-    def _match_during(self, spans: Sequence[DateSpan]) -> IndexMatch:
-        bounds = (self.query.from_moment, self.query.before_moment)
-        is_within = all(span.is_within(*bounds) for span in spans)
-        match = self.match
-        if is_within:  # the many marks of the query's bounds need not be looked for
-            marks, _ = cover(*bounds)
-            others = tuple(group for group in match.marks if group != marks)
-            match = replace(match, marks=others, from_moment=None, before_moment=None)
-        return match.marked(tuple(span.mark for span in spans))
 
     @cached_property
     def _listed(self) -> IndexSource:

@@ -31,7 +31,19 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
         done = entries[-1].turn.number
         total_length += sum(item.entry.length for item in entries)
         yield done
-    _set_watermark(session_pk, done, total_length)
+    with transaction.atomic():
+        # The watermark is set to what was made anew, or left where others moved it.
+        rows = SearchProgress.objects.select_for_update().filter(session=session_pk)
+        progress = rows.filter(version=VERSION).first()
+        if progress is None or progress.indexed_turn < done:
+            indexing.remove_session(session_pk)
+        else:
+            last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
+            indexed = min(progress.indexed_turn, last)
+            _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
+            later = _of_session(session_pk, done + 1).aggregate(length=Sum("length"))["length"]
+            rows.update(indexed_turn=indexed, total_length=total_length + (later or 0))
+            indexing.repeat_watermark(session_pk, indexed)
     indexing.index_session(session_pk)
 
 
@@ -118,19 +130,3 @@ def _stored(session_pk: int, first: int, last: int) -> list[tuple[Any, ...]]:
     ids = (entry_id(session_pk, first), entry_id(session_pk, last))
     rows = SearchEntry.objects.filter(pk__range=ids).order_by("pk")
     return list(rows.values_list(*indexing.ENTRY_COLUMNS))
-
-
-def _set_watermark(session_pk: int, done: int, total_length: int) -> None:
-    """Set the watermark to what was made anew, or leave it where others moved it."""
-    with transaction.atomic():
-        rows = SearchProgress.objects.select_for_update().filter(session=session_pk)
-        progress = rows.filter(version=VERSION).first()
-        if progress is None or progress.indexed_turn < done:
-            indexing.remove_session(session_pk)
-            return
-        last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
-        indexed = min(progress.indexed_turn, last)
-        _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
-        later = _of_session(session_pk, done + 1).aggregate(length=Sum("length"))["length"] or 0
-        rows.update(indexed_turn=indexed, total_length=total_length + later)
-        indexing.repeat_watermark(session_pk, indexed)

@@ -23,7 +23,6 @@ from conversations.models.review import TEXT_LIMIT
 from conversations.review.queue import QueueFilters, next_unreviewed, read_queue
 from conversations.review.remarks import (
     mark_reviewed,
-    mark_unreviewed,
     read_remarks,
     resolve_flag,
     set_flag,
@@ -175,7 +174,7 @@ def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
             turn_number=1,
             created_at=NOW,
         )
-    assert queue_of(has_errors=True) == [failed, cut_off, refused]
+    assert queue_of(with_errors=True) == [failed, cut_off, refused]
 
 
 def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
@@ -223,7 +222,7 @@ def test_a_page_is_one_range_of_an_index(
 
 def test_errors_are_looked_up_in_indexes_that_hold_nothing_else(talk: Talk) -> None:
     talk()
-    plan = plan_of(lambda: read_queue(QueueFilters(has_errors=True), limit=50))
+    plan = plan_of(lambda: read_queue(QueueFilters(with_errors=True), limit=50))
     assert "run_broken_of_session" in plan
     assert "tool_call_failed" in plan
 
@@ -297,9 +296,9 @@ def test_a_mark_does_not_reach_further_than_what_was_seen(
     with pytest.raises(Rejected):
         mark_reviewed(session, reviewer, through=5)
     mark_reviewed(session, reviewer, through=4)
-    mark_unreviewed(session, reviewer)
+    mark_reviewed(session, reviewer, through=0)
     with pytest.raises(Conflict):
-        mark_unreviewed(session, reviewer)
+        mark_reviewed(session, reviewer, through=0)
     assert queue_of() == [session]
     assert [mark.through_turn for mark in read_remarks(session).marks] == [0, 4, 3]
 
@@ -311,7 +310,7 @@ def test_each_act_leaves_one_entry_and_is_no_reading(talk: Talk, reviewer: Audit
     flag = set_flag(session, reviewer, label="other", text="x", turn=None)
     resolve_flag(session, reviewer, uuid=flag.uuid)
     mark_reviewed(session, reviewer, through=2)
-    mark_unreviewed(session, reviewer)
+    mark_reviewed(session, reviewer, through=0)
     acts = ["note", "unnote", "flag", "unflag", "reviewed", "unreviewed"]
     assert entries_of(session) == acts
     assert not readings_of(session.uuid)

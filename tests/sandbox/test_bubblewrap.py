@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from conversations.agent.sandbox import run_command
 from conversations.agent.sandbox.bubblewrap import Inside, Protection, interpreter_paths, wrap
+from conversations.agent.sandbox.running import run_command
 from conversations.agent.sandbox.support import find_support
 from tests.tools.commanding import set_loom
 

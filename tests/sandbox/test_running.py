@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from conversations.agent.sandbox import run_command
-from conversations.agent.sandbox.running import CommandOutput
+from conversations.agent.sandbox.running import CommandOutput, run_command
 from conversations.agent.sandbox.supervise import children, descendants
 from conversations.domain.errors import Rejected
 from loomweb.env import BASE_DIR
@@ -176,7 +175,7 @@ def test_it_works_on_the_servers_event_loop(root: Path) -> None:
 KILLED = """
 import asyncio, os, pathlib, django
 django.setup()
-from conversations.agent.sandbox import run_command
+from conversations.agent.sandbox.running import run_command
 def report(text): print(text, end="", flush=True)
 asyncio.run(run_command({command!r}, root=pathlib.Path({root!r}), report=report))
 """

@@ -15,9 +15,9 @@ from typing import Annotated
 from django.conf import settings
 from pydantic import Field
 
-from conversations.agent import sandbox
 from conversations.agent.files.executed_files import NAMES_SELF_RUNNING, names_self_running
 from conversations.agent.files.paths import find_place
+from conversations.agent.sandbox import running, support
 from conversations.agent.sandbox.bubblewrap import Protection
 from conversations.agent.sandbox.running import default_limits
 from conversations.agent.undo.disk import Author, carry_through
@@ -107,7 +107,7 @@ def hides_something(text: str) -> bool:
 def command_note(*, allows_network: bool, text: str) -> str:
     """What a person should know before this is run."""
     notes = []
-    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+    if support.find_mode() == support.UNSANDBOXED:
         notes.append("It runs without a sandbox, with all rights of the server.")
     elif allows_network:
         notes.append("It runs in a sandbox and can reach the network.")
@@ -143,7 +143,7 @@ async def _run(
     context: ToolContext, command: Command, protection: Protection | None = None
 ) -> ToolResult:
     try:
-        done = await sandbox.run_command(
+        done = await running.run_command(
             command.words,
             root=context.root,
             folder=command.folder,
@@ -161,7 +161,7 @@ async def _run(
     return make_command_result(done, seconds=command.seconds)
 
 
-def make_command_result(done: sandbox.Finished, *, seconds: int) -> ToolResult:
+def make_command_result(done: running.Finished, *, seconds: int) -> ToolResult:
     """The output, then how it ended unless all is well; the last line names the exit code as
     ``domain.session_state.statements`` reads it."""
     lines = []

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from conversations.agent import sandbox
+from conversations.agent.sandbox import support
 from conversations.archive.accounts import read_name
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, READS
@@ -105,9 +105,9 @@ class _Request:
 
 def is_offered(scope: ToolScope) -> bool:
     """Also where nothing may be changed, as long as a sandbox sees to that."""
-    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+    if support.find_mode() == support.UNSANDBOXED:
         return scope.offers_changes
-    return sandbox.can_run()
+    return support.can_run()
 
 
 async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult:
@@ -172,12 +172,12 @@ async def _read(context: ToolContext, asked: GitCommand) -> _Request:
         git = git_words.read_call(_read_words(asked.arguments))
     except git_words.NotAllowed as error:
         raise BadArgument(str(error)) from error
-    can_reach = sandbox.has_network(workspace_allows=context.scope.allows_network)
+    can_reach = support.has_network(workspace_allows=context.scope.allows_network)
     if git.needs_network and not can_reach:
         raise BadArgument(
             f"git {git.subcommand} needs the network, which commands do not have in this workspace."
         )
-    unsandboxed = sandbox.find_mode() == sandbox.UNSANDBOXED
+    unsandboxed = support.find_mode() == support.UNSANDBOXED
     return _Request(
         git=git,
         folder=await asyncio.to_thread(read_folder, asked.folder, context.root),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from conversations.agent import sandbox
+from conversations.agent.sandbox import support
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import CallPlan, ToolScope
@@ -42,7 +42,7 @@ class ShellExecute(Arguments):
 
 
 def is_offered(scope: ToolScope) -> bool:
-    return scope.offers_changes and sandbox.can_run()
+    return scope.offers_changes and support.can_run()
 
 
 async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResult:
@@ -75,7 +75,7 @@ async def _read(context: ToolContext, asked: ShellExecute) -> Command:
         ],
         folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
         seconds=read_seconds(asked.timeout_seconds),
-        allows_network=sandbox.has_network(workspace_allows=context.scope.allows_network),
+        allows_network=support.has_network(workspace_allows=context.scope.allows_network),
     )
 
 

@@ -188,14 +188,11 @@ class RetentionWorker:
     async def run(self) -> None:
         await asyncio.sleep(min(MAX_FIRST_SECONDS, self._interval))
         while True:
-            await self.run_once()
+            await asyncio.to_thread(self.run_once)
             await asyncio.sleep(self._interval)
 
-    async def run_once(self) -> bool:
+    def run_once(self) -> bool:
         """Do what is due. False: another process is doing it, or it failed."""
-        return await asyncio.to_thread(self._run)
-
-    def _run(self) -> bool:
         with only_one(self._lock) as is_ours:
             if not is_ours:
                 return False
