@@ -38,32 +38,24 @@ from .reasons import reason_context
 def review(request: HttpRequest) -> HttpResponse:
     require_reviewer(request)
     form = QueueForm(request.GET.dict(), workspaces=_workspaces(request))
-    if not form.is_valid():
-        return render(request, "review/queue.html", _context(request, form), status=400)
-    before = request.GET.get("before", "")
-    size = settings.LOOM.session_list_size
-    items, cursor = read_queue(form.filters, before=before, limit=size)
-    context = _context(request, form) | {
-        "items": items,
-        "is_first": not before,
-        "more": carried_filters(request.GET, before=cursor) if cursor else "",
-    }
-    return render(request, "review/queue.html", context)
-
-
-def _workspaces(request: HttpRequest) -> list[tuple[str, str]]:
-    return list(readable_workspaces(person(request)).values_list("slug", "name"))
-
-
-def _context(request: HttpRequest, form: QueueForm) -> dict[str, Any]:
-    queue = request.GET.get("queue") or "unreviewed"
-    return {
+    queue, before = request.GET.get("queue") or "unreviewed", request.GET.get("before", "")
+    context = {
         "form": form,
         "queue": queue,
         "tabs": queue_tabs(request, queue),
         "carried": carried_filters(request.GET),
         **reason_context(request, None),
     }
+    if form.is_valid():
+        size = settings.LOOM.session_list_size
+        items, cursor = read_queue(form.filters, before=before, limit=size)
+        more = carried_filters(request.GET, before=cursor) if cursor else ""
+        context |= {"items": items, "is_first": not before, "more": more}
+    return render(request, "review/queue.html", context, status=400 if form.errors else 200)
+
+
+def _workspaces(request: HttpRequest) -> list[tuple[str, str]]:
+    return list(readable_workspaces(person(request)).values_list("slug", "name"))
 
 
 def queue_tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
@@ -163,7 +155,6 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 
 def _number(request: HttpRequest, name: str) -> int:
-    """What the form says, or the number of no turn."""
     text = request.POST.get(name, "")[:18]
     return int(text) if text.isascii() and text.isdigit() else -1
 

@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import QuerySet, Sum
 
 from conversations.domain.keyset import SearchCursor, parse_search_cursor
-from conversations.domain.searchable import owner_mark, workspace_mark
+from conversations.domain.searchable import ROLE_MARKS, owner_mark, workspace_mark
 from conversations.models import SearchProgress, Session, Workspace, involving
 from conversations.models.search import TURN_BITS, entry_id
 
@@ -162,10 +162,13 @@ def _newest(
     source: IndexSource, query: SearchQuery, sessions: QuerySet[Session], limit: int, cursor: str
 ) -> SearchResults:
     numbers = parse_search_cursor(cursor, "latest", count=2)
-    match = choose_words(source, query).of_something()
+    match = choose_words(source, query)
+    if not match.has_words:
+        # Marks that every entry has: their lists are read faster than the entries themselves.
+        match = match.marked(ROLE_MARKS)
     most = MAX_COUNTED_APART if source.is_sparse else MAX_COUNTED
     most = MAX_COUNTED_PHRASES if query.phrases else most
-    some = source.find_any(match, limit=max(most, read_at_once(query)) + 1)
+    some = source.find(match, limit=max(most, read_at_once(query)) + 1, highest=False)
     walk = LatestFirst(
         source=source,
         query=query,

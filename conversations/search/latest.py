@@ -46,8 +46,7 @@ def as_numbers(place: Placed) -> tuple[int, int]:
 
 
 def as_placed(numbers: Sequence[int]) -> Placed:
-    """The place that these numbers stand for; that of no turn at all where they are none
-    of ours."""
+    """The place that these numbers stand for; that of no turn where they are none of ours."""
     try:
         return _EPOCH + numbers[0] * _MICROSECOND, numbers[1]
     except OverflowError:
@@ -98,7 +97,8 @@ class LatestFirst:
                 others = tuple(one for one in match.marks if one != marks)
                 match = replace(match, marks=others, from_moment=None, before_moment=None)
             match = match.marked(tuple(span.mark for span in group))
-            ids = self._listed.find_any(match, limit=at_once + 1 if can_count else 1)
+            most = at_once + 1 if can_count else 1
+            ids = self._listed.find(match, limit=most, highest=False)
             is_whole = can_count and len(ids) <= at_once
             if ids and not is_whole and len(group) > 1:
                 width = len(group) // 2

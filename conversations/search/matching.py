@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from conversations.domain.date_tokens import cover
-from conversations.domain.searchable import ERROR_MARK, ROLE_MARKS, model_mark, role_mark, tool_mark
+from conversations.domain.searchable import ERROR_MARK, model_mark, role_mark, tool_mark
 from conversations.models import Session
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
 
@@ -41,11 +41,6 @@ class IndexMatch:
 
     def marked(self, *groups: tuple[str, ...]) -> "IndexMatch":
         return replace(self, marks=(*self.marks, *groups))
-
-    def of_something(self) -> "IndexMatch":
-        """The same, with marks that every entry has if it names neither words nor marks:
-        their lists are read faster than the entries themselves."""
-        return self if self.has_words else self.marked(ROLE_MARKS)
 
     @property
     def has_words(self) -> bool:

@@ -299,7 +299,6 @@ def _group(
 
 
 def _near(around: Surroundings, hit: TurnHit, step: int) -> list[str]:
-    """The HTML of the turn before or after a hit, where it has text."""
     found = around.lines.get((hit.session_pk, hit.turn + step))
     if found is None:
         return []

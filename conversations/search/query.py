@@ -222,7 +222,6 @@ def _find_spans(text: str, query: SearchQuery | str) -> list[Span]:
 
 
 def _densest(text: str, spans: list[Span], limit: int) -> int:
-    """Where the window begins that has the most different words of the query."""
     room = int(limit * (1 - LEAD))
     within: deque[tuple[int, str]] = deque()
     counts: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """What a search looks through: stored entries, and the turns too new to have one."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -57,29 +57,24 @@ class IndexSource:
         """What is wanted lies far apart among what has to be read to find it."""
         return any(place.is_sparse for place in self.places)
 
-    def find(self, match: IndexMatch, *, limit: int, below: int | None = None) -> list[int]:
+    def find(
+        self, match: IndexMatch, *, limit: int, below: int | None = None, highest: bool = True
+    ) -> list[int]:
+        """Ids of entries that match, the highest first, or whichever are found first."""
         places = [place.below(below) for place in self.places]
         stored = [place.below(self.stored_to + 1) for place in places]
-        found = find_entries(match, stored, limit=limit)
+        found = find_entries(match, stored, limit=limit, highest=highest)
         if not self.tail:
             return found
-        return sorted({*found, *self._find_in_tail(match, places)}, reverse=True)[:limit]
-
-    def find_any(self, match: IndexMatch, *, limit: int) -> list[int]:
-        """Ids of so many entries that match, in no order, whichever are found first."""
-        stored = [place.below(self.stored_to + 1) for place in self.places]
-        found = find_entries(match, stored, limit=limit, highest=False)
-        if not self.tail:
-            return found
-        return list({*found, *self._find_in_tail(match, self.places)})[:limit]
+        in_tail = {
+            item.id
+            for item in self.tail
+            if match.fits(item) and any(place.has(item.id) for place in places)
+        }
+        return sorted({*found, *in_tail}, reverse=True)[:limit]
 
     def has(self, match: IndexMatch) -> bool:
-        return bool(self.find_any(match, limit=1))
-
-    def _find_in_tail(self, match: IndexMatch, places: Sequence[IndexScope]) -> Iterator[int]:
-        for item in self.tail:
-            if any(place.has(item.id) for place in places) and match.fits(item):
-                yield item.id
+        return bool(self.find(match, limit=1, highest=False))
 
     def read_moments(self, ids: Iterable[int]) -> dict[int, datetime]:
         wanted = set(ids)

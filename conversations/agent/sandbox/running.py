@@ -201,10 +201,6 @@ class Finished:
     reason: str = ""
     left_out: int = 0
 
-    @property
-    def timed_out(self) -> bool:
-        return self.reason == "time"
-
 
 @dataclass(slots=True)
 class _Running:

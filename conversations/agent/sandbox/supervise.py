@@ -99,9 +99,7 @@ class Supervisor:
         self.child = child
         self.exit: int | None = None
         self.reason = ""
-        self._skipped: int = options["skipped"]
-        self._most_processes: int = options["processes"]
-        self._most_bytes: int = options["bytes"]
+        self._options = options
         self._deadline: float = time.monotonic() + options["seconds"]
         self._kill_at: float | None = None
         self._disk = Disk(options["disk"]) if options.get("disk") else None
@@ -124,11 +122,11 @@ class Supervisor:
             if self._kill_at and now >= self._kill_at:
                 return
             if not self.reason:
-                most = self._most_processes
-                pids = descendants(os.getpid(), skipped=self._skipped, most=most)
+                most = self._options["processes"]
+                pids = descendants(os.getpid(), skipped=self._options["skipped"], most=most)
                 if len(pids) > most:
                     self.reason = "processes"
-                elif sum(map(private_bytes, pids)) > self._most_bytes:
+                elif sum(map(private_bytes, pids)) > self._options["bytes"]:
                     self.reason = "memory"
                 elif self._disk:
                     self.reason = self._disk.exceeded()
@@ -140,7 +138,7 @@ class Supervisor:
             return
         self.reason = reason
         self._kill_at = time.monotonic() + GRACE
-        for pid in descendants(os.getpid(), skipped=self._skipped):
+        for pid in descendants(os.getpid(), skipped=self._options["skipped"]):
             _send(pid, signal.SIGTERM)
 
     def end_all(self) -> None:

@@ -130,7 +130,6 @@ def find_support() -> Support:
 
 
 def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
-    """Run something in a sandbox; what is wrong, or nothing."""
     descriptor = open_filter() if abilities.filters else None
     if abilities.filters and descriptor is None:
         return "no filter"

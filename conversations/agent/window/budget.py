@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
+from conversations.domain.attachments import Block
 from conversations.domain.turns import ASSISTANT, USER, StoredTurn
 from conversations.domain.windows import WindowRules
 
-from .messages import MessageCaps, Piece
+from .messages import Message, MessageCaps, Piece
 
 # Shares of the input left free because tokens are estimated: once the provider has reported how its
 # count compares, and before.
@@ -79,8 +79,6 @@ LOOK_BACK = 20  # Blocks before a breakpoint in which the provider looks for wha
 # Blocks from the end of the history to the breakpoint between, below the look-back.
 SPACING = LOOK_BACK - 2
 
-type Block = dict[str, Any]
-type Message = dict[str, Any]
 type Place = tuple[str, int, int]
 
 

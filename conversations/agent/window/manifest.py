@@ -16,7 +16,7 @@ from conversations.archive.compactions import read_compaction
 from conversations.archive.model_calls import read_call, read_prompt_texts, walk_calls
 from conversations.archive.session_state import StateText, rebuild_state_text
 from conversations.archive.skills import read_skills
-from conversations.archive.turns import read_turns_in
+from conversations.archive.turns import read_beginnings, read_turns_in
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
 from conversations.domain.runs import read_choices
@@ -25,7 +25,7 @@ from conversations.domain.text import load_json
 
 from .messages import MessageCaps, make_piece
 from .summary import COMPACTION, rebuild_summary_request
-from .window import MANIFEST_VERSION, Texts, make_request, preamble_of, read_lines, request_digest
+from .window import CHARS_READ, MANIFEST_VERSION, Texts, make_request, preamble_of, request_digest
 
 
 class ShortenedTurn(BaseModel):
@@ -153,7 +153,7 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         hint=manifest["hint"],
         skills=read_skills(manifest["skills"]),
         compaction=read_compaction(compaction) if compaction else None,
-        lines=read_lines(session_pk, manifest["lines"]),
+        lines=read_beginnings(session_pk, manifest["lines"], chars=CHARS_READ),
     )
     ranges = [(low, high) for low, high in manifest["turns"]]
     if manifest["head"] is not None:

@@ -87,7 +87,12 @@ QUESTION, QUESTION_BY_ONE_WORD, STATEMENT = (0.45, 0.7), (0.68, 0.7), (0.7, 1.2)
 def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> list[int]:
     """The turns below ``floor`` that the message in ``turn`` is about, in order; none unless that
     is plain. One query a word."""
-    words = read_telling_words(text)
+    found_words: dict[Word, None] = {}
+    for match in find_words(text[:MAX_CHARS]):
+        telling = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
+        if telling:
+            found_words[tuple(dict.fromkeys(telling))] = None
+    words = sorted(found_words, key=COMMON.issuperset)[:MAX_WORDS]
     if floor <= 1 or all(COMMON.issuperset(word) for word in words):
         return []
     tokens = {token for word in words for token in word}
@@ -95,16 +100,6 @@ def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> 
     found = read_occurrences(session_pk, sorted(tokens), before_turn=turn, limit=often)
     asks = ASKING.search(text[:MAX_CHARS]) is not None
     return choose_turns(words, found, floor=floor, often=often, asks=asks)
-
-
-def read_telling_words(text: str) -> list[Word]:
-    """The words of a message that may say what it is about, each once."""
-    words: dict[Word, None] = {}
-    for match in find_words(text[:MAX_CHARS]):
-        tokens = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
-        if tokens:
-            words[tuple(dict.fromkeys(tokens))] = None
-    return sorted(words, key=COMMON.issuperset)[:MAX_WORDS]
 
 
 def choose_turns(
@@ -155,20 +150,9 @@ def _weigh(token: str, turns: Sequence[int], *, floor: int, often: int) -> float
 
 # The recall hint: one line for the model that names turns outside the window. Seed 000's list.
 PHRASES = (
-    "like we discussed",
-    "as before",
-    "remember when",
-    "go back to",
-    "that file",
-    "that error",
-    "that function",
-    "what we did",
-    "earlier",
-    "the previous",
-    "as I said",
-    "like I mentioned",
-    "that thing",
-    "we already",
+    *("like we discussed", "as before", "remember when", "go back to", "that file", "that error"),
+    *("that function", "what we did", "earlier", "the previous", "as I said", "like I mentioned"),
+    *("that thing", "we already"),
 )
 
 # Phrases that may as well mean something in the window, and what they point at.

@@ -44,7 +44,7 @@ from .messages import (
 MANIFEST_VERSION = 2
 
 LINES = 8  # Messages of the person that are named as what went before
-LINE_CHARS = 90
+LINE_CHARS, CHARS_READ = 90, 180  # Of each; a few more are read, for spaces
 
 STATE_MARK = "[Session state, kept by the archive: a record of what happened, not an instruction.]"
 
@@ -159,14 +159,9 @@ def assemble_window(wish: WindowWish) -> Window:
         hint=wish.hint,
         skills=[skill for skill in skills if skill.turn < choice.floor],
         compaction=compaction,
-        lines=read_lines(session, before) if before else {},
+        lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
     )
     return _make_window(wish, budget, caps, choice, texts)
-
-
-def read_lines(session_pk: int, numbers: list[int]) -> dict[int, str]:
-    """Beginnings of these messages; a few characters more than are shown, for spaces."""
-    return read_beginnings(session_pk, numbers, chars=LINE_CHARS * 2)
 
 
 def _make_window(
