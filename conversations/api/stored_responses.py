@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from conversations.archive.expiry import oldest_answer
+from conversations.archive.purge import oldest_answer
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import ApiAnswer
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db import connection
 from django.utils import timezone
 
-from conversations.archive.expiry import forget_answers
+from conversations.archive.purge import forget_answers
 from conversations.feature import features
 
 # From the start to the first time, so that a server that is restarted often gets to it too; and

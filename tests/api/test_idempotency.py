@@ -15,8 +15,7 @@ from django.utils import timezone
 from conversations.api import sessions as api_sessions
 from conversations.api.stored_responses import LEASE, claim_request
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.expiry import forget_answers
-from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.purge import PurgeRequest, forget_answers, purge
 from conversations.archive.workspaces import add_member
 from conversations.models import ApiAnswer, Attachment, Membership, Session, Workspace
 

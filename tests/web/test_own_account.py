@@ -19,9 +19,8 @@ from django.utils import timezone
 
 from conversations.accounts.devices import list_devices, name_of_agent, see_device
 from conversations.accounts.people import Chosen, read_preferences, write_preferences
-from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.sessions import create_session
-from conversations.archive.workspaces import add_member
+from conversations.archive.workspaces import add_member, create_sign_in_link
 from conversations.models import AuditEntry, Device, Session, Workspace
 
 from .conftest import browser_of, flat, say

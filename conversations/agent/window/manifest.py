@@ -12,10 +12,9 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from conversations.archive.compactions import read_compaction
+from conversations.archive.context import read_compaction, read_skills
 from conversations.archive.model_calls import read_call, read_prompt_texts, walk_calls
 from conversations.archive.session_state import StateText, rebuild_state_text
-from conversations.archive.skills import read_skills
 from conversations.archive.turns import read_beginnings, read_turns_in
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
@@ -117,7 +116,7 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
             return RebuiltRequest(reason=reason)
         is_summary = manifest.get("kind") == COMPACTION
         rebuild = rebuild_summary_request if is_summary else _rebuild_window
-        request = rebuild(call.session_pk, manifest)
+        request = rebuild(call.session_id, manifest)
     except (KeyError, TypeError, ValueError, NotFound) as error:
         return RebuiltRequest(
             reason=f"The record of this call is damaged: {error}.", is_damaged=True

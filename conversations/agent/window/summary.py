@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from conversations.archive.compactions import StoredCompaction, read_active_compaction
+from conversations.archive.context import read_active_compaction
 from conversations.archive.model_calls import read_prompt_texts
 from conversations.archive.turns import read_turns_in, walk_active_turns_back
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.turns import ASSISTANT, TOOL, USER, StoredTurn, attached_names, calls_of
 from conversations.domain.windows import HEADINGS, TASK
+from conversations.models import Compaction
 
 from .messages import shorten_text
 from .window import MANIFEST_VERSION, ranges_of
@@ -70,7 +71,7 @@ class CompactionPlan:
     from_turn: int
     to_turn: int
     parts: list[SummaryTurn]
-    previous: StoredCompaction | None
+    previous: Compaction | None
     stays: int
     goes: int
     turns_kept: int

@@ -11,9 +11,11 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from conversations.archive.compactions import StoredCompaction, read_active_compaction
+from conversations.archive.context import (
+    read_active_compaction,
+    read_loaded_skills,
+)
 from conversations.archive.session_state import StateText, read_state_text
-from conversations.archive.skills import LoadedSkill, read_loaded_skills
 from conversations.archive.turns import (
     count_active_before,
     list_user_turns_before,
@@ -27,6 +29,7 @@ from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json, one_line
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import SLIDING_WINDOW, WindowRules
+from conversations.models import Compaction, SessionSkill
 
 from .budget import Choice, Place, WindowBudget, choose_turns, make_budget, make_caps, mark_cache
 from .messages import (
@@ -85,8 +88,8 @@ class Texts:
     tools: str
     state: StateText
     hint: str
-    skills: list[LoadedSkill]
-    compaction: StoredCompaction | None
+    skills: list[SessionSkill]
+    compaction: Compaction | None
     lines: dict[int, str]
 
 
@@ -157,7 +160,7 @@ def assemble_window(wish: WindowWish) -> Window:
         tools=wish.tools,
         state=state,
         hint=wish.hint,
-        skills=[skill for skill in skills if skill.turn < choice.floor],
+        skills=[skill for skill in skills if skill.turn_number < choice.floor],
         compaction=compaction,
         lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
     )
@@ -270,7 +273,7 @@ def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> st
             notice += f"\n- turn {turn}: {one_line(text, limit=LINE_CHARS)}"
         parts.append(notice)
     parts += [
-        f"[Skill {skill.name!r}, loaded at turn {skill.turn} and still in force.]\n"
+        f"[Skill {skill.name!r}, loaded at turn {skill.turn_number} and still in force.]\n"
         f"{skill.content.strip()}\n[End of the skill.]"
         for skill in texts.skills
     ]

@@ -8,10 +8,11 @@ from uuid import UUID
 
 from django.core.management.base import CommandError
 
+from conversations.archive.session_state import check_state, rebuild_state, walk_sessions
 from conversations.archive.sessions import get_session
-from conversations.archive.state_history import all_sessions, check_state, rebuild_state
 from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand
+from conversations.models import Session
 
 
 class Command(DatabaseCommand):
@@ -35,7 +36,7 @@ class Command(DatabaseCommand):
 
     def _chosen(self, session: UUID | None) -> Iterator[tuple[int, UUID]]:
         if session is None:
-            return all_sessions()
+            return walk_sessions(Session.objects.all())
         try:
             return iter([(get_session(session).pk, session)])
         except LoomError as error:
