@@ -54,10 +54,11 @@ class Story:
         self._talk = talk
         self.session = session
         self.turn_of: dict[Fact, int] = {}
+        texts: list[str] = []
         for fact in facts:
-            keep(session, *self._filler(5))
-            self.turn_of[fact] = keep(session, fact.said, "Noted.") - 1
-        self.floor = keep(session, *self._filler(10)) + 1
+            texts += [*self._filler(5), fact.said, "Noted."]
+            self.turn_of[fact] = len(texts) - 1
+        self.floor = keep(session, *texts, *self._filler(10)) + 1
         keep(session, *self._filler(12))
 
     def _filler(self, count: int) -> list[str]:

@@ -172,8 +172,7 @@ def test_it_works_on_the_servers_event_loop(root: Path) -> None:
 
 
 KILLED = """
-import asyncio, os, pathlib, django
-django.setup()
+import asyncio, pathlib
 from conversations.agent.sandbox.running import run_command
 def report(text): print(text, end="", flush=True)
 asyncio.run(run_command({command!r}, root=pathlib.Path({root!r}), report=report))
