@@ -61,7 +61,7 @@ from conversations.models import (
     Workspace,
     WorkspaceGroup,
 )
-from conversations.review import mark_reviewed, set_flag, write_note
+from conversations.review.remarks import mark_reviewed, set_flag, write_note
 from conversations.search.indexing import index_session
 from tests.features import collect
 

@@ -30,7 +30,8 @@ from benchmarks.pages import Unexpected
 from benchmarks.vocabulary import word
 from conversations.archive.audit import AuditOrigin
 from conversations.models import Session
-from conversations.review import QueueFilters, set_flag
+from conversations.review.queue import QueueFilters
+from conversations.review.remarks import set_flag
 
 SEARCHES, QUICK_SEARCHES = 40, 10
 MOST_MS, MOST_RATIO = 100, 1.5

@@ -24,7 +24,8 @@ from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.database import Readers, Writer
 from conversations.runtime.watch import PAUSE_SECONDS, TURNS_AT_ONCE
-from conversations.search import search_session, search_sessions
+from conversations.search.find import search_session
+from conversations.search.find_everywhere import search_sessions
 from conversations.search.indexing import (
     index_session,
     merge_index,

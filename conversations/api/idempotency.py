@@ -10,11 +10,10 @@ import hashlib
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial, wraps
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
@@ -23,6 +22,7 @@ from ninja.operation import Operation
 from ninja.utils import contribute_operation_callback
 
 from conversations.access import get_session_for, get_workspace_for
+from conversations.archive.purge import oldest_answer
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, LoomError, Rejected
 from conversations.models import ApiAnswer, Session
@@ -60,7 +60,7 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
     kept = ApiAnswer.objects.select_related("session").filter(user=user, key=key)
     try:
         with transaction.atomic():
-            kept.filter(created_at__lt=_oldest(now)).delete()
+            kept.filter(created_at__lt=oldest_answer(now)).delete()
             found = kept.first()
             if found is None:
                 return ApiAnswer.objects.create(
@@ -76,19 +76,6 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
         if not left.update(created_at=now):
             raise StillAnswering("The same request is being carried out. Ask again in a moment.")
     return found
-
-
-def forget_answers(now: datetime) -> int:
-    """Remove those that are given no more. Returns how many."""
-    removed = 0
-    old = ApiAnswer.objects.filter(created_at__lt=_oldest(now)).order_by("pk")
-    while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
-        removed += ApiAnswer.objects.filter(pk__in=keys).delete()[0]
-    return removed
-
-
-def _oldest(now: datetime) -> datetime:
-    return now - timedelta(hours=settings.LOOM.idempotency_hours)
 
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")

@@ -8,10 +8,11 @@ fails when a new one is missing.
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import batched, chain
 from uuid import UUID, uuid4
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Model, QuerySet
@@ -305,3 +306,17 @@ def forget_contents(noted: dict[str, datetime]) -> None:
     for moment in set(noted.values()):
         digests = [digest for digest, at in noted.items() if at == moment]
         PurgedContent.objects.filter(digest__in=digests, purged_at=moment).delete()
+
+
+def oldest_answer(now: datetime) -> datetime:
+    """From when on an answer to a request with an idempotency key is given again."""
+    return now - timedelta(hours=settings.LOOM.idempotency_hours)
+
+
+def forget_answers(now: datetime) -> int:
+    """Remove the answers that are given no more. Returns how many."""
+    removed = 0
+    old = ApiAnswer.objects.filter(created_at__lt=oldest_answer(now)).order_by("pk")
+    while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
+        removed += ApiAnswer.objects.filter(pk__in=keys).delete()[0]
+    return removed

@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema, Status
+from pydantic import BeforeValidator
 
 from conversations.access import (
     get_session_for_review,
@@ -27,19 +28,13 @@ from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.models import AuditEntry, ReviewFlag, ReviewMark, ReviewNote, Session
 from conversations.web.attachments import in_threads
 
-from .audit_log import ACTIONS, Wanted, export_log, read_log_page
+from . import remarks
+from .audit_log import ACTIONS, FORMATS, Wanted, export_log, read_log_page
 from .queue import QueueFilters, read_queue
-from .remarks import (
-    mark_reviewed,
-    mark_unreviewed,
-    read_remarks,
-    resolve_flag,
-    set_flag,
-    withdraw_note,
-    write_note,
-)
 
-router = Router()
+router = Router(tags=["Review"])
+
+Name = Annotated[str, BeforeValidator(str)]  # Of an account or a workspace
 
 
 class QueueItemOut(Schema):
@@ -47,8 +42,8 @@ class QueueItemOut(Schema):
 
     uuid: UUID
     title: str
-    owner: str
-    workspace: str
+    owner: Name
+    workspace: Name
     channel: str
     created_at: datetime
     last_active_at: datetime
@@ -78,40 +73,28 @@ class QueueQuery(Paging):
 class NoteOut(Schema):
     uuid: UUID
     turn: int | None
-    author: str
+    author: Name
     text: str
     created_at: datetime
     withdrawn_at: datetime | None
-
-    @staticmethod
-    def resolve_author(one: Any) -> str:
-        return str(one.author)
 
 
 class FlagOut(Schema):
     uuid: UUID
     turn: int | None
     label: str
-    author: str
+    author: Name
     text: str
     created_at: datetime
     resolved_at: datetime | None
-
-    @staticmethod
-    def resolve_author(one: Any) -> str:
-        return str(one.author)
 
 
 class MarkOut(Schema):
     """Reviewed through a turn; 0: not any more."""
 
     through_turn: int
-    author: str
+    author: Name
     created_at: datetime
-
-    @staticmethod
-    def resolve_author(one: Any) -> str:
-        return str(one.author)
 
 
 class RemarksOut(Schema):
@@ -140,16 +123,11 @@ class MarkIn(Schema):
     through: int = Field(ge=0, le=MAX_NUMBER)
 
 
-TAGS = ["Review"]
 SESSION = "/review/sessions/{uuid:uuid}"
 
 
 @router.get(
-    "/review/sessions",
-    auth=needs(REVIEW),
-    response=Page[QueueItemOut],
-    url_name="review_queue",
-    tags=TAGS,
+    "/review/sessions", auth=needs(REVIEW), response=Page[QueueItemOut], url_name="review_queue"
 )
 def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[str, Any]:
     """Sessions of everybody for reviewers, the last used first. No list shows words of a
@@ -165,39 +143,28 @@ def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[s
         channel=wanted.channel,
         since=wanted.since,
         until=wanted.until,
-        has_errors=wanted.with_errors,
+        with_errors=wanted.with_errors,
     )
-    page = read_queue(filters, before=walk.place, limit=walk.limit)
-    return {
-        "items": page.items,
-        "next": str(PageCursor(page.next_cursor)) if page.next_cursor else None,
-    }
+    items, cursor = read_queue(filters, before=walk.place, limit=walk.limit)
+    return {"items": items, "next": str(PageCursor(cursor)) if cursor else None}
 
 
 @router.get(
-    SESSION + "/remarks",
-    auth=needs(REVIEW),
-    response=RemarksOut,
-    url_name="review_remarks",
-    tags=TAGS,
+    SESSION + "/remarks", auth=needs(REVIEW), response=RemarksOut, url_name="review_remarks"
 )
 def list_remarks(request: HttpRequest, uuid: UUID) -> Any:
     """What reviewers have said of a session."""
     session, _ = _open(request, uuid)
-    return read_remarks(session)
+    return remarks.read_remarks(session)
 
 
 @router.post(
-    SESSION + "/notes",
-    auth=needs(REVIEW),
-    response={201: NoteOut},
-    url_name="review_notes",
-    tags=TAGS,
+    SESSION + "/notes", auth=needs(REVIEW), response={201: NoteOut}, url_name="review_notes"
 )
 def remark(request: HttpRequest, uuid: UUID, new: NoteIn) -> Status[ReviewNote]:
     """Write a note about a session or a turn."""
     session, origin = _open(request, uuid)
-    return Status(201, write_note(session, origin, text=new.text, turn=new.turn))
+    return Status(201, remarks.write_note(session, origin, text=new.text, turn=new.turn))
 
 
 @router.post(
@@ -205,26 +172,22 @@ def remark(request: HttpRequest, uuid: UUID, new: NoteIn) -> Status[ReviewNote]:
     auth=needs(REVIEW),
     response={204: None},
     url_name="review_note_withdraw",
-    tags=TAGS,
 )
 def withdraw_remark(request: HttpRequest, uuid: UUID, note: UUID) -> Status[None]:
     """Say that a note does not hold any more; its text stays."""
     session, origin = _open(request, uuid)
-    withdraw_note(session, origin, uuid=note)
+    remarks.withdraw_note(session, origin, uuid=note)
     return Status(204, None)
 
 
 @router.post(
-    SESSION + "/flags",
-    auth=needs(REVIEW),
-    response={201: FlagOut},
-    url_name="review_flags",
-    tags=TAGS,
+    SESSION + "/flags", auth=needs(REVIEW), response={201: FlagOut}, url_name="review_flags"
 )
 def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[ReviewFlag]:
     """Say that something is to be done about a session or a turn."""
     session, origin = _open(request, uuid)
-    return Status(201, set_flag(session, origin, label=new.label, text=new.text, turn=new.turn))
+    about = {"label": new.label, "text": new.text}
+    return Status(201, remarks.set_flag(session, origin, **about, turn=new.turn))
 
 
 @router.post(
@@ -232,28 +195,22 @@ def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[Review
     auth=needs(REVIEW),
     response={204: None},
     url_name="review_flag_resolve",
-    tags=TAGS,
 )
 def resolve_session_flag(request: HttpRequest, uuid: UUID, flag: UUID) -> Status[None]:
     """Say that nothing is left to be done."""
     session, origin = _open(request, uuid)
-    resolve_flag(session, origin, uuid=flag)
+    remarks.resolve_flag(session, origin, uuid=flag)
     return Status(204, None)
 
 
-@router.post(
-    SESSION + "/mark", auth=needs(REVIEW), response=MarkOut, url_name="review_mark", tags=TAGS
-)
+@router.post(SESSION + "/mark", auth=needs(REVIEW), response=MarkOut, url_name="review_mark")
 def mark_session(request: HttpRequest, uuid: UUID, new: MarkIn) -> ReviewMark:
     """Say through which turn a session is reviewed."""
     session, origin = _open(request, uuid)
-    if new.through == 0:
-        return mark_unreviewed(session, origin)
-    return mark_reviewed(session, origin, through=new.through)
+    return remarks.mark_reviewed(session, origin, through=new.through)
 
 
 def _open(request: HttpRequest, uuid: UUID) -> tuple[Session, AuditOrigin]:
-    """The session, of which nothing is shown, and who decides something about it."""
     visit = replace(visit_of(request), action="")
     session = get_session_for_review(visit, uuid)
     return session, origin_of_act(visit, session)
@@ -319,11 +276,7 @@ class AuditExport(AuditFilters):
 
 
 @router.get(
-    "/audit",
-    auth=needs(AUDIT),
-    response=Page[AuditEntryOut],
-    url_name="audit",
-    tags=["Audit log"],
+    "/audit", auth=needs(AUDIT), response=Page[AuditEntryOut], url_name="audit", tags=["Audit log"]
 )
 def list_audit_log(request: HttpRequest, wanted: Query[AuditQuery]) -> dict[str, Any]:
     """The latest entries first. A page may have fewer entries than there are, even none,
@@ -339,22 +292,19 @@ def list_audit_log(request: HttpRequest, wanted: Query[AuditQuery]) -> dict[str,
     }
 
 
+TEXT = {"schema": {"type": "string"}}
+EXPORTED = {
+    "description": "The entries, the oldest first, streamed.",
+    "content": {"application/jsonl": TEXT, "text/csv": TEXT},
+}
+
+
 @router.get(
     "/audit/export",
     auth=needs(AUDIT),
     url_name="audit_export",
     tags=["Audit log"],
-    openapi_extra={
-        "responses": {
-            200: {
-                "description": "The entries, the oldest first, streamed.",
-                "content": {
-                    kind: {"schema": {"type": "string"}}
-                    for kind in ("application/jsonl", "text/csv")
-                },
-            }
-        }
-    },
+    openapi_extra={"responses": {200: EXPORTED}},
 )
 async def export_audit_log(request: HttpRequest, wanted: Query[AuditExport]) -> HttpResponseBase:
     """What the filters leave of the log, as a file. That it was taken is entered."""
@@ -362,5 +312,4 @@ async def export_audit_log(request: HttpRequest, wanted: Query[AuditExport]) -> 
     await sync_to_async(require_administrator)(visit)
     chosen = await sync_to_async(lambda: wanted.wanted)()
     pieces = await sync_to_async(export_log)(chosen, format=wanted.format, origin=visit.origin)
-    kind = {"jsonl": "application/jsonl", "csv": "text/csv"}[wanted.format]
-    return StreamingHttpResponse(in_threads(pieces), content_type=f"{kind}; charset=utf-8")
+    return StreamingHttpResponse(in_threads(pieces), content_type=FORMATS[wanted.format])

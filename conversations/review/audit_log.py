@@ -5,31 +5,28 @@ index that is walked along; the others are applied to a limited number of entrie
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from conversations.archive.audit import CHUNK, AuditEvent, AuditOrigin, record
 from conversations.domain.audit import ACTS, AUDIT_ACTIONS, AUDIT_EXPORT, READINGS
 from conversations.domain.text import csv_line, dump_json
 from conversations.models import AuditEntry
 
-LOOKED_THROUGH = 2000
-"""Entries that a page looks at, when not all of them need fit."""
+LOOKED_THROUGH = 2000  # Entries that a page looks at, when not all of them need fit
 
-READ_ANY, ACT_ANY = "readings", "decisions"
-"""In place of an action: any of that kind."""
+READ_ANY, ACT_ANY = "readings", "decisions"  # In place of an action: any of that kind
 
+# What can be asked for → the actions that this means.
 ACTIONS = {READ_ANY: frozenset(READINGS), ACT_ANY: frozenset(ACTS)} | {
     action: frozenset({action}) for action in AUDIT_ACTIONS
 }
-"""What can be asked for → the actions that this means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +42,6 @@ class Wanted:
     before: datetime | None = None
 
 
-class AuditEntryFacts(NamedTuple):
-    """What decides whether an entry fits."""
-
-    number: int
-    actor_id: int | None
-    action: str
-    workspace: str
-    session: UUID | None
-
-
 @dataclass(frozen=True, slots=True)
 class LogPage:
     """``cursor`` is the number before which the next page begins; None: there is none.
@@ -68,73 +55,55 @@ class LogPage:
 
 def read_log_page(wanted: Wanted, *, before: int | None = None, limit: int) -> LogPage:
     """The latest entries first, from those numbered below ``before``."""
-    rows, fits = _walked(wanted)
+    rows, others = _walked(wanted)
     if before is not None:
         rows = rows.filter(number__lt=before)
-    looked_at = LOOKED_THROUGH if fits else limit + 1
-    walked = list(rows.order_by("-number").values_list(*AuditEntryFacts._fields)[:looked_at])
-    found = [
-        facts.number
-        for facts in map(AuditEntryFacts._make, walked)
-        if all(fit(facts) for fit in fits)
-    ]
+    looked_at = LOOKED_THROUGH if others else limit + 1
+    walked = list(rows.order_by("-number").values("number", *others)[:looked_at])
+    found = [row["number"] for row in walked if all(row[k] in others[k] for k in others)]
     cursor = None
     if len(found) > limit:
         cursor = found[limit - 1]
     elif len(walked) == looked_at:
-        cursor = walked[-1][0]
+        cursor = walked[-1]["number"]
     entries = AuditEntry.objects.filter(number__in=found[:limit]).select_related("actor")
     return LogPage(list(entries.order_by("-number")), cursor, len(walked))
 
 
 def walk_log(wanted: Wanted) -> Iterator[AuditEntry]:
     """All entries that there are now, the oldest first, in constant memory."""
-    rows, fits = _walked(wanted)
+    rows, others = _walked(wanted)
     newest = AuditEntry.objects.order_by("-number").values_list("number", flat=True).first()
-    last = 0
-    while batch := list(
-        rows.filter(number__gt=last, number__lte=newest or 0).order_by("number")[:CHUNK]
-    ):
-        yield from (entry for entry in batch if all(fit(entry) for fit in fits))
+    last, rows = 0, rows.filter(number__lte=newest or 0).order_by("number")
+    while batch := list(rows.filter(number__gt=last)[:CHUNK]):
+        yield from (e for e in batch if all(getattr(e, k) in others[k] for k in others))
         last = batch[-1].number
 
 
-def _walked(
-    wanted: Wanted,
-) -> tuple[QuerySet[AuditEntry], list[Callable[[AuditEntryFacts | AuditEntry], bool]]]:
-    """The entries of the narrowest criterion, and what else they have to fit."""
-    actions = ACTIONS.get(wanted.action, frozenset())
-    criteria: list[tuple[str, Any]] = []
+def _walked(wanted: Wanted) -> tuple[QuerySet[AuditEntry], dict[str, Collection[Any]]]:
+    """The entries of the narrowest criterion, and what others they have to fit: columns with the
+    values that they may have."""
+    others: dict[str, Collection[Any]] = {}
     if wanted.session:
-        criteria.append(("session", wanted.session))
+        others["session"] = [wanted.session]
     if wanted.person:
-        criteria.append(("actor_id", wanted.person.pk))
+        others["actor_id"] = [wanted.person.pk]
     if wanted.workspace:
-        criteria.append(("workspace", wanted.workspace))
-    if len(actions) == 1:
-        criteria.append(("action", wanted.action))
-    rows = AuditEntry.objects.filter(_in_time(wanted), **dict(criteria[:1]))
-    fits = [partial(_has, name=name, value=value) for name, value in criteria[1:]]
-    return rows, [*fits, *([partial(_is_any, actions=actions)] if len(actions) > 1 else [])]
-
-
-def _has(entry: AuditEntryFacts | AuditEntry, *, name: str, value: Any) -> bool:
-    return bool(getattr(entry, name) == value)
-
-
-def _is_any(entry: AuditEntryFacts | AuditEntry, *, actions: frozenset[str]) -> bool:
-    return entry.action in actions
-
-
-def _in_time(wanted: Wanted) -> Q:
-    """The days as numbers: entries are in the order of time, as they are of numbers."""
-    within = Q()
+        others["workspace"] = [wanted.workspace]
+    if wanted.action:
+        others["action"] = ACTIONS[wanted.action]
+    # Entries are in the order of time as of numbers, so days are ranges of these.
+    rows = AuditEntry.objects.all()
     if wanted.after:
         first = _first_since(wanted.after)
-        within &= Q(number__gte=first) if first else Q(pk__in=())
+        rows = rows.filter(number__gte=first) if first else rows.none()
     if wanted.before and (end := _first_since(wanted.before)):
-        within &= Q(number__lt=end)
-    return within
+        rows = rows.filter(number__lt=end)
+    for name, values in others.items():
+        if len(values) == 1:  # a whole kind of actions is no range of an index
+            del others[name]
+            return rows.filter(**{name: next(iter(values))}), others
+    return rows, others
 
 
 def _first_since(moment: datetime) -> int | None:
@@ -142,24 +111,13 @@ def _first_since(moment: datetime) -> int | None:
     return later.values_list("number", flat=True).first()
 
 
-# The audit log as a file: JSON lines with all of it, or CSV for a spreadsheet.
-
-
 COLUMNS = (
-    "number",
-    "at",
-    "action",
-    "actor",
-    "actor_name",
-    "session",
-    "workspace",
-    "place",
-    "address",
-    "agent",
-    "reason",
-    "metadata",
-    "digest",
+    *("number", "at", "action", "actor", "actor_name", "session", "workspace"),
+    *("place", "address", "agent", "reason", "metadata", "digest"),
 )
+
+# As a file: JSON lines with all of it, or CSV for a spreadsheet.
+FORMATS = {"jsonl": "application/jsonl; charset=utf-8", "csv": "text/csv; charset=utf-8"}
 
 
 def export_log(wanted: Wanted, *, format: str, origin: AuditOrigin) -> Iterator[str]:
@@ -172,41 +130,22 @@ def export_log(wanted: Wanted, *, format: str, origin: AuditOrigin) -> Iterator[
         "before": wanted.before.isoformat() if wanted.before else "",
     }
     metadata = {"format": format} | {name: value for name, value in asked.items() if value}
-    note = AuditEvent(
-        action=AUDIT_EXPORT,
-        session=wanted.session,
-        workspace=wanted.workspace,
-        metadata=metadata,
-    )
+    session, workspace = wanted.session, wanted.workspace
+    note = AuditEvent(action=AUDIT_EXPORT, session=session, workspace=workspace, metadata=metadata)
     record(origin, note)
-    return WRITERS[format](walk_log(wanted))
 
+    def lines() -> Iterator[str]:
+        if format == "csv":
+            yield csv_line(COLUMNS)
+        for entry in walk_log(wanted):
+            facts = {name: getattr(entry, name) for name in COLUMNS} | {
+                "at": entry.at.isoformat(),
+                "actor": entry.actor_id,
+                "session": str(entry.session) if entry.session else None,
+            }
+            if format == "csv":
+                yield csv_line(facts[name] for name in COLUMNS)
+            else:
+                yield dump_json(facts | {"metadata": json.loads(entry.metadata)}) + "\n"
 
-def entry_facts(entry: AuditEntry) -> dict[str, Any]:
-    """The entry with its digest, which covers everything before it."""
-    values = {name: getattr(entry, name) for name in COLUMNS}
-    return values | {
-        "at": entry.at.isoformat(),
-        "actor": entry.actor_id,
-        "session": str(entry.session) if entry.session else None,
-        "metadata": json.loads(entry.metadata),
-    }
-
-
-def _json_lines(entries: Iterator[AuditEntry]) -> Iterator[str]:
-    for entry in entries:
-        yield dump_json(entry_facts(entry)) + "\n"
-
-
-def _csv_lines(entries: Iterator[AuditEntry]) -> Iterator[str]:
-    yield csv_line(COLUMNS)
-    for entry in entries:
-        facts = entry_facts(entry) | {"metadata": entry.metadata}
-        yield csv_line(facts[name] for name in COLUMNS)
-
-
-WRITERS: dict[str, Callable[[Iterator[AuditEntry]], Iterator[str]]] = {
-    "jsonl": _json_lines,
-    "csv": _csv_lines,
-}
-"""Format → what writes it."""
+    return lines()

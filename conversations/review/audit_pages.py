@@ -1,8 +1,6 @@
-"""The audit log as pages: all of it for administrators, and on each session who has
-read it.
-"""
+"""The audit log as pages: all of it for administrators, and on each session who has read it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -30,15 +28,12 @@ from conversations.archive.rights import is_reviewer
 from conversations.archive.workspaces import workspace_names
 from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.errors import NotPermitted, Rejected
-from conversations.domain.text import storable
-from conversations.models import AuditEntry
 from conversations.web.attachments import in_threads
-from conversations.web.forms import PersonField, date_field, midnight
+from conversations.web.forms import date_field, midnight
 from conversations.web.panel import render_panel
 
-from .audit_log import ACT_ANY, READ_ANY, WRITERS, Wanted, export_log, read_log_page
-
-# What administrators ask the audit log for.
+from .audit_log import ACT_ANY, FORMATS, READ_ANY, Wanted, export_log, read_log_page
+from .forms import SessionFilterForm
 
 
 def _named(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -54,10 +49,7 @@ ACTIONS = (
 )
 
 
-class AuditForm(forms.Form):
-    """Filters; each stays in the address."""
-
-    person = PersonField()
+class AuditForm(SessionFilterForm):
     action = forms.ChoiceField(choices=ACTIONS, required=False, label="What")
     workspace = forms.ChoiceField(
         required=False, error_messages={"invalid_choice": "There is no such workspace."}
@@ -68,15 +60,12 @@ class AuditForm(forms.Form):
     after = date_field("From")
     before = date_field("Before")
 
-    use_required_attribute = False
+    field_order = ("person", "action", "workspace", "session", "after", "before")
 
-    def __init__(self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]]) -> None:
-        super().__init__({name: storable(value).strip() for name, value in data.items()})
-        workspace = self.fields["workspace"]
-        assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", "All workspaces"), *workspaces]
+    def __init__(self, data: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(data, **kwargs)
         plain = {"autocomplete": "off", "spellcheck": "false"}
-        self.fields["person"].widget.attrs |= plain | {"placeholder": "Account"}
+        self.fields["person"].widget.attrs |= {"placeholder": "Account"}
         self.fields["session"].widget.attrs |= plain | {"placeholder": "uuid"}
 
     @property
@@ -98,8 +87,6 @@ class AuditForm(forms.Form):
 
 PAGE = 50
 
-TYPES = {"jsonl": "application/jsonl; charset=utf-8", "csv": "text/csv; charset=utf-8"}
-
 
 @login_required
 @require_safe
@@ -116,14 +103,10 @@ def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
     context = {
         "heading": "Access log",
         "entries": entries[:PAGE],
-        "older": _last_number(entries) if len(entries) > PAGE else None,
+        "older": entries[PAGE - 1].number if len(entries) > PAGE else None,
         "is_first": before is None,
     }
     return render_panel(request, session, access, "readers", context)
-
-
-def _last_number(entries: Sequence[AuditEntry]) -> int:
-    return entries[PAGE - 1].number
 
 
 @login_required
@@ -140,7 +123,7 @@ def audit(request: HttpRequest) -> HttpResponse:
             "page": page,
             "older": form.address(cursor=page.cursor) if page.cursor else "",
             "is_first": before is None,
-            "exports": {name: form.address(format=name) for name in WRITERS},
+            "exports": {name: form.address(format=name) for name in FORMATS},
             "can_review": is_reviewer(person(request)),
         }
     return render(request, "audit.html", context, status=400 if form.errors else 200)
@@ -156,12 +139,12 @@ async def audit_export(request: HttpRequest) -> HttpResponseBase:
     await sync_to_async(require_administrator)(visit)
     format = request.GET.get("format", "jsonl")
     form = await sync_to_async(_form)(request)
-    if format not in WRITERS or not await sync_to_async(form.is_valid)():
+    if format not in FORMATS or not await sync_to_async(form.is_valid)():
         raise Rejected("This export format is not supported.", code="bad_export")
     pieces: Iterator[str] = iter(())
     if request.method != "HEAD":
         pieces = await sync_to_async(export_log)(form.wanted, format=format, origin=visit.origin)
-    response = StreamingHttpResponse(in_threads(pieces), content_type=TYPES[format])
+    response = StreamingHttpResponse(in_threads(pieces), content_type=FORMATS[format])
     name = f"audit-{timezone.now():%Y-%m-%d}.{format}"
     response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
     response["Cache-Control"] = "private, no-store"
@@ -173,7 +156,6 @@ def _form(request: HttpRequest) -> AuditForm:
 
 
 def _number(request: HttpRequest, *, name: str = "before") -> int | None:
-    """The number of an entry. Raises Rejected for what is none."""
     text = request.GET.get(name, "")
     if text and not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise Rejected("A page begins before the number of an entry.", code="bad_cursor")

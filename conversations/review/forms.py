@@ -11,15 +11,14 @@ from conversations.domain.text import storable
 from conversations.models.review import LABELS, TEXT_LIMIT
 from conversations.web.forms import LinesField, PersonField, date_field, midnight
 
-from . import QueueFilters
+from .queue import QueueFilters
 
 QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessions"}
 
+# Names in an address that say which list of sessions a reviewer works through.
 CARRIED = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
-"""Names in an address that say which list of sessions a reviewer works through."""
 
-MAX_FIELD_CHARS = 200
-"""Characters of a value that an address hands on."""
+MAX_FIELD_CHARS = 200  # Characters of a value that an address hands on
 
 
 def carried_filters(data: Mapping[str, str], **more: Any) -> str:
@@ -74,17 +73,11 @@ class QueueForm(SessionFilterForm):
 
     @property
     def filters(self) -> QueueFilters:
-        found = self.cleaned_data
-        until = found["until"]
-        return QueueFilters(
-            queue=found["queue"],
-            person=getattr(found["person"], "pk", None),
-            workspace=found["workspace"],
-            channel=found["channel"],
-            since=midnight(found["since"]),
-            until=midnight(until + timedelta(days=1)) if until else None,
-            has_errors=found["with_errors"],
-        )
+        found = dict(self.cleaned_data)
+        found["person"] = getattr(found["person"], "pk", None)
+        until = found["until"] and found["until"] + timedelta(days=1)
+        found |= {"since": midnight(found["since"]), "until": midnight(until)}
+        return QueueFilters(**found)
 
     @property
     def is_narrowed(self) -> bool:
@@ -127,8 +120,6 @@ class SampleForm(SessionFilterForm):
 
 
 class RemarkForm(forms.Form):
-    """A note, or with a label a flag, on a turn or on the session."""
-
     label = forms.ChoiceField(
         required=False, choices=(("", "Note"), *((key, f"Flag: {LABELS[key]}") for key in LABELS))
     )

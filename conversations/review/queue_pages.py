@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from conversations import review as archive
 from conversations.access import (
     get_session_for_review,
     origin_of_act,
@@ -27,48 +27,38 @@ from conversations.archive.sessions import get_session
 from conversations.domain.errors import NotFound, Rejected
 from conversations.models import Session
 
-from . import draw_sample, next_unreviewed, read_items, read_queue
+from . import remarks
 from .forms import QUEUES, QueueForm, RemarkForm, SampleForm, carried_filters
+from .queue import draw_sample, next_unreviewed, read_items, read_queue
 from .reasons import reason_context
-
-# The lists of the reviewers: what is not reviewed, what is flagged, all, a sample.
 
 
 @login_required
 @require_safe
 def review(request: HttpRequest) -> HttpResponse:
-    """A list of everybody's sessions."""
     require_reviewer(request)
     form = QueueForm(request.GET.dict(), workspaces=_workspaces(request))
-    if not form.is_valid():
-        return render(request, "review/queue.html", _context(request, form), status=400)
-    before = request.GET.get("before", "")
-    page = read_queue(form.filters, before=before, limit=settings.LOOM.session_list_size)
-    context = _context(request, form) | {
-        "items": page.items,
-        "is_first": not before,
-        "more": carried_filters(request.GET, before=page.next_cursor) if page.next_cursor else "",
-    }
-    return render(request, "review/queue.html", context)
-
-
-def _workspaces(request: HttpRequest) -> list[tuple[str, str]]:
-    return list(readable_workspaces(person(request)).values_list("slug", "name"))
-
-
-def _context(request: HttpRequest, form: QueueForm) -> dict[str, Any]:
-    queue = request.GET.get("queue") or "unreviewed"
-    return {
+    queue, before = request.GET.get("queue") or "unreviewed", request.GET.get("before", "")
+    context = {
         "form": form,
         "queue": queue,
         "tabs": queue_tabs(request, queue),
         "carried": carried_filters(request.GET),
         **reason_context(request, None),
     }
+    if form.is_valid():
+        size = settings.LOOM.session_list_size
+        items, cursor = read_queue(form.filters, before=before, limit=size)
+        more = carried_filters(request.GET, before=cursor) if cursor else ""
+        context |= {"items": items, "is_first": not before, "more": more}
+    return render(request, "review/queue.html", context, status=400 if form.errors else 200)
+
+
+def _workspaces(request: HttpRequest) -> list[tuple[str, str]]:
+    return list(readable_workspaces(person(request)).values_list("slug", "name"))
 
 
 def queue_tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
-    """The lists, with the filters of this one."""
     return [
         {
             "label": label,
@@ -82,13 +72,15 @@ def queue_tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
 @login_required
 @require_safe
 def review_next(request: HttpRequest) -> HttpResponse:
-    """To what is new in the session that follows in the queue. Which one follows is no
-    reading."""
+    """To what is new in the session that follows in the queue. Which one follows is no reading."""
     require_reviewer(request)
     form = QueueForm(request.GET.dict(), workspaces=_workspaces(request))
     if not form.is_valid():
         return redirect(reverse("review") + carried_filters(request.GET))
-    found = next_unreviewed(form.filters, after=_session_of(request.GET.get("after", "")))
+    after = None
+    with suppress(ValueError, NotFound):
+        after = get_session(UUID(request.GET.get("after", "")))
+    found = next_unreviewed(form.filters, after=after)
     if found is None:
         messages.success(request, "Nothing left to review here.")
         return redirect(reverse("review") + carried_filters(request.GET))
@@ -97,115 +89,88 @@ def review_next(request: HttpRequest) -> HttpResponse:
     return redirect(f"{address}{carried_filters(request.GET)}#turn-{turn}")
 
 
-def _session_of(text: str) -> Session | None:
-    try:
-        return get_session(UUID(text))
-    except (ValueError, NotFound):
-        return None
-
-
 @login_required
 @require_safe
 def review_sample(request: HttpRequest) -> HttpResponse:
-    """Random sessions; the address of the list gives the same ones again."""
     require_reviewer(request)
     asked = request.GET.dict() if request.GET else {"n": "10", "days": "7"}
     form = SampleForm(asked, workspaces=_workspaces(request))
     context = {"form": form, "queue": "sample", "tabs": queue_tabs(request, "sample")}
-    if not form.is_valid():
-        return render(request, "review/sample.html", context, status=400)
-    if not request.GET:
-        return render(request, "review/sample.html", context)
+    if not form.is_valid() or not request.GET:
+        return render(request, "review/sample.html", context, status=400 if form.errors else 200)
     if not (form.cleaned_data["seed"] and form.cleaned_data["until"]):
-        return redirect(_with_seed(request))
+        query = request.GET.copy()
+        query["seed"] = query.get("seed") or secrets.token_hex(4)
+        query["until"] = query.get("until") or timezone.now().isoformat()
+        return redirect(f"{reverse('review_sample')}?{query.urlencode()}")
     found = draw_sample(form.filters, seed=form.cleaned_data["seed"], count=form.cleaned_data["n"])
     context |= {"items": read_items(found), "filters": form.filters, "wanted": form["n"].value()}
     return render(request, "review/sample.html", context)
 
 
-def _with_seed(request: HttpRequest) -> str:
-    query = request.GET.copy()
-    query["seed"] = query.get("seed") or secrets.token_hex(4)
-    query["until"] = query.get("until") or timezone.now().isoformat()
-    return f"{reverse('review_sample')}?{query.urlencode()}"
-
-
 @post_by_person
 def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """A note, or with a label a flag; with a turn on that, else on the session."""
     session = get_session_for_review(request, uuid)
     form = RemarkForm(request.POST)
     if not form.is_valid():
-        messages.error(
-            request, " ".join(str(text) for texts in form.errors.values() for text in texts)
-        )
+        said = [str(text) for texts in form.errors.values() for text in texts]
+        messages.error(request, " ".join(said))
         return _back(request, session)
-    said: dict[str, Any] = form.cleaned_data
-    origin = origin_of_act(request, session)
-    if said["label"]:
-        _carry_out(request, "The flag is set.", archive.set_flag, session, origin, **said)
+    found: dict[str, Any] = form.cleaned_data
+    if found["label"]:
+        _carry_out(request, session, "The flag is set.", remarks.set_flag, **found)
     else:
-        del said["label"]
-        _carry_out(request, "The note is kept.", archive.write_note, session, origin, **said)
-    return _back(request, session, turn=said["turn"])
+        del found["label"]
+        _carry_out(request, session, "The note is kept.", remarks.write_note, **found)
+    return _back(request, session, turn=found["turn"])
 
 
 @post_by_person
 def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    origin = origin_of_act(request, session)
-    _carry_out(request, "The note is withdrawn.", archive.withdraw_note, session, origin, uuid=note)
-    return _back(request, session, turn=_turn_of(request, session))
+    _carry_out(request, session, "The note is withdrawn.", remarks.withdraw_note, uuid=note)
+    return _back(request, session, turn=_number(request, "turn"))
 
 
 @post_by_person
 def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    origin = origin_of_act(request, session)
-    _carry_out(request, "The flag is resolved.", archive.resolve_flag, session, origin, uuid=flag)
-    return _back(request, session, turn=_turn_of(request, session))
+    _carry_out(request, session, "The flag is resolved.", remarks.resolve_flag, uuid=flag)
+    return _back(request, session, turn=_number(request, "turn"))
 
 
 @post_by_person
 def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Reviewed ``through`` a turn (0: not at all any more), and on to the next session if
-    that is asked for."""
+    """Reviewed ``through`` a turn (0: not at all any more), and on to the next session if that is
+    asked for."""
     session = get_session_for_review(request, uuid)
-    origin = origin_of_act(request, session)
-    through = request.POST.get("through", "")[:18]
-    if through == "0":
+    turn = _number(request, "through")
+    said = f"The session is reviewed through turn {turn}."
+    if turn == 0:
         said = "The session is among those to be reviewed again."
-        _carry_out(request, said, archive.mark_unreviewed, session, origin)
-    else:
-        turn = int(through) if through.isascii() and through.isdigit() else 0
-        said = f"The session is reviewed through turn {turn}."
-        _carry_out(request, said, archive.mark_reviewed, session, origin, through=turn)
+    _carry_out(request, session, said, remarks.mark_reviewed, through=turn)
     if request.POST.get("then") == "next":
         return redirect(reverse("review_next") + carried_filters(request.GET, after=session.uuid))
     return _back(request, session)
 
 
+def _number(request: HttpRequest, name: str) -> int:
+    text = request.POST.get(name, "")[:18]
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
 def _carry_out(
-    request: HttpRequest, said: str, act: Callable[..., Any], *a: Any, **kw: Any
+    request: HttpRequest, session: Session, said: str, act: Callable[..., Any], **given: Any
 ) -> None:
-    """Do it, and say that it is done or why it cannot be."""
     try:
-        act(*a, **kw)
+        act(session, origin_of_act(request, session), **given)
     except Rejected as error:
         messages.error(request, error.message)
     else:
         messages.success(request, said)
 
 
-def _turn_of(request: HttpRequest, session: Session) -> int | None:
-    """The turn that the form was under."""
-    text = request.POST.get("turn", "")[:18]
-    turn = int(text) if text.isascii() and text.isdigit() else 0
-    return turn if 1 <= turn <= session.turn_count else None
-
-
 def _back(request: HttpRequest, session: Session, *, turn: int | None = None) -> HttpResponse:
-    """To the session's page, around the turn."""
     carried = carried_filters(request.GET)
     if turn is None or not 1 <= turn <= session.turn_count:
         return redirect(reverse("review_session", args=[session.uuid]) + carried)

@@ -14,14 +14,12 @@ from django.views.decorators.http import require_http_methods
 from conversations.domain.text import storable
 from conversations.web.forms import LinesField
 
-from .reasons import MAX_REASON_CHARS, REQUIRED, SITTING, ReasonNeeded, reason_of, save_reason
+from .reasons import MAX_REASON_CHARS, REQUIRED, SITTING, ReasonNeeded, find_reason, save_reason
 
 FOR_SESSION, FOR_SITTING = "session", "sitting"
 
 
 class ReasonForm(forms.Form):
-    """``next`` is where the person comes from."""
-
     reason = LinesField(
         label="Why are you reading this?",
         max_length=MAX_REASON_CHARS,
@@ -56,27 +54,27 @@ class ReasonForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 def review_reason(request: HttpRequest) -> HttpResponse:
     """A reason is stated, changed or, when it is empty, taken back."""
-    if request.method != "POST":
-        return _page(request, _form_for(request))
+    if request.method != "POST":  # for the session of the address, or for the sitting
+        named = ReasonForm({"session": request.GET.get("session", "")})
+        session = named.cleaned_data.get("session") if named.is_valid() else None
+        initial = _initial(session, back=request.GET.get("next", ""))
+        reason = find_reason(request.session, session)
+        return _page(request, ReasonForm(initial=initial | {"reason": reason}))
     form = ReasonForm(request.POST)
     if not form.is_valid():
         return _page(request, form, status=400)
     save_reason(request.session, form.covered, form.cleaned_data["reason"])
-    return redirect(_own_page(request, form.cleaned_data["next"]))
+    back = form.cleaned_data["next"]
+    is_ours = back.startswith("/") and url_has_allowed_host_and_scheme(
+        back, allowed_hosts=None, require_https=request.is_secure()
+    )
+    return redirect(back if is_ours else reverse("home"))
 
 
 def ask_reason(request: HttpRequest, error: ReasonNeeded) -> HttpResponse:
     """In the place of the page that needs one."""
     form = ReasonForm(initial=_initial(error.session, back=request.get_full_path()))
     return _page(request, form, status=error.status)
-
-
-def _form_for(request: HttpRequest) -> ReasonForm:
-    """For the ``session`` of the address, or for the sitting."""
-    named = ReasonForm({"session": request.GET.get("session", "")})
-    session = named.cleaned_data.get("session") if named.is_valid() else None
-    initial = _initial(session, back=request.GET.get("next", ""))
-    return ReasonForm(initial=initial | {"reason": reason_of(request, session)})
 
 
 def _initial(session: UUID | None, *, back: str) -> dict[str, str]:
@@ -95,11 +93,3 @@ def _page(request: HttpRequest, form: ReasonForm, *, status: int = 200) -> HttpR
         "is_required": settings.LOOM.review_reason == REQUIRED,
     }
     return render(request, "review_reason.html", context, status=status)
-
-
-def _own_page(request: HttpRequest, wanted: str) -> str:
-    """The page to go back to, if it is one of ours."""
-    is_ours = wanted.startswith("/") and url_has_allowed_host_and_scheme(
-        wanted, allowed_hosts=None, require_https=request.is_secure()
-    )
-    return wanted if is_ours else reverse("home")

@@ -1,6 +1,5 @@
-"""Why a reviewer reads: stated once for a session or for the whole sitting, and kept in
-the browser's session for some hours. Each entry of the audit log holds the one that
-applied."""
+"""Why a reviewer reads: stated once for a session or for the whole sitting, and kept in the
+browser's session for some hours. Each entry of the audit log holds the one that applied."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,21 +13,17 @@ from django.utils import timezone
 
 from conversations.domain.errors import NotPermitted
 
-OPTIONAL, REQUIRED, OFF = "optional", "required", "off"
-"""Values of ``LOOM_REVIEW_REASON``."""
+OPTIONAL, REQUIRED, OFF = "optional", "required", "off"  # Values of ``LOOM_REVIEW_REASON``
 
-MAX_REASON_CHARS = 500
-"""Characters of a reason; the column of the audit log holds as many."""
+MAX_REASON_CHARS = 500  # Characters of a reason; the column of the audit log holds as many
 
-SITTING = ""
-"""In place of a session's uuid: whatever else is read."""
+SITTING = ""  # In place of a session's uuid: whatever else is read
 
 KEPT = "review_reasons"
-MAX_REASONS = 50
-"""Reasons that a browser's session holds; the oldest makes way."""
+MAX_REASONS = 50  # Reasons that a browser's session holds; the oldest makes way
 
+# Session's uuid → the reason, and until when it holds (seconds since 1970).
 type Reasons = dict[str, tuple[str, float]]
-"""Session's uuid → the reason, and until when it holds (seconds since 1970)."""
 
 
 class ReasonNeeded(NotPermitted):
@@ -42,13 +37,8 @@ class ReasonNeeded(NotPermitted):
         self.session = session
 
 
-def reason_of(request: HttpRequest, session: UUID | None) -> str:
-    """What the person stated for this session, else for the sitting, else nothing."""
-    return find_reason(request.session, session)
-
-
 def find_reason(browser: SessionBase | None, session: UUID | None) -> str:
-    """The same, for the session of a browser whose request is over: a socket's."""
+    """What was stated in a browser for this session, else for the sitting, else nothing."""
     if browser is None or settings.LOOM.review_reason == OFF:
         return ""
     kept = _valid(browser)
@@ -81,7 +71,7 @@ def reason_context(request: HttpRequest, session: UUID | None) -> dict[str, Any]
     it; nothing where none is asked for."""
     return {
         "reason_asked": settings.LOOM.review_reason != OFF,
-        "reason": reason_of(request, session),
+        "reason": find_reason(request.session, session),
         "reason_url": reverse("review_reason"),
         "reason_session": session or "",
         "reason_next": request.get_full_path(),

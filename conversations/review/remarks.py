@@ -17,8 +17,7 @@ from conversations.domain.text import storable
 from conversations.models import ReviewFlag, ReviewMark, ReviewNote, Session
 from conversations.models.review import LABELS, TEXT_LIMIT
 
-MARKS = 20
-"""How many marks are told; the audit log has them all."""
+MARKS = 20  # How many marks are told; the audit log has them all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,40 +109,25 @@ def resolve_flag(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
 
 
 def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> ReviewMark:
-    """Say that the session is reviewed through this turn: the last one that was there
-    when somebody looked. Raises Rejected, and Conflict when it is already."""
-    if not 1 <= through <= session.turn_count:
+    """Say that the session is reviewed through this turn, the last one that was there when somebody
+    looked; 0: it is to be reviewed again. Raises Rejected, and Conflict when it is so already."""
+    if not 0 <= through <= session.turn_count:
         raise Rejected("This session has no such turn.", code="turn_unknown")
+    sessions = Session.objects.filter(pk=session.pk)
     with transaction.atomic():
         lock_session(session.pk)
-        if _reviewed_turn(session) >= through:
-            raise Conflict("This is already marked as reviewed.", code="reviewed_already")
-        return _mark(session, origin, REVIEWED, through)
-
-
-def mark_unreviewed(session: Session, origin: AuditOrigin) -> ReviewMark:
-    """Put the session back among what is to be reviewed. Raises Conflict."""
-    with transaction.atomic():
-        lock_session(session.pk)
-        if _reviewed_turn(session) == 0:
+        reviewed = sessions.values_list("reviewed_turn", flat=True).get()
+        if not through and not reviewed:
             raise Conflict("This is not marked as reviewed.", code="not_reviewed")
-        return _mark(session, origin, UNREVIEWED, 0)
-
-
-def _mark(session: Session, origin: AuditOrigin, action: str, through: int) -> ReviewMark:
-    Session.objects.filter(pk=session.pk).update(reviewed_turn=through)
-    mark = ReviewMark.objects.create(
-        session=session,
-        through_turn=through,
-        author=_author(origin),
-        created_at=timezone.now(),
-    )
-    _enter(session, origin, action, through=through)
+        if through and reviewed >= through:
+            raise Conflict("This is already marked as reviewed.", code="reviewed_already")
+        author, now = _author(origin), timezone.now()
+        sessions.update(reviewed_turn=through)
+        mark = ReviewMark.objects.create(
+            session=session, through_turn=through, author=author, created_at=now
+        )
+        _enter(session, origin, REVIEWED if through else UNREVIEWED, through=through)
     return mark
-
-
-def _reviewed_turn(session: Session) -> int:
-    return Session.objects.values_list("reviewed_turn", flat=True).get(pk=session.pk)
 
 
 def _enter(

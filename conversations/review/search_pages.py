@@ -4,25 +4,21 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from conversations.access import person, record_hits, require_reason_to_search, require_reviewer
 from conversations.archive.rights import readable_workspaces
-from conversations.models import Session
 from conversations.runtime.current import list_models
-from conversations.search import SearchQuery, SearchResults, Within, search_sessions
-from conversations.search.forms import SearchForm
-from conversations.search.pages import PAGE, HitPages, answer_search
+from conversations.search.find_everywhere import Within, search_sessions
+from conversations.search.pages import PAGE, HitPages, SearchForm, answer_search
+from conversations.search.query import SearchQuery
+from conversations.search.results import SearchResults
 from conversations.web.forms import PersonField
 
-from . import QueueFilters
+from .queue import QueueFilters
 from .queue_pages import queue_tabs
 from .reasons import reason_context
-
-# What reviewers look for among everybody's sessions.
-
 
 SESSIONS = (("", "All sessions"), ("flagged", "Flagged"), ("unreviewed", "Not reviewed"))
 OUTCOMES = (("", "Everything"), ("error", "Errors only"))
@@ -98,7 +94,8 @@ def review_search(request: HttpRequest) -> HttpResponse:
         chosen = tuple(pk for pk, slug, _ in workspaces if slug == wanted) if wanted else None
         person_pk = getattr(form.cleaned_data["person"], "pk", None)
         within = Within(person=person_pk, workspaces=chosen)
-        return search_sessions(_sessions(form), query, within=within, lists_all=True, **page)
+        sessions = QueueFilters(queue=form.cleaned_data["queue"] or "all").sessions
+        return search_sessions(sessions, query, within=within, lists_all=True, **page)
 
     context = {
         "queue": "search",
@@ -116,7 +113,3 @@ def review_search(request: HttpRequest) -> HttpResponse:
         limit=PAGE,
         pages=REVIEW_PAGES,
     )
-
-
-def _sessions(form: ReviewSearchForm) -> QuerySet[Session]:
-    return QueueFilters(queue=form.cleaned_data["queue"] or "all").sessions

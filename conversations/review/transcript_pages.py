@@ -5,8 +5,7 @@ It is a page to read: without a socket, complete without scripts.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 from uuid import UUID
@@ -22,20 +21,19 @@ from django.views.decorators.http import require_safe
 from conversations.access import get_session_for_review
 from conversations.archive.messages import queued_messages
 from conversations.archive.runs import active_runs
-from conversations.archive.transcript import PageRow, TranscriptPage, find_rewound
+from conversations.archive.transcript import PageRow, find_rewound
 from conversations.domain.errors import NotFound
 from conversations.domain.keyset import parse_cursor
-from conversations.models import ReviewFlag, ReviewNote, Session
+from conversations.models import Session
 from conversations.models.review import LABELS
 from conversations.rendering.rows import mark_settled
 from conversations.web.hydration import hydrate
 
-from . import Remarks, read_remarks
 from .forms import RemarkForm, carried_filters
 from .reasons import reason_context
+from .remarks import Remarks, read_remarks
 
-ROWS = 100
-"""Rows of a page at most."""
+ROWS = 100  # Rows of a page at most
 
 TOOL_ROW, SETTLED = 'class="row row-tool', " settled"
 
@@ -50,7 +48,6 @@ def review_session(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @login_required
 @require_safe
 def review_turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
-    """The rows around a turn."""
     return show_for_review(request, get_session_for_review(request, uuid), turn=number)
 
 
@@ -73,19 +70,35 @@ def show_for_review(
     )
     remarks = read_remarks(session)
     parts = read_parts(session, page.rows, remarks, target=turn)
+    active = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session.pk])
+    cursors = {"older": ("before", page.older), "newer": ("after", page.newer)}
     context: dict[str, Any] = {
         "session": session,
         "page": page,
         "parts": parts,
         "has_tools": any(TOOL_ROW in row.html for row in page.rows),
-        "state": _review_state(session, remarks),
-        "of_session": ReviewRemarks.of(remarks, turn=None),
-        "elsewhere": _open_elsewhere(remarks, parts),
-        "now": _going_on(session),
+        "state": {
+            "through": session.reviewed_turn,
+            "new": session.turn_count - session.reviewed_turn,
+            "first_new": session.reviewed_turn + 1,
+            "latest": remarks.marks[0] if remarks.marks else None,
+            "earlier": remarks.marks[1:],
+        },
+        "of_session": _said_of(remarks, None),
+        "elsewhere": _open_elsewhere(remarks, {part["turn"] for part in parts}),
+        # What is not a turn yet
+        "now": {
+            "is_running": any(not run.is_stale for run in active),
+            "queued": [message.text for message in queued_messages(session.pk)],
+        },
         "is_expired": session.expires_at is not None and session.expires_at <= timezone.now(),
         "carried": carried_filters(request.GET),
-        "next": _next_address(request, session),
-        "pager": _pager(request, page),
+        "next": reverse("review_next") + carried_filters(request.GET, after=session.uuid),
+        "pager": {
+            name: carried_filters(request.GET, **{parameter: cursor})
+            for name, (parameter, cursor) in cursors.items()
+            if cursor
+        },
         "remark_form": RemarkForm(),
     }
     if session.owner_id != request.user.pk:
@@ -93,120 +106,49 @@ def show_for_review(
     return render(request, "review/session.html", context)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewRemarks:
-    """What reviewers said of one turn, or of the session."""
-
-    notes: list[ReviewNote] = field(default_factory=list)
-    flags: list[ReviewFlag] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, remarks: Remarks, *, turn: int | None) -> "ReviewRemarks":
-        return cls(
-            notes=[note for note in remarks.notes if note.turn == turn],
-            flags=[flag for flag in remarks.flags if flag.turn == turn],
-        )
-
-    def __bool__(self) -> bool:
-        return bool(self.notes or self.flags)
-
-
-@dataclass(slots=True, kw_only=True)
-class TurnRows:
-    """Neighbouring rows of one turn. ``is_first`` and ``is_last``: of the turn's parts on
-    this page; what was said of the turn stands under the last. ``is_folded``: later
-    rows stand for all of it, as in the chat."""
-
-    turn: int | None
-    rows: list[str]
-    is_replaced: bool
-    is_first: bool = False
-    is_last: bool = False
-    is_target: bool = False
-    is_new: bool = False
-    said: ReviewRemarks = field(default_factory=ReviewRemarks)
-
-    @property
-    def is_folded(self) -> bool:
-        settled = all(SETTLED in html.partition(">")[0] for html in self.rows)
-        return settled and not (self.said or self.is_target)
+def _said_of(remarks: Remarks, turn: int | None) -> dict[str, list[Any]]:
+    notes = [note for note in remarks.notes if note.turn == turn]
+    flags = [flag for flag in remarks.flags if flag.turn == turn]
+    return {"notes": notes, "flags": flags} if notes or flags else {}
 
 
 def read_parts(
     session: Session, rows: Sequence[PageRow], remarks: Remarks, *, target: int | None
-) -> list[TurnRows]:
-    """The rows of a page, by turns. The first part that follows what is reviewed is
-    marked, if what is reviewed is on the page."""
-    parts = list(_split(rows, find_rewound(session, rows)))
-    places: dict[int, list[TurnRows]] = defaultdict(list)
+) -> list[dict[str, Any]]:
+    """The rows of a page: neighbouring ones of one turn together. Of the turn's parts on this page
+    what was said of the turn stands under the last."""
+    rewound, shown = find_rewound(session, rows), mark_settled([row.html for row in rows])
+    pairs = zip(rows, shown, strict=True)
+    groups = groupby(pairs, key=lambda pair: (pair[0].turn, pair[0].cursor in rewound))
+    parts = [
+        {"turn": turn, "is_replaced": is_replaced, "rows": [html for _, html in group]}
+        for (turn, is_replaced), group in groups
+    ]
+    # Each turn's first and last part.
+    first = {part["turn"]: part for part in reversed(parts)}
+    last = {part["turn"]: part for part in parts}
     for part in parts:
-        if part.turn is not None:
-            places[part.turn].append(part)
-    for turn, of_turn in places.items():
-        of_turn[0].is_first = of_turn[-1].is_last = True
-        of_turn[-1].said = ReviewRemarks.of(remarks, turn=turn)
-        of_turn[-1].is_target = turn == target
-    _mark_new(places, session.reviewed_turn)
+        turn = part["turn"]
+        part["is_first"] = turn is not None and part is first[turn]
+        part["is_last"] = turn is not None and part is last[turn]
+        part["said"] = _said_of(remarks, turn) if part["is_last"] else {}
+        part["is_target"] = part["is_last"] and turn == target
+        # Later rows stand for all of it, as in the chat.
+        settled = all(SETTLED in html.partition(">")[0] for html in part["rows"])
+        part["is_folded"] = settled and not (part["said"] or part["is_target"])
+    # What follows what is reviewed is marked, if what is reviewed is on the page.
+    turns = sorted(turn for turn in first if turn is not None)
+    new = [turn for turn in turns if turn > session.reviewed_turn]
+    if new and len(new) < len(turns):
+        first[new[0]]["is_new"] = True
     return parts
 
 
-def _split(rows: Sequence[PageRow], rewound: frozenset[str]) -> Iterator[TurnRows]:
-    shown = zip(rows, mark_settled([row.html for row in rows]), strict=True)
-    for (turn, is_replaced), group in groupby(
-        shown, key=lambda pair: (pair[0].turn, pair[0].cursor in rewound)
-    ):
-        yield TurnRows(turn=turn, rows=[html for _, html in group], is_replaced=is_replaced)
-
-
-def _mark_new(places: dict[int, list[TurnRows]], reviewed_turn: int) -> None:
-    new = [turn for turn in places if turn > reviewed_turn]
-    if new and any(turn <= reviewed_turn for turn in places):
-        places[min(new)][0].is_new = True
-
-
-def _review_state(session: Session, remarks: Remarks) -> dict[str, Any]:
-    marks = remarks.marks
-    return {
-        "through": session.reviewed_turn,
-        "new": session.turn_count - session.reviewed_turn,
-        "first_new": session.reviewed_turn + 1,
-        "latest": marks[0] if marks else None,
-        "earlier": marks[1:],
-    }
-
-
-def _open_elsewhere(remarks: Remarks, parts: Iterable[TurnRows]) -> list[dict[str, Any]]:
-    """Turns that are not on this page and of which something is said."""
-    here = {part.turn for part in parts}
+def _open_elsewhere(remarks: Remarks, here: set[int | None]) -> list[dict[str, Any]]:
+    flags = [(flag.turn, LABELS[flag.label]) for flag in remarks.flags if not flag.resolved_at]
+    notes = [(note.turn, "Note") for note in remarks.notes if not note.withdrawn_at]
     found: dict[int, list[str]] = defaultdict(list)
-    for flag in remarks.flags:
-        if flag.turn is not None and flag.turn not in here and flag.resolved_at is None:
-            found[flag.turn].append(LABELS[flag.label])
-    for note in remarks.notes:
-        if note.turn is not None and note.turn not in here and note.withdrawn_at is None:
-            found[note.turn].append("Note")
+    for turn, what in (*flags, *notes):
+        if turn is not None and turn not in here:
+            found[turn].append(what)
     return [{"turn": turn, "what": ", ".join(what)} for turn, what in sorted(found.items())]
-
-
-def _going_on(session: Session) -> dict[str, Any]:
-    """What is not a turn yet."""
-    active = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session.pk])
-    return {
-        "is_running": any(not run.is_stale for run in active),
-        "queued": [message.text for message in queued_messages(session.pk)],
-    }
-
-
-def _next_address(request: HttpRequest, session: Session) -> str:
-    return reverse("review_next") + carried_filters(request.GET, after=session.uuid)
-
-
-def _pager(request: HttpRequest, page: TranscriptPage) -> dict[str, str]:
-    return {
-        name: carried_filters(request.GET, **{parameter: cursor})
-        for name, parameter, cursor in (
-            ("older", "before", page.older),
-            ("newer", "after", page.newer),
-        )
-        if cursor
-    }

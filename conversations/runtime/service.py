@@ -33,6 +33,7 @@ from conversations.models import Session
 from .database import Database
 from .drafts import DraftWorker
 from .execution import RunContext
+from .forgetting import forget_forever
 from .models import Models
 from .options import RuntimeOptions
 from .ownership import Owner
@@ -113,7 +114,7 @@ class Runtime:
         if self.relay.is_used:
             loops.append(self.relay.listen)
         if self.options.supervise:
-            loops.append(IndexWorker(self.database).run)
+            loops += [IndexWorker(self.database).run, forget_forever]
             for feature in features():
                 loops.extend(feature.workers(self))
         self._tasks = [asyncio.create_task(self.database.run_forever(loop)) for loop in loops]

@@ -26,19 +26,10 @@ from conversations.archive.rights import is_reviewer, readable_sessions, readabl
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import NotFound, Unavailable
 
-from . import (
-    EVERYWHERE,
-    Surroundings,
-    TurnHit,
-    Within,
-    as_answer,
-    as_hit,
-    parse_query,
-    read_surroundings,
-    search_session,
-    search_sessions,
-)
-from . import SearchQuery as Asked
+from .find import search_session
+from .find_everywhere import EVERYWHERE, Within, search_sessions
+from .query import parse_query
+from .results import as_answer, as_hit, read_surroundings
 
 logger = logging.getLogger(__name__)
 
@@ -112,18 +103,17 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
     workspaces = dict(readable_workspaces(user).values_list("slug", "pk"))
     if wanted.workspace is not None and wanted.workspace not in workspaces:
         raise NotFound(HIDDEN)
-    chosen = tuple(workspaces.values())
-    if wanted.workspace is not None:
-        chosen = (workspaces[wanted.workspace],)
+    slugs = workspaces if wanted.workspace is None else (wanted.workspace,)
+    within = Within(workspaces=tuple(workspaces[slug] for slug in slugs))
     if is_reviewer(user):
-        require_reason_to_search(visit, chosen)
-    is_all = wanted.workspace is None and is_reviewer(user)
+        require_reason_to_search(visit, within.workspaces)
+        within = EVERYWHERE if wanted.workspace is None else within
     query = parse_query(wanted.q)
     with _unavailable():
         found = search_sessions(
             readable_sessions(user),
             query,
-            within=EVERYWHERE if is_all else Within(workspaces=chosen),
+            within=within,
             limit=wanted.limit,
             cursor=wanted.cursor,
             order=wanted.order,
@@ -131,7 +121,16 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
         around = read_surroundings(found.hits)
     record_reading(visit, around.sessions.values())
     return {
-        "items": [_as_found(hit, query, around) for hit in found.hits],
+        "items": [
+            as_hit(hit, query)
+            | {
+                "session": hit.session,
+                "title": around.sessions[hit.session_pk].title,
+                "workspace": around.sessions[hit.session_pk].workspace.slug,
+                "active": (hit.session_pk, hit.turn) not in around.replaced,
+            }
+            for hit in found.hits
+        ],
         "next": found.cursor or None,
         "total": found.total,
         "total_is_bound": found.total_is_bound,
@@ -157,13 +156,3 @@ def _unavailable() -> Iterator[None]:
             raise
         logger.exception("search_failed")
         raise Unavailable("The search is not responding. Try again.") from error
-
-
-def _as_found(hit: TurnHit, query: Asked, around: Surroundings) -> dict[str, Any]:
-    session = around.sessions[hit.session_pk]
-    return as_hit(hit, query) | {
-        "session": session.uuid,
-        "title": session.title,
-        "workspace": session.workspace.slug,
-        "active": (hit.session_pk, hit.turn) not in around.replaced,
-    }

@@ -1,22 +1,86 @@
-"""The best matches: words are looked up rarest first within a bounded number of
-occurrences, and what is near them is ranked."""
+"""The best matches: words are looked up rarest first within a bounded number of occurrences, and
+what is near them is ranked."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 
-from .matching import IndexMatch
-from .people import Meant
-from .query import SearchQuery, Term
-from .ranking import (
-    LIGHT_WEIGHT,
-    Occurrences,
-    Ranking,
-    find_shared_tokens,
-    weigh_feedback,
-    window_length,
-    window_of,
-)
+from django.db.models.functions import Left
+
+from conversations.domain.searchable import role_mark
+from conversations.models import Turn
+
+from .matching import TURN_MASK, IndexMatch
+from .query import STOP_TOKENS, SearchQuery, Term
+from .ranking import LIGHT_WEIGHT, Occurrences, Ranking, weigh_feedback, window_length, window_of
 from .source import IndexSource
+
+# Whose turns a question about a person means: people are sides of the conversation.
+
+OTHER = {"user": "assistant", "assistant": "user"}
+
+LEAST = 5  # Turns that have to show it.
+
+AGREEING = 0.85  # Share of the forms of address that come from one side.
+
+
+def is_name(word: str) -> bool:
+    """Whether a word of a question can be a person's name: a capital and small letters."""
+    return len(word) > 1 and word.istitle() and re.fullmatch(r"[^\W\d_]+", word) is not None
+
+
+def find_speaker(name: str, turns: Iterable[tuple[str, str]]) -> str | None:
+    """The role of the person with this name, from roles and texts of turns that have
+    it; None where they do not show it."""
+    headed: Counter[str] = Counter()
+    addressed: Counter[str] = Counter()
+    # How somebody is spoken to: at the start or after a comma or a greeting, and before a mark.
+    greeting = r"\b(?:hey|hi|hello|dear|thanks|thank you|wow|yeah|yes|no|oh|well|great|sure)\b"
+    named = re.escape(name)
+    before = rf"(?:^|[,!.?]\s*|{greeting}[, ]+){named}\s*[,!.?:]"
+    address = re.compile(rf"{before}|,\s*{named}\s*[!.?]", re.IGNORECASE)
+    for role, text in turns:
+        if role not in OTHER:
+            continue
+        if text.startswith(f"{name}:"):
+            headed[role] += 1
+        elif address.search(text):
+            addressed[role] += 1
+    if len(headed) == 1 and headed.total() >= LEAST:
+        return next(iter(headed))
+    for role, count in addressed.most_common(1):
+        if addressed.total() >= LEAST and count >= AGREEING * addressed.total():
+            return OTHER[role]
+    return None
+
+
+READ, CHARS = 300, 2000  # Turns with a name that are read, and how much of each.
+
+MAX_NAMES = 4
+
+
+type Meant = tuple[frozenset[str], str]  # Tokens of names, and the mark of one side's role
+
+
+def find_meant(session_pk: int, source: IndexSource, query: SearchQuery) -> Meant:
+    """Whose turns the names of the query mean: the mark is empty where it is nobody's or those of
+    both sides. One statement for each name."""
+    names = [term for term in query.words if is_name(term.text)]
+    roles, tokens = set[str](), set[str]()
+    for term in names[:MAX_NAMES]:
+        if not set(term.tokens) <= set(query.tokens):
+            continue
+        numbers = [pk & TURN_MASK for pk in source.find(IndexMatch(tokens=term.tokens), limit=READ)]
+        turns = Turn.objects.filter(session=session_pk, number__in=numbers, role__in=OTHER)
+        read = turns.order_by("number").values_list("role", Left("content", CHARS))
+        role = find_speaker(term.text, read)
+        if role is not None:
+            roles.add(role)
+            tokens.update(term.tokens)
+    mark = role_mark(roles.pop()) if len(roles) == 1 else ""
+    return frozenset(tokens), mark
+
 
 # Occurrences that are read of each word, and of all words together. A word with more than the
 # first counts in the turns that have it, not in those near them.
@@ -39,19 +103,14 @@ NAME_WEIGHT = 0.4  # What that name itself counts, against the other words.
 # The best turns whose words are looked at, and the longest session in which they are.
 FEEDBACK_TURNS, MAX_FEEDBACK_TURNS = 20, 2000
 
-NOBODY = Meant()
+NOBODY: Meant = (frozenset(), "")
 
 MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody looks at.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
-    """Ids with scores, best first; ``matched`` are those that match themselves."""
-
-    scores: Sequence[tuple[float, int]]
-    matched: frozenset[int]
-    is_bound: bool
-    missing: tuple[str, ...]
+# Ids with scores, best first; those that match themselves, and whether there are more; what matches
+# nothing.
+type Ranked = tuple[list[tuple[float, int]], frozenset[int], bool, tuple[str, ...]]
 
 
 def rank_entries(
@@ -74,7 +133,7 @@ def rank_entries(
     having = [set(found.ids) for found in (phrases or words).values()]
     matched = set.intersection(*having) if phrases else set().union(*having)
     # The name of somebody whose turns are known says less than the other words.
-    names = meant.tokens if words.keys() - meant.tokens else frozenset[str]()
+    names = meant[0] if words.keys() - meant[0] else frozenset[str]()
     weighed = [
         replace(found, weight=NAME_WEIGHT) if token in names else found
         for token, found in words.items()
@@ -87,20 +146,16 @@ def rank_entries(
             weighed.append(Occurrences(ids=ids, count=len(ids), weight=LIGHT_WEIGHT))
     among = range(source.low, source.high + 1) if with_neighbours else matched
     ranking = Ranking(weighed, turn_count=source.turn_count)
-    scores = _scores(source, ranking, ranking.best(MAX_RANKED, among=among), meant)
+    scores = _scores(source, ranking, among, meant[1])
     if with_neighbours and source.turn_count <= MAX_FEEDBACK_TURNS:
         feedback = _read_feedback(source, [*words, *query.light_tokens], scores)
         ranking = Ranking([*weighed, *feedback], turn_count=source.turn_count)
-        scores = _scores(source, ranking, ranking.best(MAX_RANKED, among=among), meant)
+        scores = _scores(source, ranking, among, meant[1])
     telling = [word for word in query.words if any(token in words for token in word.tokens)]
     missing = [w.text for w in telling if not any(words[t].ids for t in w.tokens if t in words)]
     missing += [f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids]
-    return Ranked(
-        scores=scores,
-        matched=frozenset(matched),
-        is_bound=any(len(found.ids) < found.count for found in everything),
-        missing=tuple(missing),
-    )
+    is_bound = any(len(found.ids) < found.count for found in everything)
+    return scores, frozenset(matched), is_bound, tuple(missing)
 
 
 def _read_words(
@@ -134,7 +189,8 @@ def _read_feedback(
     texts = source.read_words(range(source.low, source.high + 1), ("said", "tools"))
     words = {pk: " ".join(columns).split() for pk, columns in texts.items()}
     best = [(score, words[pk]) for score, pk in scores[:FEEDBACK_TURNS] if pk in words]
-    wanted = find_shared_tokens(best, known=frozenset(known))
+    said = {token for _, tokens in best for token in tokens if len(token) > 1}
+    wanted = said - STOP_TOKENS - set(known)
     ids: dict[str, list[int]] = {token: [] for token in wanted}
     for pk in sorted(words, reverse=True):
         for token in wanted.intersection(words[pk]):
@@ -172,12 +228,13 @@ def keep_phrases(
 
 
 def _scores(
-    source: IndexSource, ranking: Ranking, candidates: Sequence[int], meant: Meant
+    source: IndexSource, ranking: Ranking, among: Set[int] | range, mark: str
 ) -> list[tuple[float, int]]:
+    candidates = ranking.best(MAX_RANKED, among=among)
     low, high = source.low, source.high
     lengths = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
-    marks = source.read_words(candidates, ("marks",)) if meant.mark else {}
-    theirs = {pk for pk, [text] in marks.items() if meant.mark in text.split()}
+    marks = source.read_words(candidates, ("marks",)) if mark else {}
+    theirs = {pk for pk, [text] in marks.items() if mark in text.split()}
     scores = [
         (
             ranking.score(turn, length=window_length(turn, lengths, average=source.average))

@@ -8,10 +8,9 @@ from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
-from .best import Ranked, keep_phrases, rank_entries
+from .best import Ranked, find_meant, keep_phrases, rank_entries
 from .indexing import Progress, read_progress
 from .matching import TURN_MASK, IndexMatch, match_filters, session_place
-from .people import find_meant
 from .query import SearchQuery, parse_query
 from .results import NOTHING, SearchResults, read_hits
 from .source import IndexSource, catch_up
@@ -34,13 +33,12 @@ def search_session(
     before_turn: int | None = None,
     with_neighbours: bool = False,
 ) -> SearchResults:
-    """Turns of one session that match. Any text is a valid query; a cursor of another
-    search gives the first page. ``best`` ranks turns that have any of the words;
-    ``newest`` has the turns with all of them, or with any where none has all, the
-    highest number first. ``before_turn`` leaves out that turn and what follows.
-    ``with_neighbours`` ranks turns next to matches too, which are marked ``is_near``, as
-    are those without the phrases of a query that has words as well; filters keep such
-    turns out, and so does a query of nothing but phrases."""
+    """Turns of one session that match. Any text is a valid query; a cursor of another search gives
+    the first page. ``best`` ranks turns that have any of the words; ``newest`` has the turns with
+    all of them, or with any where none has all, the highest number first. ``before_turn`` leaves
+    out that turn and what follows. ``with_neighbours`` ranks turns next to matches too, which are
+    marked ``is_near``, as are those without the phrases of a query that has words as well; filters
+    keep such turns out, and so does a query of nothing but phrases."""
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     is_asked = asked.has_words or asked.has_filters
@@ -75,13 +73,12 @@ def session_source(
     bounds = (progress.last_turn + 1, before_turn, query.before_turn)
     end = min(bound for bound in bounds if bound is not None)
     length = progress.total_length + sum(item.entry.length for item in tail)
+    session_pk, first = progress.session_pk, query.from_turn or 1
     return IndexSource(
-        places=(
-            session_place(progress.session_pk, from_turn=query.from_turn or 1, before_turn=end),
-        ),
+        places=(session_place(session_pk, from_turn=first, before_turn=end),),
         tail=tail,
-        stored_to=entry_id(progress.session_pk, progress.indexed_turn),
-        turn_count=max(1, end - (query.from_turn or 1)),
+        stored_to=entry_id(session_pk, progress.indexed_turn),
+        turn_count=max(1, end - first),
         average=max(1.0, length / max(1, progress.last_turn)),
     )
 
@@ -94,12 +91,8 @@ def _best_of_session(
     if after:
         [place] = source.places
         place = place.below(after[0] + 1)
-        source = replace(
-            source,
-            places=(place,),
-            turn_count=place.high - place.low + 1,
-            average=as_fraction(after[1]),
-        )
+        count, average = place.high - place.low + 1, as_fraction(after[1])
+        source = replace(source, places=(place,), turn_count=count, average=average)
     match = match_filters(query)
     is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
     ranked = rank_entries(
@@ -118,7 +111,7 @@ def found_best(
 ) -> SearchResults:
     """A page of what is ranked: after the score and the id at the end of ``after``.
     Its cursor begins with ``among``, by which the next page gets the same scores."""
-    scores = list(ranked.scores)
+    scores, matched, is_bound, missing = ranked
     if after is not None:
         bound = (as_fraction(after[-2]), after[-1])
         scores = [item for item in scores if item < bound]
@@ -127,10 +120,10 @@ def found_best(
         score, pk = page[-1]
         cursor = search_cursor(kind, *among, as_number(score), pk)
     return SearchResults(
-        hits=read_hits(page, near=frozenset(pk for _, pk in page) - ranked.matched),
-        total=len(ranked.matched),
-        total_is_bound=ranked.is_bound,
-        missing=ranked.missing,
+        hits=read_hits(page, near=frozenset(pk for _, pk in page) - matched),
+        total=len(matched),
+        total_is_bound=is_bound,
+        missing=missing,
         cursor=cursor,
     )
 
@@ -151,7 +144,7 @@ def choose_words(source: IndexSource, query: SearchQuery) -> IndexMatch:
     everything = match.having(*dict.fromkeys((*query.tokens, *phrases)))
     if len(query.tokens) < 2 or source.has(everything):
         return everything
-    return match.having(*phrases).having_any(query.tokens)
+    return replace(match.having(*phrases), any_tokens=query.tokens)
 
 
 def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) -> tuple[str, ...]:
@@ -176,7 +169,6 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
 def _newest_ids(
     source: IndexSource, query: SearchQuery, match: IndexMatch, limit: int, *, below: int | None
 ) -> list[int]:
-    """The highest ids that match and have the phrases."""
     found: list[int] = []
     for _ in range(MAX_PAGES):
         ids = source.find(match, limit=limit, below=below)
@@ -187,21 +179,14 @@ def _newest_ids(
     return found[:limit]
 
 
-# Where single words occur in a session, for judging how telling each of them is.
-
-
 def read_occurrences(
     session_pk: int, tokens: Iterable[str], *, before_turn: int, limit: int
 ) -> dict[str, list[int]]:
-    """The turns below ``before_turn`` that have each token, the newest first, at most
-    ``limit`` of them. One query a token."""
+    """The turns below ``before_turn`` that have each token, the newest first, at most ``limit`` of
+    them, for judging how telling the words are. One query a token."""
     progress = read_progress(session_pk)
     if progress is None:
         return {}
     source = session_source(progress, SearchQuery(), before_turn=before_turn)
-    return {
-        token: [
-            entry & TURN_MASK for entry in source.find(IndexMatch(tokens=(token,)), limit=limit)
-        ]
-        for token in tokens
-    }
+    found = {t: source.find(IndexMatch(tokens=(t,)), limit=limit) for t in tokens}
+    return {token: [pk & TURN_MASK for pk in ids] for token, ids in found.items()}

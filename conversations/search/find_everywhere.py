@@ -6,19 +6,12 @@ from typing import Any
 from django.db.models import QuerySet, Sum
 
 from conversations.domain.keyset import parse_search_cursor, search_cursor
-from conversations.domain.searchable import owner_mark, workspace_mark
+from conversations.domain.searchable import ROLE_MARKS, owner_mark, workspace_mark
 from conversations.models import SearchProgress, Session, Workspace, involving
 from conversations.models.search import TURN_BITS, entry_id
 
 from .best import keep_phrases, rank_entries
-from .find import (
-    MAX_HITS,
-    as_fraction,
-    as_number,
-    choose_words,
-    found_best,
-    missing_words,
-)
+from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, missing_words
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
 from .matching import IndexScope, match_filters, select_keys, session_place
 from .query import SearchQuery, parse_query
@@ -101,35 +94,30 @@ def search_sessions(
     after = parse_search_cursor(cursor, "all", count=5) if by_rank else None
     # The newest session of the first page: later ones are no part of the others.
     highest = after[0] if after else None
-    places = _places(sessions, asked, within, highest=highest)
-    source = IndexSource(places=places, tail=catch_up_all(sessions))
+    end = None if highest is None else entry_id(highest + 1, 0)
+    bounds: dict[str, Any] = {
+        "from_turn": asked.from_turn or 1,
+        "before_turn": asked.before_turn or MAX_TURNS,
+    }
+    parts = [(sessions, within.marks)]
+    if within.person is not None:
+        others = sessions.exclude(owner=within.person)
+        marks = (*within.marks, (owner_mark(within.person),))
+        parts = [(sessions.filter(owner=within.person), marks), (others, within.marks)]
+    places = [place for some, marks in parts for place in _few_or_many(some, marks, bounds)]
+    source = IndexSource(
+        places=tuple(place.below(end) for place in places), tail=catch_up_all(sessions)
+    )
     if by_rank:
         return _best(source, asked, sessions, limit, after)
     return _newest(source, asked, sessions, limit, cursor)
 
 
-def _places(
-    sessions: QuerySet[Session], query: SearchQuery, within: Within, *, highest: int | None
-) -> tuple[IndexScope, ...]:
-    """Where to look. Marks only spare reading; which sessions may be read is said by the
-    sessions alone."""
-    bounds: dict[str, Any] = {
-        "from_turn": query.from_turn or 1,
-        "before_turn": query.before_turn or MAX_TURNS,
-    }
-    if within.person is not None:
-        own, others = sessions.filter(owner=within.person), sessions.exclude(owner=within.person)
-        marks = (*within.marks, (owner_mark(within.person),))
-        places = (*_few_or_many(own, marks, bounds), *_few_or_many(others, within.marks, bounds))
-    else:
-        places = _few_or_many(sessions, within.marks, bounds)
-    end = None if highest is None else entry_id(highest + 1, 0)
-    return tuple(place.below(end) for place in places)
-
-
 def _few_or_many(
     sessions: QuerySet[Session], marks: tuple[tuple[str, ...], ...], bounds: dict[str, Any]
 ) -> tuple[IndexScope, ...]:
+    """Where to look. Marks only spare reading; which sessions may be read is said by the sessions
+    alone."""
     enough = max(MAX_SESSIONS_NAMED, MAX_SESSIONS_LISTED) + 1
     some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
     if len(some) <= MAX_SESSIONS_NAMED:
@@ -174,10 +162,13 @@ def _newest(
     source: IndexSource, query: SearchQuery, sessions: QuerySet[Session], limit: int, cursor: str
 ) -> SearchResults:
     numbers = parse_search_cursor(cursor, "latest", count=2)
-    match = choose_words(source, query).of_something()
+    match = choose_words(source, query)
+    if not match.has_words:
+        # Marks that every entry has: their lists are read faster than the entries themselves.
+        match = match.marked(ROLE_MARKS)
     most = MAX_COUNTED_APART if source.is_sparse else MAX_COUNTED
     most = MAX_COUNTED_PHRASES if query.phrases else most
-    some = source.find_any(match, limit=max(most, read_at_once(query)) + 1)
+    some = source.find(match, limit=max(most, read_at_once(query)) + 1, highest=False)
     walk = LatestFirst(
         source=source,
         query=query,

@@ -7,20 +7,80 @@ there and stores nothing. A crash leaves whole batches.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from time import monotonic
+from typing import Any
 
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
 
+from conversations.archive.turns import COLUMNS as TURN_COLUMNS
+from conversations.domain.searchable import Searchable, SearchableTurn, make_entry, read_searchable
+from conversations.domain.turns import ASSISTANT, TOOL, StoredTurn, calls_of
 from conversations.domain.words import VERSION
-from conversations.models import UNINDEXED, SearchEntry, SearchProgress, Session
-from conversations.models.search import ENTRIES, INDEX, entry_id
+from conversations.models import UNINDEXED, SearchEntry, SearchProgress, Session, Turn
+from conversations.models.search import COLUMNS, ENTRIES, INDEX, entry_id
 
-from .entries import ENTRY_COLUMNS, TurnEntry, read_entries
+MAX_TURNS_LOOKED_BACK = 20  # Turns before a result among which the call may be that it answers.
+
+ENTRY_COLUMNS = ("id", "session_id", "length", "created_at", *COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEntry:
+    session_pk: int
+    turn: StoredTurn
+    searchable: Searchable
+    entry: SearchableTurn
+
+    @property
+    def id(self) -> int:
+        return entry_id(self.session_pk, self.turn.number)
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """By :data:`ENTRY_COLUMNS`."""
+        words = (getattr(self.entry, name) for name in COLUMNS)
+        return (self.id, self.session_pk, self.entry.length, self.turn.created_at, *words)
+
+
+# A session's key, and the first and the last of some turns of it.
+type Stretch = tuple[int, int, int]
+
+
+def read_entries(*stretches: Stretch) -> list[TurnEntry]:
+    """The entries of these turns, made anew. One query for each stretch (SQLite reads
+    the whole table for stretches that are joined by OR), and one for each result of a
+    tool that does not name it."""
+    entries: list[TurnEntry] = []
+    for session_pk, first, last in stretches:
+        rows = Turn.objects.filter(session=session_pk, number__range=(first, last))
+        columns = (*TURN_COLUMNS, "session__owner_id", "session__workspace_id")
+        for row in rows.order_by("number").values(*columns):
+            owner, workspace = row.pop("session__owner_id"), row.pop("session__workspace_id")
+            turn = StoredTurn(**row)
+            searchable = searchable_of(session_pk, turn)
+            entry = make_entry(turn, searchable, owner=owner, workspace=workspace)
+            entries.append(
+                TurnEntry(session_pk=session_pk, turn=turn, searchable=searchable, entry=entry)
+            )
+    return entries
+
+
+def searchable_of(session_pk: int, turn: StoredTurn) -> Searchable:
+    """In some older archives a result of a tool does not name it: its call does."""
+    name = None
+    if turn.role == TOOL and not turn.tool_name and turn.tool_call_id:
+        before = (turn.number - MAX_TURNS_LOOKED_BACK, turn.number - 1)
+        rows = Turn.objects.filter(session=session_pk, number__range=before, role=ASSISTANT)
+        answers = (StoredTurn(**row) for row in rows.order_by("-number").values(*TURN_COLUMNS))
+        calls = (call for answer in answers for call in calls_of(answer))
+        named = (str(c.get("name") or "") for c in calls if c.get("id") == turn.tool_call_id)
+        name = next(named, None)
+    return read_searchable(turn, call_name=name)
+
 
 BATCH = 100  # Turns that one transaction indexes.
 
@@ -51,12 +111,8 @@ class Progress:
         return self.last_turn - self.indexed_turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexBatch:
-    """Entries that are ready to be stored after a session's watermark."""
-
-    progress: Progress
-    entries: Sequence[TurnEntry]
+# Entries that are ready to be stored after a session's watermark.
+type IndexBatch = tuple[Progress, Sequence[TurnEntry]]
 
 
 def read_progress(session_pk: int) -> Progress | None:
@@ -86,49 +142,38 @@ def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progres
 def prepare_batch(progress: Progress, *, size: int = BATCH) -> IndexBatch:
     """Make the next entries of a session. Takes no lock."""
     first, last = progress.indexed_turn + 1, progress.indexed_turn + size
-    entries = read_entries((progress.session_pk, first, min(progress.last_turn, last)))
-    return IndexBatch(progress=progress, entries=entries)
+    return progress, read_entries((progress.session_pk, first, min(progress.last_turn, last)))
 
 
 def store_batch(batch: IndexBatch) -> Progress | None:
     """Store entries and move the watermark; None, and nothing is stored, where it is
     no longer where it was, or the session is gone."""
-    before = batch.progress
-    if not batch.entries:
+    before, entries = batch
+    if not entries:
         return None
-    after = replace(
-        before,
-        indexed_turn=batch.entries[-1].turn.number,
-        total_length=before.total_length + sum(item.entry.length for item in batch.entries),
-    )
+    total_length = before.total_length + sum(item.entry.length for item in entries)
+    last = entries[-1].turn.number
+    after = replace(before, indexed_turn=last, total_length=total_length)
+    stored = {"indexed_turn": last, "total_length": total_length, "version": VERSION}
+    rows = SearchProgress.objects.filter(session=before.session_pk)
     try:
         with transaction.atomic():
-            if not _move_watermark(before, after):
+            # It has to be where the batch begins: another process may have been there.
+            if before.indexed_turn:
+                known = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)
+                is_moved = bool(known.update(**stored))
+            elif not (is_moved := bool(rows.exclude(version=VERSION).update(**stored))):
+                pk = before.session_pk
+                _, is_moved = rows.get_or_create(session_id=pk, defaults=stored)
+            if not is_moved:
                 return None
-            replace_entries(batch.entries)  # other rules may have left some there
+            replace_entries(entries)  # other rules may have left some there
             repeat_watermark(before.session_pk, after.indexed_turn)
     except IntegrityError:
         if read_progress(before.session_pk) is not None:
             raise
         return None
     return after
-
-
-def _move_watermark(before: Progress, after: Progress) -> bool:
-    """Whether it was where the batch begins."""
-    values = {
-        "indexed_turn": after.indexed_turn,
-        "total_length": after.total_length,
-        "version": VERSION,
-    }
-    rows = SearchProgress.objects.filter(session=before.session_pk)
-    if before.indexed_turn:
-        known = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)
-        return bool(known.update(**values))
-    if rows.exclude(version=VERSION).update(**values):
-        return True
-    _, is_new = SearchProgress.objects.get_or_create(session_id=before.session_pk, defaults=values)
-    return is_new
 
 
 def repeat_watermark(session_pk: int, indexed_turn: int) -> None:
@@ -172,11 +217,21 @@ def index_waiting() -> int:
 
 def index_if_free(session_pk: int, *, seconds: float) -> bool:
     """Index a session, unless somebody else holds the write lock."""
+    usual = None
+    if connection.vendor == "sqlite" and not connection.in_atomic_block:
+        # Give up soon where the lock is held, instead of after many seconds.
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout")
+            [(usual,)] = cursor.fetchall()
+            cursor.execute(f"PRAGMA busy_timeout = {MAX_BATCH_MS}")
     try:
-        with _short_lock_timeout():
-            index_session(session_pk, seconds=seconds)
+        index_session(session_pk, seconds=seconds)
     except OperationalError:
         return False
+    finally:
+        if usual is not None:
+            with connection.cursor() as cursor:
+                cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")
     return True
 
 
@@ -205,14 +260,8 @@ def merge_index(*, pages: int = MERGED_PAGES) -> bool:
 
 
 def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
-    columns = (
-        "pk",
-        "next_turn",
-        "last_active_at",
-        "search_progress__indexed_turn",
-        "search_progress__total_length",
-        "search_progress__version",
-    )
+    kept = ("indexed_turn", "total_length", "version")
+    columns = ("pk", "next_turn", "last_active_at", *(f"search_progress__{name}" for name in kept))
     for pk, next_turn, active_at, indexed, length, version in sessions.values_list(*columns):
         is_current = version == VERSION
         yield Progress(
@@ -222,20 +271,3 @@ def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
             total_length=length if is_current else 0,
             active_at=active_at,
         )
-
-
-@contextmanager
-def _short_lock_timeout() -> Iterator[None]:
-    """Give up soon where the lock is held, instead of after many seconds."""
-    if connection.in_atomic_block or connection.vendor != "sqlite":
-        yield
-        return
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA busy_timeout")
-        [(usual,)] = cursor.fetchall()
-        cursor.execute(f"PRAGMA busy_timeout = {MAX_BATCH_MS}")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")

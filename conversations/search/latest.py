@@ -46,8 +46,7 @@ def as_numbers(place: Placed) -> tuple[int, int]:
 
 
 def as_placed(numbers: Sequence[int]) -> Placed:
-    """The place that these numbers stand for; that of no turn at all where they are none
-    of ours."""
+    """The place that these numbers stand for; that of no turn where they are none of ours."""
     try:
         return _EPOCH + numbers[0] * _MICROSECOND, numbers[1]
     except OverflowError:
@@ -80,7 +79,8 @@ class LatestFirst:
         """What lies in a stretch with much, some of its parts at a time: more of them
         where they have little."""
         if span.is_hour or span.is_odd:
-            yield from self._walk_sessions(self.match.during(span))
+            match = self.match.marked((span.mark,)) if span.numbers else self.match
+            yield from self._walk_sessions(match)
             return
         parts, width = self._parts(span), 1
         if len(parts) == 1 and self.after is None:  # all that is in the whole is in this one
@@ -90,9 +90,15 @@ class LatestFirst:
             group = parts[: width if self._can_count(parts[0]) else 1]
             can_count = self._can_count(group[0])
             at_once = read_at_once(self.query)
-            ids = self._listed.find_any(
-                self._match_during(group), limit=at_once + 1 if can_count else 1
-            )
+            bounds, match = (self.query.from_moment, self.query.before_moment), self.match
+            if all(span.is_within(*bounds) for span in group):
+                # The many marks of the query's bounds need not be looked for.
+                marks, _ = cover(*bounds)
+                others = tuple(one for one in match.marks if one != marks)
+                match = replace(match, marks=others, from_moment=None, before_moment=None)
+            match = match.marked(tuple(span.mark for span in group))
+            most = at_once + 1 if can_count else 1
+            ids = self._listed.find(match, limit=most, highest=False)
             is_whole = can_count and len(ids) <= at_once
             if ids and not is_whole and len(group) > 1:
                 width = len(group) // 2
@@ -107,16 +113,6 @@ class LatestFirst:
             parts = parts[len(group) :]
             # Twice as many, unless they have too much.
             width = max(1, min(2 * len(group), len(group) * at_once // max(1, len(ids))))
-
-    def _match_during(self, spans: Sequence[DateSpan]) -> IndexMatch:
-        bounds = (self.query.from_moment, self.query.before_moment)
-        is_within = all(span.is_within(*bounds) for span in spans)
-        match = self.match
-        if is_within:  # the many marks of the query's bounds need not be looked for
-            marks, _ = cover(*bounds)
-            others = tuple(group for group in match.marks if group != marks)
-            match = replace(match, marks=others, from_moment=None, before_moment=None)
-        return match.marked(tuple(span.mark for span in spans))
 
     @cached_property
     def _listed(self) -> IndexSource:
@@ -169,7 +165,6 @@ class LatestFirst:
         yield from waiting
 
     def _in_session(self, session_pk: int, match: IndexMatch) -> list[int]:
-        """The latest matches of one session."""
         if self.after is not None:
             # Of one moment, lower ids are later in the list.
             moment, pk = self.after

@@ -1,5 +1,4 @@
-"""Which entries match: one description, asked of SQLite, of PostgreSQL, or of
-entries in memory."""
+"""Which entries match: one description, asked of SQLite, of PostgreSQL, or of entries in memory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +10,6 @@ from django.db.models import QuerySet
 
 from conversations.domain.searchable import (
     ERROR_MARK,
-    ROLE_MARKS,
-    DateSpan,
     cover,
     model_mark,
     role_mark,
@@ -21,7 +18,7 @@ from conversations.domain.searchable import (
 from conversations.models import Session
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
 
-from .entries import TurnEntry
+from .indexing import TurnEntry
 from .query import SearchQuery
 
 TURN_MASK = (1 << TURN_BITS) - 1
@@ -47,20 +44,8 @@ class IndexMatch:
     def having(self, *tokens: str) -> "IndexMatch":
         return replace(self, tokens=tokens)
 
-    def having_any(self, tokens: Sequence[str]) -> "IndexMatch":
-        return replace(self, any_tokens=tuple(tokens))
-
     def marked(self, *groups: tuple[str, ...]) -> "IndexMatch":
-        """One mark of each of these groups as well."""
-        return replace(self, marks=(*self.marks, *groups)) if groups else self
-
-    def during(self, span: DateSpan) -> "IndexMatch":
-        return self.marked((span.mark,)) if span.numbers else self
-
-    def of_something(self) -> "IndexMatch":
-        """The same, with marks that every entry has if it names neither words nor marks:
-        their lists are read faster than the entries themselves."""
-        return self if self.has_words else self.marked(ROLE_MARKS)
+        return replace(self, marks=(*self.marks, *groups))
 
     @property
     def has_words(self) -> bool:
@@ -71,7 +56,6 @@ class IndexMatch:
         return self.from_moment is not None or self.before_moment is not None
 
     def fits(self, item: TurnEntry) -> bool:
-        """The same for an entry in memory."""
         words = {name: set(getattr(item.entry, name).split()) for name in COLUMNS}
         named = set().union(*(words[scope] for scope in self.scopes or COLUMNS))
         moment = item.turn.created_at
@@ -86,10 +70,9 @@ class IndexMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexScope:
-    """Where to look: entries with ids from ``low`` to ``high``, those of one session,
-    of some (by their keys, few), or of those that a statement selects (which ``are_most``
-    of all, or a small part), that have the ``marks``, for turns from ``from_turn`` on and
-    before ``before_turn``."""
+    """Where to look: entries with ids from ``low`` to ``high``, those of one session, of some (by
+    their keys, few), or of those that a statement selects (which ``are_most`` of all, or a small
+    part), that have the ``marks``, for turns from ``from_turn`` on and before ``before_turn``."""
 
     low: int
     high: int
@@ -125,11 +108,10 @@ class IndexScope:
 
 
 def match_filters(query: SearchQuery) -> IndexMatch:
-    """The filters of a query, without its words."""
-    groups = [
-        tuple(role_mark(role) for role in query.roles),
-        tuple(tool_mark(name) for name in query.tools),
-        tuple(model_mark(name) for name in query.models),
+    groups: list[tuple[str, ...]] = [
+        tuple(map(role_mark, query.roles)),
+        tuple(map(tool_mark, query.tools)),
+        tuple(map(model_mark, query.models)),
         (ERROR_MARK,) if query.is_error else (),
     ]
     bounds = (query.from_moment, query.before_moment)
@@ -154,7 +136,6 @@ def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> Index
 
 
 def select_keys(sessions: QuerySet[Session]) -> Sql:
-    """A statement that selects the keys of these sessions."""
     compiler = sessions.order_by().values("pk").query.get_compiler(using=connection.alias)
     statement, parameters = compiler.as_sql()
     return statement, list(parameters)
@@ -177,25 +158,14 @@ def find_entries(
         return [row[0] for row in cursor.fetchall()]
 
 
-def read_lengths(ids: Iterable[int]) -> dict[int, int]:
-    """Lengths of those entries that are there. The ids are numbers of ours, and too
-    many to be parameters."""
-    named = ",".join(map(str, sorted(ids)))
-    if not named:
-        return {}
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id, length FROM {ENTRIES} WHERE id IN ({named})")
-        return dict(cursor.fetchall())
-
-
-def read_words(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[str]]:
-    """The words of those entries that are there, by column."""
+def read_columns(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[Any]]:
+    # The ids are numbers of ours, and too many to be parameters.
     named = ",".join(map(str, ids))
     if not named:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT id, {', '.join(columns)} FROM {ENTRIES} WHERE id IN ({named})")
-        return {pk: list(words) for pk, *words in cursor.fetchall()}
+        return {pk: values for pk, *values in cursor.fetchall()}
 
 
 def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql:

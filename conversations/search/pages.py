@@ -1,14 +1,16 @@
 """Looking things up, for people: across sessions, and in one."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC
 from html import escape
 from itertools import groupby
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
+from django import forms
 from django.contrib.auth.decorators import login_required
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
@@ -23,32 +25,127 @@ from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 from conversations.models import Session
+from conversations.web.forms import date_field
 from conversations.web.pages import render_page
 
-from . import (
-    EVERYWHERE,
-    SearchQuery,
-    SearchResults,
-    Surroundings,
-    TurnHit,
-    Within,
-    mark_words,
-    parse_query,
-    read_surroundings,
-    search_session,
-    search_sessions,
-    snippet,
-)
-from .forms import FindForm, SearchForm
+from .find import search_session
+from .find_everywhere import EVERYWHERE, Within, search_sessions
+from .query import SearchQuery, mark_words, parse_query, snippet
+from .results import SearchResults, Surroundings, TurnHit, read_surroundings
 
-# What a search found, as its pages show it.
+# What people ask for: text, and filters that say the same as the words of the query language.
+
+MAX_QUERY_CHARS = 1000  # Characters of a query that count.
+
+SAID_BY = (("", "Anybody"), ("user", "People"), ("assistant", "Assistant"), ("tool", "Tools"))
+ORDERS = (("best", "Best match"), ("newest", "Newest first"))
+
+
+class FindForm(forms.Form):
+    """Text and an order: what finding in one session takes."""
+
+    q = forms.CharField(required=False, label="Search for", widget=forms.SearchInput)
+    order = forms.ChoiceField(choices=ORDERS, required=False, label="Order", widget=forms.Select)
+
+    use_required_attribute = False
+
+    def __init__(self, data: Mapping[str, str], *, autofocus: bool = False, **kwargs: Any) -> None:
+        """Any text is a query: what no database can hold is replaced first."""
+        text = {name: storable(value).strip() for name, value in data.items()}
+        text["q"] = text.get("q", "")[:MAX_QUERY_CHARS]
+        super().__init__(text, **kwargs)
+        self.fields["q"].widget.attrs |= {
+            "maxlength": MAX_QUERY_CHARS,
+            "autocomplete": "off",
+            "enterkeyhint": "search",
+            "autofocus": autofocus,
+        }
+
+    def clean_order(self) -> str:
+        return self.cleaned_data["order"] or ORDERS[0][0]
+
+    @property
+    def query(self) -> str:
+        """What is asked for, in the query language."""
+        return str(self.cleaned_data["q"])
+
+    @property
+    def is_asked(self) -> bool:
+        return bool(self.query)
+
+    @property
+    def asked(self) -> str:
+        return self.address() if self.is_valid() else ""
+
+    def address(self, **changes: str) -> str:
+        """The query string of this search, with changes; empty values stay out."""
+        values = {**self.cleaned_data, **changes}
+        if values["order"] == ORDERS[0][0]:
+            values["order"] = ""
+        return urlencode({name: value for name, value in values.items() if value})
+
+
+class SearchForm(FindForm):
+    workspace = forms.ChoiceField(
+        required=False,
+        widget=forms.Select,
+        error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},
+    )
+    role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by", widget=forms.Select)
+    tool = forms.CharField(required=False, max_length=128, widget=forms.TextInput)
+    after = date_field("From")
+    before = date_field("Before")
+
+    field_order: tuple[str, ...] = ("q", "workspace", "role", "tool", "after", "before", "order")
+    _FILTERS: tuple[str, ...] = ("role", "tool", "after", "before")
+
+    def __init__(
+        self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]], **kwargs: Any
+    ) -> None:
+        super().__init__(data, **kwargs)
+        workspace = self.fields["workspace"]
+        assert isinstance(workspace, forms.ChoiceField)
+        workspace.choices = [("", "All workspaces"), *workspaces]
+        for name in ("after", "before"):
+            self.fields[name].error_messages["invalid"] = "A date looks like 2026-01-31."
+
+    def clean(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.cleaned_data
+        after, before = found.get("after"), found.get("before")
+        if after and before and after >= before:
+            self.add_error("before", "This lies before the other date, so nothing can match.")
+        return found
+
+    def clean_tool(self) -> str:
+        return str(self.cleaned_data["tool"]).replace('"', "")
+
+    @property
+    def query(self) -> str:
+        """The text with the filters as words of the query language."""
+        filters = [
+            f'{name}:"{self.cleaned_data[name]}"' for name in self._FILTERS if self._has(name)
+        ]
+        return " ".join([*filter(None, [super().query]), *filters])
+
+    @property
+    def filters(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.field_order if name != "q"]
+
+    @property
+    def has_filters(self) -> bool:
+        return any(self._has(name) for name in ("workspace", *self._FILTERS))
+
+    @property
+    def without_filters(self) -> str:
+        return urlencode({"q": self.cleaned_data["q"]})
+
+    def _has(self, name: str) -> bool:
+        return bool(self.cleaned_data[name])
 
 
 SNIPPET = 320  # Characters of a hit that are shown.
 
 BEST = 200  # From so many matches on, not all may be among the best that are put in order.
-
-_SPEAKERS = {"user": "Person", "assistant": "Assistant", "system": "System"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,131 +159,6 @@ class HitPages:
 
 CHAT_PAGES = HitPages(session="session", turn="turn", note=record_reading)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResultRow:
-    """A hit as the page shows it. ``text`` is HTML: its snippet, marked where it matches,
-    between the turns next to it. What a page has hundreds of is put together here; a
-    template takes many times as long."""
-
-    turn: int
-    url: str
-    speaker: str
-    moment: str
-    written: str
-    text: SafeString
-    replaced: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundGroup:
-    """Hits of one session that follow each other. ``owner`` is empty for one's own."""
-
-    title: str
-    url: str
-    workspace: str
-    owner: str
-    archived: bool
-    expired: bool
-    hits: list[SearchResultRow]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
-    """A page of hits. ``more`` is the query string of the next one, if there is one;
-    ``missing`` are words that match nothing. ``newest`` is the query string of the
-    same in the order of time, if this is not."""
-
-    groups: list[FoundGroup]
-    total: int
-    total_is_bound: bool
-    missing: tuple[str, ...]
-    more: str
-    is_first: bool
-    newest: str
-
-    @property
-    def is_cut(self) -> bool:
-        """It ends here, but there may be more: only the best are put in order."""
-        return not self.more and bool(self.newest) and self.total >= BEST
-
-    @property
-    def counted(self) -> str:
-        """How many turns matched, and no more than is known."""
-        words = f"{self.total:,} turn{'' if self.total == 1 else 's'}"
-        words = f"at least {words}" if self.total_is_bound else words
-        words = words if self.is_first else f"more of {words}"
-        return words[0].upper() + words[1:]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
-    """What one person is shown of hits."""
-
-    user_pk: int
-    query: SearchQuery
-    around: Surroundings
-    pages: HitPages
-    now: datetime = field(default_factory=timezone.now)
-
-    def groups(self, hits: Sequence[TurnHit]) -> list[FoundGroup]:
-        """In their order; those of one session that follow each other together."""
-        return [
-            self.group(self.around.sessions[pk], list(group))
-            for pk, group in groupby(hits, key=lambda hit: hit.session_pk)
-        ]
-
-    def group(self, session: Session, hits: list[TurnHit]) -> FoundGroup:
-        return FoundGroup(
-            title=session.title,
-            url=reverse(self.pages.session, args=[session.uuid]),
-            workspace=session.workspace.name,
-            owner="" if session.owner_id == self.user_pk else session.owner.get_username(),
-            archived=session.archived_at is not None,
-            expired=session.expires_at is not None and session.expires_at <= self.now,
-            hits=[self.hit(hit) for hit in hits],
-        )
-
-    def hit(self, hit: TurnHit) -> SearchResultRow:
-        at = hit.created_at.astimezone(UTC)
-        lines = (
-            self.line(hit.session_pk, hit.turn - 1),
-            _snippet(hit.text, self.query),
-            self.line(hit.session_pk, hit.turn + 1),
-        )
-        return SearchResultRow(
-            turn=hit.turn,
-            url=reverse(self.pages.turn, args=[hit.session, hit.turn]),
-            speaker=_speaker(hit.role, hit.tool_name),
-            moment=f"{at:%Y-%m-%dT%H:%M:%SZ}",
-            written=f"{at:%Y-%m-%d %H:%M} UTC",
-            text=SafeString("\n".join(filter(None, lines))),
-            replaced=(hit.session_pk, hit.turn) in self.around.replaced,
-        )
-
-    def line(self, session_pk: int, turn: int) -> str:
-        """The HTML of a turn next to a hit; empty where there is nothing to show."""
-        found = self.around.lines.get((session_pk, turn))
-        if found is None:
-            return ""
-        speaker = escape(_speaker(found.role, found.tool_name))
-        return f'<p class="near"><b>{speaker}:</b> {escape(found.text)}</p>'
-
-
-def _snippet(text: str, query: SearchQuery) -> str:
-    pieces = mark_words(snippet(text, query, limit=SNIPPET), query)
-    marked = (
-        f"<mark>{escape(piece)}</mark>" if is_match else escape(piece) for piece, is_match in pieces
-    )
-    return f'<p class="snippet">{"".join(marked)}</p>'
-
-
-def _speaker(role: str, tool_name: str | None) -> str:
-    if role == "tool":
-        return tool_name or "Tool"
-    return _SPEAKERS.get(role, role)
-
-
 logger = logging.getLogger(__name__)
 
 type Finder = Callable[..., SearchResults]
@@ -198,7 +170,6 @@ FIND_PAGE = 50
 @login_required
 @require_safe
 def search(request: HttpRequest) -> HttpResponse:
-    """All that the person may read."""
     user = person(request)
     workspaces = list(readable_workspaces(user).values_list("pk", "slug", "name"))
     named = [(slug, name) for _, slug, name in workspaces]
@@ -207,10 +178,10 @@ def search(request: HttpRequest) -> HttpResponse:
     def find(query: SearchQuery, **page: Any) -> SearchResults:
         wanted = form.cleaned_data["workspace"]
         chosen = tuple(pk for pk, slug, _ in workspaces if wanted in ("", slug))
-        is_all = not wanted and is_reviewer(user)
+        within = Within(workspaces=chosen)
         if is_reviewer(user):
             require_reason_to_search(request, chosen)
-        within = EVERYWHERE if is_all else Within(workspaces=chosen)
+            within = within if wanted else EVERYWHERE
         return search_sessions(readable_sessions(user), query, within=within, **page)
 
     return answer_search(request, "search.html", form, find, {}, part="hits", limit=PAGE)
@@ -219,7 +190,6 @@ def search(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """One session, as a page or as the chat's panel."""
     session, _ = get_session_for(request, uuid)
 
     def find(query: SearchQuery, **page: Any) -> SearchResults:
@@ -263,20 +233,81 @@ def answer_search(
 
 def _search(
     request: HttpRequest, form: FindForm, find: Finder, *, limit: int, pages: HitPages
-) -> Results:
+) -> dict[str, Any]:
     cursor = storable(request.GET.get("cursor", ""))
-    query = parse_query(form.query)
-    found = find(query, limit=limit, cursor=cursor, order=form.cleaned_data["order"])
+    query, order = parse_query(form.query), form.cleaned_data["order"]
+    found = find(query, limit=limit, cursor=cursor, order=order)
     around = read_surroundings(found.hits)
-    user = person(request)
     pages.note(request, around.sessions.values())
-    show = Show(user_pk=user.pk, query=query, around=around, pages=pages)
-    return Results(
-        groups=show.groups(found.hits),
-        total=found.total,
-        total_is_bound=found.total_is_bound,
-        missing=found.missing,
-        more=form.address(cursor=found.cursor) if found.cursor else "",
-        is_first=not cursor,
-        newest=form.address(order="newest") if form.cleaned_data["order"] == "best" else "",
-    )
+    counted = f"{found.total:,} turn{'' if found.total == 1 else 's'}"
+    counted = f"at least {counted}" if found.total_is_bound else counted
+    counted = f"more of {counted}" if cursor else counted
+    return {
+        # Hits of one session that follow each other stand together.
+        "groups": [
+            _group(request, around.sessions[pk], hits, query=query, around=around, pages=pages)
+            for pk, hits in groupby(found.hits, key=lambda hit: hit.session_pk)
+        ],
+        "counted": counted[0].upper() + counted[1:],
+        "missing": found.missing,
+        "more": form.address(cursor=found.cursor) if found.cursor else "",
+        "is_first": not cursor,
+        "newest": form.address(order="newest") if order == "best" else "",
+        # It ends here, but there may be more: only the best are put in order.
+        "is_cut": not found.cursor and order == "best" and found.total >= BEST,
+    }
+
+
+def _group(
+    request: HttpRequest,
+    session: Session,
+    hits: Iterable[TurnHit],
+    *,
+    query: SearchQuery,
+    around: Surroundings,
+    pages: HitPages,
+) -> dict[str, Any]:
+    """Hits of one session. ``text`` is HTML: the snippet, marked where it matches, between the
+    turns next to it. ``owner`` is empty for one's own."""
+    expires_at, rows = session.expires_at, []
+    # What a page has hundreds of is put together here; a template takes many times as long.
+    for hit in hits:
+        at = hit.created_at.astimezone(UTC)
+        pieces = mark_words(snippet(hit.text, query, limit=SNIPPET), query)
+        marked = (f"<mark>{escape(t)}</mark>" if is_match else escape(t) for t, is_match in pieces)
+        lines = [f'<p class="snippet">{"".join(marked)}</p>']
+        lines = [*_near(around, hit, -1), *lines, *_near(around, hit, 1)]
+        row = {
+            "turn": hit.turn,
+            "url": reverse(pages.turn, args=[hit.session, hit.turn]),
+            "speaker": _speaker(hit.role, hit.tool_name),
+            "moment": f"{at:%Y-%m-%dT%H:%M:%SZ}",
+            "written": f"{at:%Y-%m-%d %H:%M} UTC",
+            "text": SafeString("\n".join(lines)),
+            "replaced": (hit.session_pk, hit.turn) in around.replaced,
+        }
+        rows.append(row)
+    return {
+        "title": session.title,
+        "url": reverse(pages.session, args=[session.uuid]),
+        "workspace": session.workspace.name,
+        "owner": "" if session.owner_id == request.user.pk else session.owner.get_username(),
+        "archived": session.archived_at is not None,
+        "expired": expires_at is not None and expires_at <= timezone.now(),
+        "hits": rows,
+    }
+
+
+def _near(around: Surroundings, hit: TurnHit, step: int) -> list[str]:
+    found = around.lines.get((hit.session_pk, hit.turn + step))
+    if found is None:
+        return []
+    role, tool_name, text = found
+    speaker = escape(_speaker(role, tool_name))
+    return [f'<p class="near"><b>{speaker}:</b> {escape(text)}</p>']
+
+
+def _speaker(role: str, tool_name: str | None) -> str:
+    if role == "tool":
+        return tool_name or "Tool"
+    return {"user": "Person", "assistant": "Assistant", "system": "System"}.get(role, role)

@@ -3,9 +3,10 @@
 import re
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 from conversations.domain.text import one_line
 from conversations.domain.turns import ROLES
@@ -17,21 +18,12 @@ from conversations.domain.words import (
     tokens_of_word,
 )
 
-# What somebody looks for, read from any text.
-
-
 # Beyond these a query goes on unread; a question has a handful of words.
 MAX_CHARS, MAX_TOKENS, MAX_LIGHT_TOKENS, MAX_PHRASES = 20_000, 40, 12, 8
 
 # What ``in:`` may name, and the part of an entry that it means.
-SCOPES = {
-    "text": "said",
-    "said": "said",
-    "tool": "tools",
-    "tools": "tools",
-    "path": "paths",
-    "paths": "paths",
-}
+SCOPES = {"text": "said", "said": "said", "tool": "tools", "tools": "tools"}
+SCOPES |= {"path": "paths", "paths": "paths"}
 
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
 
@@ -46,8 +38,6 @@ _DAY = re.compile(r"\d{4}-\d{1,2}(-\d{1,2})?")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word or phrase as written, and its tokens."""
-
     text: str
     tokens: tuple[str, ...]
 
@@ -81,7 +71,6 @@ class SearchQuery:
 
     @cached_property
     def all_tokens(self) -> tuple[str, ...]:
-        """The same of words and phrases."""
         return _telling((*self.words, *self.phrases))
 
     @cached_property
@@ -107,97 +96,65 @@ def _telling(terms: Iterable[Term]) -> tuple[str, ...]:
     return tuple((telling or list(distinct))[:MAX_TOKENS])
 
 
-@dataclass(slots=True)
-class _Filters:
-    roles: list[str] = field(default_factory=list)
-    tools: list[str] = field(default_factory=list)
-    models: list[str] = field(default_factory=list)
-    is_error: bool = False
-    scopes: list[str] = field(default_factory=list)
-    workspaces: list[str] = field(default_factory=list)
-    bounds: dict[str, int | datetime] = field(default_factory=dict)
-
-    def take(self, key: str, value: str) -> bool:
-        """False: this is no filter."""
-        if key == "role":
-            return _add(self.roles, value.lower(), value.lower() in ROLES)
-        if key == "tool":
-            return _add(self.tools, value, bool(value.strip()))
-        if key == "model":
-            return _add(self.models, value, bool(value.strip()))
-        if key == "is":
-            self.is_error |= value.lower() == "error"
-            return value.lower() == "error"
-        if key == "in":
-            scope = SCOPES.get(value.lower())
-            if scope:
-                return _add(self.scopes, scope, True)
-            return _add(self.workspaces, value.lower(), bool(_SLUG.fullmatch(value)))
-        side = "from" if key == "after" else "before"
-        if value.isascii() and value.isdigit() and len(value) <= 18:
-            self.bounds[f"{side}_turn"] = int(value) + (key == "after")
-            return True
-        moment = _read_moment(value)
-        if moment is not None:
-            self.bounds[f"{side}_moment"] = moment
-        return moment is not None
-
-
-def _add(values: list[str], value: str, is_one: bool) -> bool:
-    if is_one and value not in values:
-        values.append(value)
-    return is_one
-
-
 def parse_query(text: str) -> SearchQuery:
     """Any text is a query; see ``docs/search.md``."""
     text = text[:MAX_CHARS]
-    filters, phrases, plain, end = _Filters(), [], [], 0
+    fields: dict[str, Any] = {}
+    phrases, plain, end = [], [], 0
     for match in _PART.finditer(text):
         plain.append(text[end : match.start()])
         end = match.end()
-        if match["key"]:
-            value = match["quoted"] if match["quoted"] is not None else match["value"]
-            if not filters.take(match["key"].lower(), value):
-                plain.append(match.group())
-        else:
+        if match["phrase"] is not None:
             phrases.append(match["phrase"])
+            continue
+        value = match["value"] if match["quoted"] is None else match["quoted"]
+        name, wanted = _read_filter(match["key"].lower(), value)
+        if not name:
+            plain.append(match.group())
+        elif isinstance(wanted, str):
+            fields[name] = tuple(dict.fromkeys((*fields.get(name, ()), wanted)))
+        else:
+            fields[name] = wanted
     plain.append(text[end:])
     words: dict[tuple[str, ...], Term] = {}
-    for found in (found for part in plain for found in find_words(part)):
-        if tokens := tokens_of_word(found.group()):
-            words.setdefault(tokens, Term(found.group(), tokens))
+    for word in (word for part in plain for word in find_words(part)):
+        if tokens := tokens_of_word(word.group()):
+            words.setdefault(tokens, Term(word.group(), tokens))
     quoted = [Term(text.strip(), tuple(read_tokens(text))[:MAX_TOKENS]) for text in phrases]
     return SearchQuery(
         words=tuple(words.values()),
         phrases=tuple(term for term in dict.fromkeys(quoted) if term.tokens)[:MAX_PHRASES],
-        roles=tuple(filters.roles),
-        tools=tuple(filters.tools),
-        models=tuple(filters.models),
-        is_error=filters.is_error,
-        scopes=tuple(filters.scopes),
-        workspaces=tuple(filters.workspaces),
-        **filters.bounds,  # type: ignore[arg-type]
+        **fields,
     )
 
 
-def _read_moment(value: str) -> datetime | None:
-    """A day (its beginning), a month (its beginning) or a moment; UTC where the
-    text does not say."""
-    if _DAY.fullmatch(value):
-        parts = [int(part) for part in value.split("-")]
-        try:
-            return datetime(*[*parts, 1][:3], tzinfo=UTC)  # type: ignore[misc,arg-type]
-        except ValueError:
-            return None
+def _read_filter(key: str, value: str) -> tuple[str, str | bool | int | datetime]:
+    """The field of the query that a filter sets, and to what; an empty name: it is no filter."""
+    lower = value.lower()
+    if key == "role" and lower in ROLES:
+        return "roles", lower
+    if key in ("tool", "model") and value.strip():
+        return f"{key}s", value
+    if key == "is" and lower == "error":
+        return "is_error", True
+    if key == "in" and lower in SCOPES:
+        return "scopes", SCOPES[lower]
+    if key == "in" and _SLUG.fullmatch(value):
+        return "workspaces", lower
+    if key not in ("after", "before"):
+        return "", ""
+    side = "from" if key == "after" else "before"
+    if value.isascii() and value.isdigit() and len(value) <= 18:
+        return f"{side}_turn", int(value) + (key == "after")
     try:
+        if _DAY.fullmatch(value):  # a day or a month: their beginning
+            year, month, day = [*map(int, value.split("-")), 1][:3]
+            return f"{side}_moment", datetime(year, month, day, tzinfo=UTC)
         moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    try:
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except OverflowError:
-        return None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return f"{side}_moment", moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return "", ""
 
 
 READ = 8000  # Characters of a long text that are looked at; a tool may have returned a megabyte.
@@ -227,7 +184,17 @@ def snippet(text: str, query: SearchQuery | str, *, limit: int) -> str:
     """The part of the text with the most different matches, on one line, at most
     ``limit`` characters; its beginning if nothing matches."""
     asked = parse_query(query) if isinstance(query, str) else query
-    low, high = _telling_part(text, asked)
+    low, high = 0, len(text)
+    if len(text) > READ:
+        # Of a long one, around the longest word of the query that stands there as the index writes
+        # it.
+        folded = text.lower()
+        phrased = [token for phrase in asked.phrases for token in phrase.tokens]
+        tokens = sorted({*asked.tokens, *phrased}, key=lambda token: (-len(token), token))
+        at = next((at for at in map(folded.find, tokens) if at >= 0), None)
+        if at is not None:
+            low = max(0, at - READ // 4)
+            high = low + READ
     spans = [(low + begin, low + end) for begin, end in sorted(_find_spans(text[low:high], asked))]
     if not spans or len(text) <= limit:
         return one_line(text, limit=limit)
@@ -237,20 +204,6 @@ def snippet(text: str, query: SearchQuery | str, *, limit: int) -> str:
         begin = next((at + 1 for at in near if text[at].isspace()), begin)
     lead = "…" if begin > 0 else ""
     return lead + one_line(text[begin:], limit=max(1, limit - len(lead)))
-
-
-def _telling_part(text: str, query: SearchQuery) -> Span:
-    """Where to look for the best part of a text: all of it, but in a long one around
-    the longest word of the query that stands there as the index writes it."""
-    if len(text) > READ:
-        folded = text.lower()
-        phrased = [token for phrase in query.phrases for token in phrase.tokens]
-        for token in sorted({*query.tokens, *phrased}, key=lambda token: (-len(token), token)):
-            at = folded.find(token)
-            if at >= 0:
-                low = max(0, at - READ // 4)
-                return low, low + READ
-    return 0, len(text)
 
 
 def _find_spans(text: str, query: SearchQuery | str) -> list[Span]:
@@ -269,7 +222,6 @@ def _find_spans(text: str, query: SearchQuery | str) -> list[Span]:
 
 
 def _densest(text: str, spans: list[Span], limit: int) -> int:
-    """Where the window begins that has the most different words of the query."""
     room = int(limit * (1 - LEAD))
     within: deque[tuple[int, str]] = deque()
     counts: Counter[str] = Counter()

@@ -1,24 +1,20 @@
 """Ranking turns of a conversation.
 
-BM25 over windows of turns: a turn counts as having a word, in part, when a turn
-near it has it, since an answer seldom repeats the words of its question and people
-say one thing in several turns. A word counts once in a turn however often it is
-there. How rare a word is is counted within what is searched, because what is common
-differs from one conversation to the next, and rarity is raised to a power, which
-favours the few telling words of a question.
+BM25 over windows of turns: a turn counts as having a word, in part, when a turn near it has it,
+since an answer seldom repeats the words of its question and people say one thing in several turns.
+A word counts once in a turn however often it is there. How rare a word is is counted within what is
+searched, because what is common differs from one conversation to the next, and rarity is raised to
+a power, which favours the few telling words of a question.
 
-The constants were tuned on three conversations of a public benchmark; ``docs/search.md``
-has the figures.
+The constants were tuned on three conversations of a public benchmark; ``docs/search.md`` has the
+figures.
 """
 
-import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from heapq import nlargest
-
-from .query import STOP_TOKENS
 
 # Distance of a turn from one that has a word, and the share of it that it gets.
 NEAR = (
@@ -55,36 +51,31 @@ class Occurrences:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    """How much of a word each turn has, and what the word is worth."""
-
-    shares: Mapping[int, float]
-    worth: float
-
-
 class Ranking:
     """Scores the turns near occurrences of words, among ``turn_count`` turns."""
 
     def __init__(self, words: Iterable[Occurrences], *, turn_count: int) -> None:
-        self._spreads = [
-            _Spread(
-                dict.fromkeys(word.ids, 1.0) if word.is_common else _spread(word.ids),
-                word.weight * rarity(word.count, turn_count),
-            )
-            for word in words
-        ]
+        # How much of a word each turn has, and what the word is worth.
+        self._words: list[tuple[dict[int, float], float]] = []
+        for word in words:
+            shares = dict.fromkeys(word.ids, 1.0)
+            near_ones = NEAR if len(word.ids) <= FEW else NEAREST
+            for distance, share in () if word.is_common else near_ones[1:]:
+                for turn in word.ids:
+                    near = turn + distance
+                    shares[near] = shares.get(near, 0.0) + share
+            self._words.append((shares, word.weight * rarity(word.count, turn_count)))
 
     def best(self, count: int, *, among: Set[int] | range) -> list[int]:
         """So many of these turns, best first, as if all were of the same length; of equals
         the newest first."""
         scores: dict[int, float] = {}
-        for spread in self._spreads:
-            worth = spread.worth * (SATURATION + 1)
-            for turn, share in spread.shares.items():
+        for shares, worth in self._words:
+            most = worth * (SATURATION + 1)
+            for turn, share in shares.items():
                 if turn in among:
-                    scores[turn] = scores.get(turn, 0.0) + worth * share / (share + SATURATION)
-        least = min(heapq.nlargest(count, scores.values()), default=0.0)
+                    scores[turn] = scores.get(turn, 0.0) + most * share / (share + SATURATION)
+        least = min(nlargest(count, scores.values()), default=0.0)
         found = [(score, turn) for turn, score in scores.items() if score >= least]
         return [turn for _, turn in sorted(found, reverse=True)[:count]]
 
@@ -92,10 +83,9 @@ class Ranking:
         """``length`` is that of the turn's window, where 1 is the average."""
         norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
         total = 0.0
-        for spread in self._spreads:
-            share = spread.shares.get(turn)
-            if share:
-                total += spread.worth * (SATURATION + 1) * share / (share + norm)
+        for shares, worth in self._words:
+            if share := shares.get(turn):
+                total += worth * (SATURATION + 1) * share / (share + norm)
         return total
 
 
@@ -112,22 +102,10 @@ def window_length(turn: int, lengths: Mapping[int, int], *, average: float) -> f
 
 
 def window_of(turns: Iterable[int]) -> set[int]:
-    """The turns whose lengths count for these."""
     return {turn + distance for turn in turns for distance, _ in NEAREST}
 
 
-def _spread(ids: Sequence[int]) -> dict[int, float]:
-    shares = dict.fromkeys(ids, 1.0)
-    near_ones = NEAR if len(ids) <= FEW else NEAREST
-    for distance, share in near_ones[1:]:
-        for turn in ids:
-            near = turn + distance
-            shares[near] = shares.get(near, 0.0) + share
-    return shares
-
-
 # Feedback: words that the best matches have in common help to find more.
-
 
 KEPT = 33  # Words that are taken.
 
@@ -138,29 +116,18 @@ DAMPING = 20  # Words by which every turn counts as longer, so that short ones d
 type ScoredTurn = tuple[float, Sequence[str]]
 
 
-def find_shared_tokens(turns: Sequence[ScoredTurn], *, known: Collection[str]) -> set[str]:
-    """Tokens of these scored turns that say something and are not known already."""
-    tokens = {token for _, said in turns for token in said if len(token) > 1}
-    return tokens - STOP_TOKENS - set(known)
-
-
 def weigh_feedback(
     turns: Sequence[ScoredTurn], found: Mapping[str, Occurrences], *, turn_count: int
 ) -> list[tuple[str, float]]:
     """The tokens to take, of those in ``found``, with their weights."""
-    shares = _shares(turns)
+    whole = sum(score for score, _ in turns) or 1.0
+    shares: dict[str, float] = defaultdict(float)
+    for score, tokens in turns:
+        for token, count in Counter(tokens).items():
+            shares[token] += score / whole * count / (len(tokens) + DAMPING)
     worth = [
         (shares[token] * rarity(occurrences.count, turn_count) ** (2 / 3), token)
         for token, occurrences in found.items()
     ]
     best = nlargest(KEPT, worth)
     return [(token, WEIGHT * value / best[0][0]) for value, token in best if value > 0]
-
-
-def _shares(turns: Sequence[ScoredTurn]) -> dict[str, float]:
-    whole = sum(score for score, _ in turns) or 1.0
-    shares: dict[str, float] = defaultdict(float)
-    for score, tokens in turns:
-        for token, count in Counter(tokens).items():
-            shares[token] += score / whole * count / (len(tokens) + DAMPING)
-    return shares

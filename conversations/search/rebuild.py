@@ -12,29 +12,39 @@ from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.models.search import INDEX, entry_id, install_search, rebuild_fts5
 
-from .entries import ENTRY_COLUMNS, read_entries
-from .indexing import BATCH, index_session, remove_session, repeat_watermark, replace_entries
+from . import indexing
 from .matching import TURN_MASK
 
 
 def rebuild_session(session_pk: int) -> Iterator[int]:
-    """Make a session's entries anew, a small transaction for each batch; yields the
-    number of turns done so far. Searches find the old entries until they have the
-    new ones."""
+    """Make a session's entries anew, a small transaction for each batch; yields the number of turns
+    done so far. Searches find the old entries until they have the new ones."""
     done = total_length = 0
     # Later turns are indexed as usual.
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
     end = current.indexed_turn if current else 0
     while done < end:
-        entries = read_entries((session_pk, done + 1, min(end, done + BATCH)))
+        entries = indexing.read_entries((session_pk, done + 1, min(end, done + indexing.BATCH)))
         if not entries:
             break
-        replace_entries(entries)
+        indexing.replace_entries(entries)
         done = entries[-1].turn.number
         total_length += sum(item.entry.length for item in entries)
         yield done
-    _set_watermark(session_pk, done, total_length)
-    index_session(session_pk)
+    with transaction.atomic():
+        # The watermark is set to what was made anew, or left where others moved it.
+        rows = SearchProgress.objects.select_for_update().filter(session=session_pk)
+        progress = rows.filter(version=VERSION).first()
+        if progress is None or progress.indexed_turn < done:
+            indexing.remove_session(session_pk)
+        else:
+            last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
+            indexed = min(progress.indexed_turn, last)
+            _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
+            later = _of_session(session_pk, done + 1).aggregate(length=Sum("length"))["length"]
+            rows.update(indexed_turn=indexed, total_length=total_length + (later or 0))
+            indexing.repeat_watermark(session_pk, indexed)
+    indexing.index_session(session_pk)
 
 
 def check_session(session_pk: int) -> str:
@@ -45,8 +55,8 @@ def check_session(session_pk: int) -> str:
     indexed = progress.indexed_turn if progress else 0
     done = total_length = 0
     while done < indexed:
-        last = min(indexed, done + BATCH)
-        made = {item.id: item.row for item in read_entries((session_pk, done + 1, last))}
+        last = min(indexed, done + indexing.BATCH)
+        made = {item.id: item.row for item in indexing.read_entries((session_pk, done + 1, last))}
         stored = {row[0]: row for row in _stored(session_pk, done + 1, last)}
         for number in range(done + 1, last + 1):
             pk = entry_id(session_pk, number)
@@ -76,10 +86,10 @@ def digest_entries(session_pk: int) -> str:
     done, last = 0, _of_session(session_pk, 1).order_by("-pk").values_list("pk", flat=True).first()
     end = (last or 0) & TURN_MASK
     while done < end:
-        for row in _stored(session_pk, done + 1, done + BATCH):
+        for row in _stored(session_pk, done + 1, done + indexing.BATCH):
             number = row[0] & TURN_MASK
             digest.update(dump_json([number, row[2], row[3].isoformat(), *row[4:]]).encode())
-        done += BATCH
+        done += indexing.BATCH
     return digest.hexdigest()
 
 
@@ -101,7 +111,6 @@ def check_index() -> str:
 
 
 def mend_index() -> None:
-    """Make the database's index anew from the entries, in one step."""
     install_search(using=connection.alias)
     if connection.vendor == "sqlite":
         rebuild_fts5(connection)
@@ -120,20 +129,4 @@ def _of_session(session_pk: int, number: int) -> Any:
 def _stored(session_pk: int, first: int, last: int) -> list[tuple[Any, ...]]:
     ids = (entry_id(session_pk, first), entry_id(session_pk, last))
     rows = SearchEntry.objects.filter(pk__range=ids).order_by("pk")
-    return list(rows.values_list(*ENTRY_COLUMNS))
-
-
-def _set_watermark(session_pk: int, done: int, total_length: int) -> None:
-    """Set the watermark to what was made anew, or leave it where others moved it."""
-    with transaction.atomic():
-        rows = SearchProgress.objects.select_for_update().filter(session=session_pk)
-        progress = rows.filter(version=VERSION).first()
-        if progress is None or progress.indexed_turn < done:
-            remove_session(session_pk)
-            return
-        last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
-        indexed = min(progress.indexed_turn, last)
-        _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
-        later = _of_session(session_pk, done + 1).aggregate(length=Sum("length"))["length"] or 0
-        rows.update(indexed_turn=indexed, total_length=total_length + later)
-        repeat_watermark(session_pk, indexed)
+    return list(rows.values_list(*indexing.ENTRY_COLUMNS))

@@ -15,7 +15,7 @@ from conversations.domain.turns import StoredTurn
 from conversations.models import Session
 from conversations.models.search import TURN_BITS
 
-from .entries import searchable_of
+from .indexing import searchable_of
 from .matching import TURN_MASK
 from .query import SearchQuery, parse_query, snippet
 
@@ -40,11 +40,10 @@ class TurnHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResults:
-    """``hits`` are in the order asked for (best first, unless said otherwise).
-    ``total`` counts the turns that matched, and is a lower bound when
-    ``total_is_bound``. ``missing`` are the words and phrases of the query, as
-    written, that match nothing in what was searched. ``cursor`` goes on after the
-    last hit; empty: there is no more."""
+    """``hits`` are in the order asked for (best first, unless said otherwise). ``total`` counts the
+    turns that matched, and is a lower bound when ``total_is_bound``. ``missing`` are the words and
+    phrases of the query, as written, that match nothing in what was searched. ``cursor`` goes on
+    after the last hit; empty: there is no more."""
 
     hits: list[TurnHit]
     total: int
@@ -57,7 +56,6 @@ NOTHING = SearchResults(hits=[], total=0)
 
 
 # What was found, as JSON: the same for a command and for programs.
-
 
 SNIPPET = 160  # Characters of a hit that are shown.
 
@@ -85,9 +83,6 @@ def as_hit(hit: TurnHit, asked: SearchQuery) -> dict[str, Any]:
     }
 
 
-# Reading what stands at some places, by one statement.
-
-
 type Place = tuple[int, int]
 
 
@@ -103,9 +98,6 @@ def select_at(statement: str, places: Collection[Place]) -> list[tuple[Any, ...]
             f" CAST(column2 AS bigint) AS turn FROM (VALUES {values}) AS listed) {statement}"
         )
         return list(cursor.fetchall())
-
-
-# From ids of entries to the turns that are shown.
 
 
 _TURNS = (
@@ -143,28 +135,16 @@ def read_hits(
     return [hits[pk] for _, pk in scores if pk in hits]
 
 
-# What stands around hits: their sessions, their neighbours, whether they were replaced.
-
-
 LINE_CHARS = 160  # Characters of a neighbour that are shown.
-
-
-@dataclass(frozen=True, slots=True)
-class SurroundingTurn:
-    """A turn in one line."""
-
-    role: str
-    tool_name: str | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """``sessions`` by key, with the names of workspace and owner; ``lines`` of the turns next to
-    hits, but for those without text; ``replaced``: hits that left the active path."""
+    """``sessions`` by key, with the names of workspace and owner; of the turns next to hits that
+    have text role, tool and one line (``lines``); ``replaced``: hits that left the active path."""
 
     sessions: dict[int, Session]
-    lines: dict[Place, SurroundingTurn]
+    lines: dict[Place, tuple[str, str | None, str]]
     replaced: set[Place]
 
 
@@ -192,7 +172,7 @@ def read_surroundings(hits: Sequence[TurnHit]) -> Surroundings:
     return Surroundings(
         sessions=sessions.in_bulk([pk for pk, _ in places]),
         lines={
-            (pk, number): SurroundingTurn(role, tool, one_line(strip_marks(text), limit=LINE_CHARS))
+            (pk, number): (role, tool, one_line(strip_marks(text), limit=LINE_CHARS))
             for pk, number, role, tool, text in select_at(_LINES, wanted)
         },
         replaced=set(select_at(_REPLACED, places)),

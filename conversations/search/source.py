@@ -1,6 +1,6 @@
 """What a search looks through: stored entries, and the turns too new to have one."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -10,9 +10,15 @@ from django.db.models import QuerySet
 
 from conversations.models import SearchEntry, Session
 
-from .entries import TurnEntry, read_entries
-from .indexing import Progress, index_if_free, read_progress, sessions_to_index
-from .matching import IndexMatch, IndexScope, find_entries, read_lengths, read_words
+from .indexing import (
+    Progress,
+    TurnEntry,
+    index_if_free,
+    read_entries,
+    read_progress,
+    sessions_to_index,
+)
+from .matching import IndexMatch, IndexScope, find_entries, read_columns
 
 SHORT_TAIL = 60  # Turns without entries that are rather read than indexed before a search.
 
@@ -24,9 +30,8 @@ INDEXING_SECONDS = 5.0  # How long a search may index: after a large import that
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSource:
-    """``tail`` are entries in memory, ``stored_to`` the highest id that is not.
-    ``turn_count`` and ``average`` length are of all turns there, whether they match
-    filters or not."""
+    """``tail`` are entries in memory, ``stored_to`` the highest id that is not. ``turn_count`` and
+    ``average`` length are of all turns there, whether they match filters or not."""
 
     places: tuple[IndexScope, ...]
     tail: Sequence[TurnEntry] = ()
@@ -52,34 +57,26 @@ class IndexSource:
         """What is wanted lies far apart among what has to be read to find it."""
         return any(place.is_sparse for place in self.places)
 
-    def find(self, match: IndexMatch, *, limit: int, below: int | None = None) -> list[int]:
-        """Ids of entries that match, the highest first."""
+    def find(
+        self, match: IndexMatch, *, limit: int, below: int | None = None, highest: bool = True
+    ) -> list[int]:
+        """Ids of entries that match, the highest first, or whichever are found first."""
         places = [place.below(below) for place in self.places]
         stored = [place.below(self.stored_to + 1) for place in places]
-        found = find_entries(match, stored, limit=limit)
+        found = find_entries(match, stored, limit=limit, highest=highest)
         if not self.tail:
             return found
-        return sorted({*found, *self._find_in_tail(match, places)}, reverse=True)[:limit]
-
-    def find_any(self, match: IndexMatch, *, limit: int) -> list[int]:
-        """Ids of so many entries that match, in no order, whichever are found first."""
-        stored = [place.below(self.stored_to + 1) for place in self.places]
-        found = find_entries(match, stored, limit=limit, highest=False)
-        if not self.tail:
-            return found
-        return list({*found, *self._find_in_tail(match, self.places)})[:limit]
+        in_tail = {
+            item.id
+            for item in self.tail
+            if match.fits(item) and any(place.has(item.id) for place in places)
+        }
+        return sorted({*found, *in_tail}, reverse=True)[:limit]
 
     def has(self, match: IndexMatch) -> bool:
-        """Whether there is an entry that matches."""
-        return bool(self.find_any(match, limit=1))
-
-    def _find_in_tail(self, match: IndexMatch, places: Sequence[IndexScope]) -> Iterator[int]:
-        for item in self.tail:
-            if any(place.has(item.id) for place in places) and match.fits(item):
-                yield item.id
+        return bool(self.find(match, limit=1, highest=False))
 
     def read_moments(self, ids: Iterable[int]) -> dict[int, datetime]:
-        """When the turns of these entries were written."""
         wanted = set(ids)
         rows = SearchEntry.objects.filter(pk__in=wanted).values_list("pk", "created_at")
         moments = dict(rows.order_by())
@@ -87,16 +84,15 @@ class IndexSource:
         return moments | {pk: self._tail_by_id[pk].turn.created_at for pk in fresh}
 
     def read_lengths(self, ids: Iterable[int]) -> dict[int, int]:
-        """Lengths of those entries that are there."""
         wanted = set(ids)
-        lengths = read_lengths(wanted)
+        lengths = {pk: length for pk, [length] in read_columns(wanted, ("length",)).items()}
         fresh = self._tail_by_id.keys() & wanted
         return lengths | {pk: self._tail_by_id[pk].entry.length for pk in fresh}
 
     def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
         """The words of entries, by column; read once."""
         known = self._words.setdefault(tuple(columns), {})
-        known |= read_words([pk for pk in ids if pk not in known], columns)
+        known |= read_columns([pk for pk in ids if pk not in known], columns)
         for pk in self._tail_by_id.keys() & set(ids):
             known[pk] = [getattr(self._tail_by_id[pk].entry, column) for column in columns]
         return {pk: known[pk] for pk in ids if pk in known}

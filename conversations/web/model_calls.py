@@ -12,7 +12,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
-from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest, rebuild_request
+from conversations.agent.window.manifest import Manifest, read_manifest, rebuild_request
+from conversations.agent.window.summary import COMPACTION
 from conversations.archive import model_calls as archive_calls
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed

@@ -12,10 +12,10 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from conversations.api.idempotency import LEASE, claim_request, forget_answers
+from conversations.api.idempotency import LEASE, claim_request
 from conversations.archive import session_records
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.purge import PurgeRequest, forget_answers, purge
 from conversations.archive.workspaces import add_member
 from conversations.models import ApiAnswer, Attachment, Membership, Session, Workspace
 

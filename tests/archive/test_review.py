@@ -20,12 +20,9 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.models.review import TEXT_LIMIT
-from conversations.review import (
-    QueueFilters,
+from conversations.review.queue import QueueFilters, next_unreviewed, read_queue
+from conversations.review.remarks import (
     mark_reviewed,
-    mark_unreviewed,
-    next_unreviewed,
-    read_queue,
     read_remarks,
     resolve_flag,
     set_flag,
@@ -68,9 +65,8 @@ def walk(filters: QueueFilters, *, limit: int = 2) -> Iterator[Session]:
     """All sessions of the list, page by page."""
     before = ""
     while True:
-        page = read_queue(filters, before=before, limit=limit)
-        yield from (Session.objects.get(uuid=item.uuid) for item in page.items)
-        before = page.next_cursor
+        items, before = read_queue(filters, before=before, limit=limit)
+        yield from items
         if not before:
             return
 
@@ -104,7 +100,7 @@ def test_a_session_comes_back_when_something_new_is_said(talk: Talk, reviewer: A
     assert queue_of() == []
     append_turn(session, NewTurn(role="user", content="One more thing"))
     assert queue_of() == [session]
-    [item] = read_queue(QueueFilters(), limit=9).items
+    [item], _ = read_queue(QueueFilters(), limit=9)
     assert (item.reviewed_turn, item.new_turns, item.reviewed_by) == (2, 1, "rita")
 
 
@@ -123,7 +119,7 @@ def test_nothing_is_missing_from_the_list_of_all(
         talk(age=5, workspace=elsewhere, owner=other_user, channel="import"),
     ]
     assert queue_of(queue="all") == sessions
-    items = read_queue(QueueFilters(queue="all"), limit=9).items
+    items, _ = read_queue(QueueFilters(queue="all"), limit=9)
     assert [item.is_archived for item in items] == [False, True, False, False, False]
     assert [item.is_expired for item in items] == [False, False, True, False, False]
     assert items[4].channel == "import"
@@ -178,7 +174,7 @@ def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
             turn_number=1,
             created_at=NOW,
         )
-    assert queue_of(has_errors=True) == [failed, cut_off, refused]
+    assert queue_of(with_errors=True) == [failed, cut_off, refused]
 
 
 def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
@@ -226,7 +222,7 @@ def test_a_page_is_one_range_of_an_index(
 
 def test_errors_are_looked_up_in_indexes_that_hold_nothing_else(talk: Talk) -> None:
     talk()
-    plan = plan_of(lambda: read_queue(QueueFilters(has_errors=True), limit=50))
+    plan = plan_of(lambda: read_queue(QueueFilters(with_errors=True), limit=50))
     assert "run_broken_of_session" in plan
     assert "tool_call_failed" in plan
 
@@ -280,7 +276,7 @@ def test_a_flag_lists_the_session_until_it_is_resolved(talk: Talk, reviewer: Aud
     flags = [set_flag(session, reviewer, label=label, turn=1) for label in ("safety", "privacy")]
     assert queue_of(queue="flagged") == [session]
     resolve_flag(session, reviewer, uuid=flags[0].uuid)
-    assert read_queue(QueueFilters(queue="flagged"), limit=9).items[0].flags == 1
+    assert read_queue(QueueFilters(queue="flagged"), limit=9)[0][0].flags == 1
     resolve_flag(session, reviewer, uuid=flags[1].uuid)
     assert queue_of(queue="flagged") == []
     with pytest.raises(Conflict):
@@ -300,9 +296,9 @@ def test_a_mark_does_not_reach_further_than_what_was_seen(
     with pytest.raises(Rejected):
         mark_reviewed(session, reviewer, through=5)
     mark_reviewed(session, reviewer, through=4)
-    mark_unreviewed(session, reviewer)
+    mark_reviewed(session, reviewer, through=0)
     with pytest.raises(Conflict):
-        mark_unreviewed(session, reviewer)
+        mark_reviewed(session, reviewer, through=0)
     assert queue_of() == [session]
     assert [mark.through_turn for mark in read_remarks(session).marks] == [0, 4, 3]
 
@@ -314,7 +310,7 @@ def test_each_act_leaves_one_entry_and_is_no_reading(talk: Talk, reviewer: Audit
     flag = set_flag(session, reviewer, label="other", text="x", turn=None)
     resolve_flag(session, reviewer, uuid=flag.uuid)
     mark_reviewed(session, reviewer, through=2)
-    mark_unreviewed(session, reviewer)
+    mark_reviewed(session, reviewer, through=0)
     acts = ["note", "unnote", "flag", "unflag", "reviewed", "unreviewed"]
     assert entries_of(session) == acts
     assert not readings_of(session.uuid)

@@ -10,7 +10,7 @@ from conversations.archive.purge import PurgeRequest, purge
 from conversations.domain import words
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
-from conversations.search import search_session
+from conversations.search.find import search_session
 from conversations.search.indexing import (
     index_session,
     index_waiting,

@@ -16,8 +16,10 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
 from conversations.models import UNINDEXED, Session, Workspace
-from conversations.search import SearchResults, Within, find_everywhere, latest, search_sessions
+from conversations.search import find_everywhere, latest
+from conversations.search.find_everywhere import Within, search_sessions
 from conversations.search.indexing import index_waiting
+from conversations.search.results import SearchResults
 
 pytestmark = pytest.mark.django_db
 
@@ -115,12 +117,15 @@ def test_the_newest_come_first_whatever_the_session(sessions: list[Session]) -> 
     assert moments == sorted(moments, reverse=True)
 
 
-@pytest.mark.usefixtures("_is_few", "_is_walked")
-@pytest.mark.parametrize("order", ["best", "newest"])
+@pytest.mark.usefixtures("_is_few")
+@pytest.mark.parametrize("at_once", [0, 3, 300])
 @pytest.mark.parametrize("is_one_moment", [True, False])
 def test_pages_have_every_hit_once(
-    sessions: list[Session], order: str, is_one_moment: bool
+    sessions: list[Session], at_once: int, is_one_moment: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Best first (0), all matches put in order of time, or the sessions walked through."""
+    order = "newest" if at_once else "best"
+    monkeypatch.setattr(latest, "AT_ONCE", at_once)
     for number, session in enumerate(sessions):
         at = START if is_one_moment else START + timedelta(minutes=number * 2)
         turns = [
@@ -219,10 +224,9 @@ def others(workspace: Workspace) -> list[Session]:
 
 
 @pytest.mark.usefixtures("_is_few")
-@pytest.mark.parametrize("order", ["best", "newest"])
 @pytest.mark.parametrize("is_indexed", [True, False])
 def test_a_person_and_a_workspace_narrow_it_down(
-    sessions: list[Session], others: list[Session], order: str, is_indexed: bool
+    sessions: list[Session], others: list[Session], is_indexed: bool
 ) -> None:
     for session in (*sessions, *others):
         write(session, "a stone")
@@ -231,8 +235,12 @@ def test_a_person_and_a_workspace_narrow_it_down(
     ben, elsewhere = others[0].owner_id, others[0].workspace_id
 
     def found(within: Within) -> set[int]:
-        hits = search_sessions(everything(), "stone", within=within, order=order).hits
-        return {hit.session_pk for hit in hits}
+        best, newest = (
+            {hit.session_pk for hit in search_sessions(everything(), "stone", **how).hits}
+            for how in ({"within": within}, {"within": within, "order": "newest"})
+        )
+        assert best == newest
+        return best
 
     theirs = {session.pk for session in others}
     assert found(Within(person=ben)) == theirs
@@ -255,24 +263,27 @@ def test_a_person_is_found_in_sessions_of_others_too(
     assert {pk for pk, _ in places(found)} == {sessions[1].pk}
 
 
-@pytest.mark.parametrize("some", [0, 1, 100])
-@pytest.mark.parametrize("most", [0.0, 2.0])
-@pytest.mark.usefixtures("_is_few", "_is_walked")
-@pytest.mark.parametrize("order", ["best", "newest"])
 def test_however_sessions_are_singled_out_the_same_is_found(
-    sessions: list[Session], monkeypatch: pytest.MonkeyPatch, some: int, most: float, order: str
+    sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_LISTED", some)
-    monkeypatch.setattr(find_everywhere, "MIN_SHARE_OF_MOST", most)
     for number, session in enumerate(sessions):
         write(session, *["a stone"] * 5, at=START + timedelta(days=100 * number))
     index_waiting()
     chosen = [sessions[0].pk, sessions[3].pk]
     few = Session.objects.filter(pk__in=chosen)
-    found = search_sessions(few, "stone", order=order, limit=20)
-    assert sorted(places(found)) == [(pk, turn) for pk in chosen for turn in range(1, 6)]
-    listed = search_sessions(few, "", order=order, limit=20, lists_all=True)
-    assert len(listed.hits) == 10
+    # Each by its range, those of a list, or by a statement; whose entries are looked up or not.
+    for named, listed, share in ((24, 100, 0), (0, 100, 0), (0, 1, 0.0), (0, 1, 2.0)):
+        monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_NAMED", named)
+        monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_LISTED", listed)
+        monkeypatch.setattr(find_everywhere, "MIN_SHARE_OF_MOST", share)
+        for order, at_once in (("best", 300), ("newest", 300), ("newest", 3)):
+            monkeypatch.setattr(latest, "AT_ONCE", at_once)
+            how = (named, listed, share, order, at_once)
+            found = search_sessions(few, "stone", order=order, limit=20)
+            expected = [(pk, turn) for pk in chosen for turn in range(1, 6)]
+            assert sorted(places(found)) == expected, how
+        everywhere = search_sessions(few, "", order="newest", limit=20, lists_all=True)
+        assert len(everywhere.hits) == 10, how
 
 
 def test_a_rare_phrase_of_frequent_words_is_found_further_back(
@@ -309,10 +320,9 @@ def test_stretches_of_time_with_nothing_are_passed_over_together(
 
 
 @pytest.mark.usefixtures("_is_walked")
-@pytest.mark.parametrize("year", [1815, 1969, 2120])
-def test_turns_of_any_year_are_put_in_order(sessions: list[Session], year: int) -> None:
-    write(sessions[0], *["a stone"] * 6, at=datetime(year, 5, 1, tzinfo=UTC))
-    write(sessions[1], *["a stone"] * 6)
+def test_turns_of_any_year_are_put_in_order(sessions: list[Session]) -> None:
+    for session, year in zip(sessions, (1815, 1969, 2026, 2120), strict=False):
+        write(session, *["a stone"] * 6, at=datetime(year, 5, 1, tzinfo=UTC))
     index_waiting()
     pages: list[datetime] = []
     cursor = ""
@@ -322,7 +332,7 @@ def test_turns_of_any_year_are_put_in_order(sessions: list[Session], year: int) 
         cursor = found.cursor
         if not cursor:
             break
-    assert len(pages) == 12
+    assert len(pages) == 24
     assert pages == sorted(pages, reverse=True)
 
 

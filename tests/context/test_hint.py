@@ -54,10 +54,11 @@ class Story:
         self._talk = talk
         self.session = session
         self.turn_of: dict[Fact, int] = {}
+        texts: list[str] = []
         for fact in facts:
-            keep(session, *self._filler(5))
-            self.turn_of[fact] = keep(session, fact.said, "Noted.") - 1
-        self.floor = keep(session, *self._filler(10)) + 1
+            texts += [*self._filler(5), fact.said, "Noted."]
+            self.turn_of[fact] = len(texts) - 1
+        self.floor = keep(session, *texts, *self._filler(10)) + 1
         keep(session, *self._filler(12))
 
     def _filler(self, count: int) -> list[str]:
@@ -70,8 +71,7 @@ class Story:
         )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize(("half", "other"), [(TUNING, HELD_OUT), (HELD_OUT, TUNING)])
+@pytest.mark.parametrize(("half", "other", "seed"), [(TUNING, HELD_OUT, 1), (HELD_OUT, TUNING, 2)])
 def test_it_names_the_right_turn_and_seldom_a_wrong_one(
     session: Session, half: Half, other: Half, seed: int
 ) -> None:
@@ -123,12 +123,12 @@ def test_a_word_that_is_everywhere_is_no_evidence(session: Session) -> None:
     assert hint_for(session, "How is the aquarium?", floor=100) == ""
 
 
-@pytest.mark.parametrize("text", ["", "?!", "the of and", "thanks", "\x00\ud800", '"' * 999])
-def test_messages_without_telling_words_cost_nothing(session: Session, text: str) -> None:
+def test_messages_without_telling_words_cost_nothing(session: Session) -> None:
     keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "ok")
-    with CaptureQueriesContext(connection) as captured:
-        assert hint_for(session, text, floor=3) == ""
-    assert len(captured) == 0
+    for text in ("", "?!", "the of and", "thanks", "\x00\ud800", '"' * 999):
+        with CaptureQueriesContext(connection) as captured:
+            assert hint_for(session, text, floor=3) == "", text
+        assert len(captured) == 0, text
 
 
 def test_a_huge_message_costs_no_more_than_a_long_one(session: Session) -> None:
@@ -139,17 +139,17 @@ def test_a_huge_message_costs_no_more_than_a_long_one(session: Session) -> None:
     assert len(captured) <= MAX_WORDS * 4 + 6
 
 
-@pytest.mark.parametrize("phrase", PHRASES)
-def test_a_phrase_of_the_seed_gives_its_sentence_in_any_case(session: Session, phrase: str) -> None:
+def test_a_phrase_of_the_seed_gives_its_sentence_in_any_case(session: Session) -> None:
     keep(session, "Hello.", "Hello.", "thanks", "ok")
-    for text in (f"Well, {phrase}.", phrase.upper(), f"{phrase.title()}, please"):
-        assert hint_for(session, text, floor=3) == PHRASE_HINT
+    for phrase in PHRASES:
+        for text in (f"Well, {phrase}.", phrase.upper(), f"{phrase.title()}, please"):
+            assert hint_for(session, text, floor=3) == PHRASE_HINT, text
 
 
-@pytest.mark.parametrize("text", ["Use that filename.", "The pearlier one", "was before"])
-def test_a_part_of_a_word_is_no_phrase(session: Session, text: str) -> None:
+def test_a_part_of_a_word_is_no_phrase(session: Session) -> None:
     keep(session, "Hello.", "Hello.", "thanks", "ok")
-    assert hint_for(session, text, floor=3) == ""
+    for text in ("Use that filename.", "The pearlier one", "was before"):
+        assert hint_for(session, text, floor=3) == "", text
 
 
 def test_what_a_phrase_points_at_may_be_in_the_window(session: Session) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conversations.search.people import find_speaker, is_name
+from conversations.search.best import find_speaker, is_name
 
 
 @pytest.mark.parametrize("word", ["Ann", "Zoë", "Ольга"])

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from conversations.agent.sandbox import Finished, run_command
-from conversations.agent.sandbox.running import CommandLimits, default_limits
+from conversations.agent.sandbox.running import CommandLimits, Finished, default_limits, run_command
 from conversations.agent.sandbox.support import find_support
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from conversations.agent.sandbox import run_command
 from conversations.agent.sandbox.bubblewrap import Inside, Protection, interpreter_paths, wrap
+from conversations.agent.sandbox.running import run_command
 from conversations.agent.sandbox.support import find_support
 from tests.tools.commanding import set_loom
 
@@ -161,10 +161,10 @@ BYPASSING = {
 }
 
 
-@pytest.mark.parametrize("command", BYPASSING.values(), ids=BYPASSING)
-def test_what_is_protected_cannot_be_changed(root: Path, repository: Path, command: str) -> None:
-    output = run_protected(root, repository, f"({command}) && echo done; echo over")
-    assert output.count("done") == 0
+def test_what_is_protected_cannot_be_changed(root: Path, repository: Path) -> None:
+    tries = [f"({command}) && echo done {name}" for name, command in BYPASSING.items()]
+    output = run_protected(root, repository, "; ".join([*tries, "echo over"]))
+    assert "done" not in output
     assert "over" in output
     assert (repository / "config").read_text() == "own\n"
 

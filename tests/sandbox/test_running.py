@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from conversations.agent.sandbox import run_command
-from conversations.agent.sandbox.running import CommandOutput
+from conversations.agent.sandbox.running import CommandOutput, run_command
 from conversations.agent.sandbox.supervise import children, descendants
 from conversations.domain.errors import Rejected
 from loomweb.env import BASE_DIR
@@ -92,7 +91,6 @@ def test_a_cut_character_is_left_out_and_every_byte_counted() -> None:
 async def test_time_is_up_also_for_who_does_not_listen(sh: Callable[..., Any]) -> None:
     done = await sh(f"echo begun; trap '' TERM; while :; do sleep {LONG}; done", seconds=0.5)
     assert (done.exit_code, done.reason, done.output) == (None, "time", "begun\n")
-    assert done.reason == "time"
     assert not find_processes(f"sleep {LONG}")
 
 
@@ -174,9 +172,8 @@ def test_it_works_on_the_servers_event_loop(root: Path) -> None:
 
 
 KILLED = """
-import asyncio, os, pathlib, django
-django.setup()
-from conversations.agent.sandbox import run_command
+import asyncio, pathlib
+from conversations.agent.sandbox.running import run_command
 def report(text): print(text, end="", flush=True)
 asyncio.run(run_command({command!r}, root=pathlib.Path({root!r}), report=report))
 """

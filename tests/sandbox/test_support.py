@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import pytest
 from django.conf import settings
 
-from conversations.agent import sandbox
-from conversations.agent.sandbox import run_command, support
-from conversations.agent.sandbox.running import default_limits
+from conversations.agent.sandbox import support
+from conversations.agent.sandbox.running import default_limits, run_command
 from conversations.domain.errors import Rejected
 from conversations.management.commands.serve import Command
 
@@ -38,8 +37,8 @@ def set_loom(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
 
 @pytest.mark.usefixtures("no_bubblewrap")
 async def test_without_a_sandbox_commands_are_off(root: Path) -> None:
-    assert not sandbox.can_run()
-    assert sandbox.describe() == (
+    assert not support.can_run()
+    assert support.describe() == (
         "Shell: off; bubblewrap does not work on this server"
         " (bwrap: No permissions to create a namespace)."
     )
@@ -60,8 +59,8 @@ async def test_an_administrator_can_turn_them_on_knowingly(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "the key")
     set_loom(monkeypatch, unsandboxed_shell=True)
-    assert sandbox.describe().startswith("Shell: without a sandbox, with all rights of the server")
-    assert sandbox.has_network(workspace_allows=False)
+    assert support.describe().startswith("Shell: without a sandbox, with all rights of the server")
+    assert support.has_network(workspace_allows=False)
     script = f"(setsid nohup sleep {LONG} >/dev/null 2>&1 &); env; pwd; exit 2"
     done = await run_command(["/bin/sh", "-c", script], root=root)
     assert done.exit_code == 2
@@ -87,7 +86,7 @@ async def test_an_older_bubblewrap_is_used_for_what_it_can_do(
         (root / ".git" / name).mkdir(parents=True)
     support.find_support.cache_clear()
     try:
-        assert sandbox.can_run()
+        assert support.can_run()
         assert support.find_support().abilities.protects == (refused != "--cap-add")
         done = await run_command(["/bin/sh", "-c", "mv .git g || echo protected"], root=root)
     finally:
@@ -116,7 +115,7 @@ def test_the_network_takes_both_the_workspace_and_the_installation(
 ) -> None:
     if not support.find_support().bwrap:
         pytest.skip("NO SANDBOX HERE")
-    assert not sandbox.has_network(workspace_allows=True)
+    assert not support.has_network(workspace_allows=True)
     set_loom(monkeypatch, shell_network=True)
-    assert sandbox.has_network(workspace_allows=True)
-    assert not sandbox.has_network(workspace_allows=False)
+    assert support.has_network(workspace_allows=True)
+    assert not support.has_network(workspace_allows=False)

@@ -16,7 +16,7 @@ from conversations.archive.sessions import archive_session, create_session
 from conversations.archive.workspaces import add_member
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
-from conversations.review import mark_reviewed, set_flag
+from conversations.review.remarks import mark_reviewed, set_flag
 from conversations.search.indexing import index_waiting
 
 from .conftest import MakePerson, browser_of

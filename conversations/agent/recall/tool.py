@@ -16,7 +16,9 @@ from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import read_state_text
 from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.text import one_line
-from conversations.search import SearchResults, TurnHit, search_session, search_sessions
+from conversations.search.find import search_session
+from conversations.search.find_everywhere import search_sessions
+from conversations.search.results import SearchResults, TurnHit
 
 from .quotation import (
     BUDGET,

@@ -7,19 +7,3 @@ first program in a sandbox) keeps from a command what it must not change, ``supe
 of its own) keeps a command's limits and ends everything that it started, ``running`` is what tools
 call.
 """
-
-from .running import CommandLimits, Finished, run_command
-from .support import NO_COMMANDS, SANDBOXED, UNSANDBOXED, can_run, describe, find_mode, has_network
-
-__all__ = [
-    "NO_COMMANDS",
-    "SANDBOXED",
-    "UNSANDBOXED",
-    "CommandLimits",
-    "Finished",
-    "can_run",
-    "describe",
-    "find_mode",
-    "has_network",
-    "run_command",
-]

@@ -23,44 +23,13 @@ _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 # Never a folder that also holds keys, as ``ssl`` and ``pki`` do.
 _ETC = (
-    "alternatives",
-    "bash.bashrc",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "crypto-policies",
-    "debian_version",
-    "fonts",
-    "gai.conf",
-    "group",
-    "host.conf",
-    "inputrc",
-    "java",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "locale.alias",
-    "locale.conf",
-    "lsb-release",
-    "magic",
-    "mime.types",
-    "nsswitch.conf",
-    "os-release",
-    "passwd",
-    "perl",
-    "pki/ca-trust",
-    "pki/tls/cert.pem",
-    "pki/tls/certs",
-    "pki/tls/openssl.cnf",
-    "profile",
-    "protocols",
-    "python3",
-    "services",
-    "ssl/cert.pem",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "terminfo",
-    "timezone",
+    *("alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf"),
+    *("crypto-policies", "debian_version", "fonts", "gai.conf", "group", "host.conf"),
+    *("inputrc", "java", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"),
+    *("locale.alias", "locale.conf", "lsb-release", "magic", "mime.types", "nsswitch.conf"),
+    *("os-release", "passwd", "perl", "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs"),
+    *("pki/tls/openssl.cnf", "profile", "protocols", "python3", "services", "ssl/cert.pem"),
+    *("ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone"),
 )
 _ETC_OF_NETWORK = ("hosts", "resolv.conf")
 
@@ -121,6 +90,7 @@ def wrap(
     """The command as one that runs in such a sandbox. Its environment is bwrap's; ``seccomp`` is
     the descriptor of a filter."""
     protector = _protector(inside) if abilities.protects else []
+    readable = [str(path) for path in inside.readable]
     return [
         bwrap,
         *_ALONE,
@@ -129,9 +99,8 @@ def wrap(
         *(() if seccomp is None else ("--seccomp", str(seccomp))),
         *(("--share-net",) if inside.allows_network else ()),
         *("--hostname", "sandbox"),
-        *_system(inside),
-        *_in_memory(limited=abilities.sizes),
-        *_readable(inside),
+        *_system(allows_network=inside.allows_network, limits_sizes=abilities.sizes),
+        *(word for path in readable for word in ("--ro-bind-try", path, path)),
         *_workspace(inside),
         # What runs here as the server's root would be the owner of what is in /proc/sys.
         *("--remount-ro", "/proc", "--remount-ro", "/"),
@@ -152,7 +121,7 @@ def interpreter_paths() -> list[Path]:
     ]
 
 
-def _system(inside: Inside) -> Iterator[str]:
+def _system(*, allows_network: bool, limits_sizes: bool) -> Iterator[str]:
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _SYSTEM:
         path = Path(name)
@@ -160,29 +129,27 @@ def _system(inside: Inside) -> Iterator[str]:
             yield from ("--symlink", str(path.readlink()), name)
         else:
             yield from ("--ro-bind-try", name, name)
-    for name in (*_ETC, *(_ETC_OF_NETWORK if inside.allows_network else ())):
+    for name in (*_ETC, *(_ETC_OF_NETWORK if allows_network else ())):
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     yield from ("--proc", "/proc", "--dev", "/dev")
-
-
-def _in_memory(*, limited: bool) -> Iterator[str]:
     sizes = {"/dev/shm": SHM_BYTES, "/tmp": TMP_BYTES, "/var/tmp": TMP_BYTES}  # noqa: S108 (its own)
     for name, size in sizes.items():
-        if limited:
+        if limits_sizes:
             yield from ("--size", str(size), "--perms", "1777")
         yield from ("--tmpfs", name)
     yield from ("--remount-ro", "/dev", "--dir", HOME)
 
 
-def _readable(inside: Inside) -> Iterator[str]:
-    for path in inside.readable:
-        yield from ("--ro-bind-try", str(path), str(path))
-
-
 def _workspace(inside: Inside) -> Iterator[str]:
     root = str(inside.root)
+    # What is to be hidden in the workspace, and in a part of the system that is there.
     within = [path for path in inside.hidden if path.is_relative_to(inside.root)]
-    around = [path for path in _seen(inside) if path not in within]
+    parts = [Path("/usr"), *(path.resolve() for path in inside.readable)]
+    around = [
+        path
+        for path in inside.hidden
+        if path not in within and any(path.is_relative_to(part) for part in parts)
+    ]
     for path in around:
         yield from _cover(path)
     yield from ("--bind" if inside.may_write else "--ro-bind", root, root)
@@ -192,12 +159,12 @@ def _workspace(inside: Inside) -> Iterator[str]:
 
 
 def _protector(inside: Inside) -> list[str]:
-    """The words before a command that may write where something is to be protected. A mount of its
-    own cannot be renamed or removed, nor replaced by a rename; so a whole repository cannot be put
-    aside and another one in its place. Nor can a folder that leads to what is hidden, or the next
-    sandbox would not find what it has to cover."""
+    """The words before a command that may write where something is to be protected."""
     if not inside.may_write:
         return []
+    # A mount of its own cannot be renamed or removed, nor replaced by a rename; so a whole
+    # repository cannot be put aside and another one in its place. Nor can a folder that leads to
+    # what is hidden, or the next sandbox would not find what it has to cover.
     leading = {
         folder
         for path in inside.hidden
@@ -210,12 +177,6 @@ def _protector(inside: Inside) -> list[str]:
         return []
     python = str(Path(sys.executable).resolve())
     return [python, "-I", "-S", "-c", _PROTECT, *pinned, "--", *read_only, "--"]
-
-
-def _seen(inside: Inside) -> Iterator[Path]:
-    """What is to be hidden and lies in a part of the system that is there."""
-    parts = [Path("/usr"), *(path.resolve() for path in inside.readable)]
-    return (path for path in inside.hidden if any(path.is_relative_to(part) for part in parts))
 
 
 def _cover(path: Path) -> tuple[str, ...]:

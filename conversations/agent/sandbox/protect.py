@@ -34,16 +34,26 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> int:
     words = sys.argv[1:]
-    pinned, words = _split(words)
-    read_only, command = _split(words)
+    first = words.index("--")
+    second = words.index("--", first + 1)
+    command = words[second + 1 :]
     os.unshare(os.CLONE_NEWNS)
-    for path in pinned:
+    for path in words[:first]:
         _mount(path)
-    for path in read_only:
+    for path in words[first + 1 : second]:
         _mount(path, READ_ONLY)
     # The working folder was entered before, and may lie below what is now mounted over it.
     os.chdir(os.getcwd())
-    _drop_capabilities()
+    number = 0
+    while _libc.prctl(CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
+    header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
+    if (
+        ctypes.get_errno() != errno.EINVAL  # there are no more
+        or _libc.prctl(CAP_AMBIENT, CLEAR_ALL, 0, 0, 0)
+        or _libc.capset(header, bytes(24))
+    ):
+        raise _error()
     # Python ignores or handles these. Of process 1 the kernel keeps away from here what it
     # has no handler for.
     for number in (SIGINT, SIGPIPE, SIGXFSZ):
@@ -61,11 +71,6 @@ def main() -> int:
         if found == child:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    end = words.index("--")
-    return words[:end], words[end + 1 :]
 
 
 def _mount(path: str, attributes: bytes = b"") -> None:
@@ -100,19 +105,6 @@ def _open(path: str) -> int | None:
             os.close(place)
         place = below
     return None if stat.S_ISLNK(os.fstat(place).st_mode) else place
-
-
-def _drop_capabilities() -> None:
-    number = 0
-    while _libc.prctl(CAPBSET_DROP, number, 0, 0, 0) == 0:
-        number += 1
-    header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
-    if (
-        ctypes.get_errno() != errno.EINVAL  # there are no more
-        or _libc.prctl(CAP_AMBIENT, CLEAR_ALL, 0, 0, 0)
-        or _libc.capset(header, bytes(24))
-    ):
-        raise _error()
 
 
 def _call(number: int, *arguments: int | bytes) -> int:

@@ -36,9 +36,6 @@ from conversations.domain.errors import Rejected
 from .bubblewrap import Protection
 from .support import hidden_places
 
-# Reaching what lies below a folder name by name, by descriptors.
-
-
 # Descriptors of folders that are held at once, so that not each path is begun at the root.
 MAX_OPEN_FOLDERS = 64
 
@@ -60,7 +57,6 @@ def open_place(folder: int, name: str, *, is_folder: bool = False) -> int:
 
 
 def open_file(opened: int) -> BinaryIO:
-    """The content of a regular file that is open by O_PATH."""
     return open(f"/proc/self/fd/{opened}", "rb")
 
 
@@ -102,19 +98,16 @@ class Reach:
 
     def folder(self, path: str) -> int:
         """A folder by O_PATH, open until the next folder is reached."""
-        names = path.split("/") if path else []
-        known = len(names)
-        while known and "/".join(names[:known]) not in self._held:
-            known -= 1
-        if not known:
-            folder = self._root
-        else:
-            self._held.move_to_end("/".join(names[:known]))
-            folder = self._held["/".join(names[:known])]
-        for end in range(known, len(names)):
-            folder = open_place(folder, names[end], is_folder=True)
+        known, folder = path, self._root
+        while known and known not in self._held:
+            known = known.rpartition("/")[0]
+        if known:
+            self._held.move_to_end(known)
+            folder = self._held[known]
+        for name in path[len(known) :].strip("/").split("/") if path != known else ():
+            folder, known = open_place(folder, name, is_folder=True), _join(known, name)
             self.steps += 1
-            self._held["/".join(names[: end + 1])] = folder
+            self._held[known] = folder
             if len(self._held) > MAX_OPEN_FOLDERS:
                 os.close(self._held.popitem(last=False)[1])
         return folder
@@ -122,7 +115,18 @@ class Reach:
     def entries(self, path: str, *, limit: int | None = None) -> list[tuple[str, bool]]:
         """The names in a folder, each with whether it is a folder; no more than ``limit``."""
         folder = self.folder(path)
-        return _let_in(folder, lambda: _scan(folder, limit))
+
+        def scan() -> list[tuple[str, bool]]:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            opened = os.open(f"/proc/self/fd/{folder}", flags)
+            try:
+                with os.scandir(opened) as listing:
+                    entries = islice(listing, limit)
+                    return [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
+            finally:
+                os.close(opened)
+
+        return _let_in(folder, scan)
 
     @contextmanager
     def entry(self, path: str) -> Iterator[int]:
@@ -141,8 +145,8 @@ class Reach:
 
     def open_way(self, path: str) -> None:
         """Let the owner into the folders on the way, for good."""
-        names = path.split("/")[:-1]
-        for end in range(1, len(names) + 1):
+        names = path.split("/")
+        for end in range(1, len(names)):
             folder = self.folder("/".join(names[:end]))
             mode = stat.S_IMODE(os.fstat(folder).st_mode)
             if mode & 0o700 != 0o700:
@@ -178,18 +182,6 @@ class Reach:
             with open_file(opened) as file:
                 data = file.read(limit + 1)
         return data if len(data) <= limit else None
-
-
-def _scan(folder: int, limit: int | None) -> list[tuple[str, bool]]:
-    opened = os.open(f"/proc/self/fd/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with os.scandir(opened) as listing:
-            return [
-                (entry.name, entry.is_dir(follow_symlinks=False))
-                for entry in islice(listing, limit)
-            ]
-    finally:
-        os.close(opened)
 
 
 LINK = ".git"  # The kind of a ``.git`` that is a file or a link and leads to a repository
@@ -265,22 +257,23 @@ def make_protection(
     """What a command in the folder must not change. ``may_write_config``: but for the configuration
     itself."""
     pinned = [root / folder for folder in found.folders[:MAX_PROTECTED] if folder]
-    read_only = [
-        root / path
-        for path, part in found.parts.items()
-        if part.kind == LINK and not part.state.startswith("l")
-    ][:MAX_PROTECTED]
-    for folder in found.folders[:MAX_PROTECTED]:
-        for name in PARTS:
-            path = _join(folder, name)
-            is_writable = may_write_config and name in CONFIGS
-            if not is_writable and _is_plain(root, path):
-                read_only.append(root / path)
-    for path in found.named[:MAX_PROTECTED]:
-        holds_more = any(f == path or f.startswith(f"{path}/") for f in found.folders)
-        if path and not holds_more and _is_plain(root, path):
-            read_only.append(root / path)
-    return Protection(pinned=tuple(pinned), read_only=tuple(dict.fromkeys(read_only)))
+    links = [path for path, part in found.parts.items() if part.kind == LINK]
+    read_only = [p for p in links if not found.parts[p].state.startswith("l")][:MAX_PROTECTED]
+    names = [name for name in PARTS if not (may_write_config and name in CONFIGS)]
+    wanted = [_join(f, name) for f in found.folders[:MAX_PROTECTED] for name in names]
+    wanted += [
+        path
+        for path in found.named[:MAX_PROTECTED]
+        if path and not any(f == path or f.startswith(f"{path}/") for f in found.folders)
+    ]
+    # Only what is there, and no link on the way to it.
+    read_only += [
+        path
+        for path in wanted
+        if os.path.lexists(root / path) and os.path.realpath(root / path) == str(root / path)
+    ]
+    places = tuple(root / path for path in dict.fromkeys(read_only))
+    return Protection(pinned=tuple(pinned), read_only=places)
 
 
 @contextmanager
@@ -288,12 +281,11 @@ def hold_parts(
     root: Path, found: Repositories, protection: Protection
 ) -> Iterator[Callable[[str], bool]]:
     """Gives a function that says, once a command has ended, whether a part was read-only for it all
-    the time: then what changed in it was changed by somebody else.
-
-    A mount is gone as soon as somebody outside renames another file to its place, or removes it,
-    and the command can write from then on. So what is at the path must be the same file or folder
-    still; a descriptor keeps its number from being used again. What has a second name could be
-    written by that."""
+    the time: then what changed in it was changed by somebody else."""
+    # A mount is gone as soon as somebody outside renames another file to its place, or removes it,
+    # and the command can write from then on. So what is at the path must be the same file or folder
+    # still; a descriptor keeps its number from being used again. What has a second name could be
+    # written by that.
     real = os.path.realpath(root)
     held: dict[str, int] = {}
     with ExitStack() as stack:
@@ -333,7 +325,6 @@ class _Looking:
     left: int = MAX_KEPT_BYTES
 
     def walk(self) -> None:
-        """Read every folder, the outer ones first."""
         hidden = {str(path) for path in hidden_places()}
         folders = [""]
         left = int(NAMES_PER_FILE * settings.LOOM.snapshot_max_files)
@@ -369,14 +360,12 @@ class _Looking:
 
     def add_parts(self, folder: str) -> None:
         for name in (*PARTS, *STEPS, *STRATEGIES):
-            path = _join(folder, name)
             upper = os.path.dirname(name)
             if upper and self.reach.is_link(_join(folder, upper)):
                 self.add(_join(folder, upper), upper)
-            elif name in _FOLDERS:
-                self.add_folder(path, name)
             else:
-                self.add(path, name)
+                add = self.add_folder if name in _FOLDERS else self.add
+                add(_join(folder, name), name)
 
     def add_folder(self, path: str, kind: str) -> None:
         try:
@@ -420,7 +409,10 @@ class _Looking:
         work_folders = [os.path.dirname(path) for path, p in found.parts.items() if p.kind == LINK]
         most = len(waiting) + MAX_INCLUDED
         for path, owner in waiting:
-            hooks, included = paths_named_by(self._read(path))
+            content = b""
+            with suppress(OSError):
+                content = self.reach.read(path, limit=MAX_CONFIG_BYTES) or b""
+            hooks, included = paths_named_by(content)
             git_folder = os.path.dirname(owner)
             bases = {os.path.dirname(git_folder), git_folder, *work_folders[:MAX_INCLUDED]}
             for name, base in product(hooks, sorted(bases)):
@@ -436,14 +428,8 @@ class _Looking:
                 self.add(place, CONFIGS[0])
                 waiting.append((place, owner))
 
-    def _read(self, path: str) -> bytes:
-        with suppress(OSError):
-            return self.reach.read(path, limit=MAX_CONFIG_BYTES) or b""
-        return b""
-
 
 def _look(opened: int) -> tuple[str, bytes | None]:
-    """The state of what is open by O_PATH, and the content if it is a small file."""
     status = os.fstat(opened)
     if stat.S_ISLNK(status.st_mode):
         return f"l{os.readlink('', dir_fd=opened)}", None
@@ -472,11 +458,6 @@ def _inside(root: str, base: str, name: str) -> str | None:
     if not real.startswith(f"{root}/"):
         return None
     return os.path.relpath(real, root)
-
-
-def _is_plain(root: Path, path: str) -> bool:
-    """Whether it is there, and no link on the way to it."""
-    return os.path.lexists(root / path) and os.path.realpath(root / path) == str(root / path)
 
 
 def _join(folder: str, name: str) -> str:

@@ -7,7 +7,6 @@ pipe is waiting for the end: no signal handler, no thread, the same on every eve
 
 import asyncio
 import codecs
-import contextlib
 import itertools
 import json
 import os
@@ -16,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,25 +26,13 @@ from django.conf import settings
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 
-from . import supervise
+from . import supervise, support
 from .bubblewrap import HOME, Inside, Protection, interpreter_paths, wrap
 from .repositories import find_repositories, make_protection
-from .support import (
-    SANDBOXED,
-    UNSANDBOXED,
-    describe,
-    find_mode,
-    find_prlimit,
-    find_support,
-    hidden_places,
-    open_filter,
-)
-
-# The environment of a command: made from nothing, so that no secret is in it.
-
 
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-# Nobody is there to answer a question or to turn a page.
+# A command's environment is made from nothing, so that no secret is in it. Nobody is there to
+# answer a question or to turn a page.
 _COMMON = {
     "LANG": "C.UTF-8",
     "TERM": "dumb",
@@ -58,34 +45,17 @@ _COMMON = {
 }
 
 
-def sandboxed_environment(readable: Iterable[Path]) -> dict[str, str]:
-    """For a command in a sandbox that holds these paths beside the system's."""
-    folders = [str(path / "bin") for path in readable if (path / "bin").is_dir()]
-    path = ":".join(dict.fromkeys([*folders, *_SYSTEM_PATH]))
-    return {**_COMMON, "PATH": path, "HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108 (its own)
-
-
-def plain_environment() -> dict[str, str]:
-    """For a command without a sandbox: the server's way to programs, and no more."""
-    temporary = tempfile.gettempdir()
-    path = os.environ.get("PATH") or ":".join(_SYSTEM_PATH)
-    return {**_COMMON, "PATH": path, "HOME": temporary, "TMPDIR": temporary}
-
-
-# A control group that lets a command have only so many processes, where one can be made.
-
-
 MOUNT = "/sys/fs/cgroup"
 _numbers = itertools.count(1)
 
 
 def make_group(most: int) -> str:
-    """The folder of a new group with room for so many processes and threads; empty if this process
-    may not make one. Whoever writes to its ``cgroup.procs`` joins it."""
+    """The folder of a new control group with room for so many processes and threads; empty if this
+    process may not make one. Whoever writes to its ``cgroup.procs`` joins it."""
     name = f"loom-{os.getpid()}-{next(_numbers)}"
     for parent in _parents():
         group = f"{parent}/{name}"
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.mkdir(group)
             try:
                 with open(f"{group}/pids.max", "w") as file:
@@ -99,12 +69,11 @@ def make_group(most: int) -> str:
 
 def remove_group(group: str) -> None:
     """Once nobody is in it any more; done already is as well."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.rmdir(group)
 
 
 def _parents() -> Iterator[str]:
-    """Where a group could be made: beside this process's own, version 1 or 2."""
     try:
         with open("/proc/self/cgroup") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -114,23 +83,15 @@ def _parents() -> Iterator[str]:
         if "pids" in controllers.split(","):
             yield f"{MOUNT}/pids{path.rstrip('/')}"
     for number, controllers, path in lines:
-        if number == "0" and not controllers:
-            yield from _with_limits(path)
-
-
-def _with_limits(path: str) -> Iterator[str]:
-    """Groups of version 2, from this process's own upwards, whose children can be given a limit."""
-    while True:
-        folder = f"{MOUNT}{path.rstrip('/')}"
-        with contextlib.suppress(OSError), open(f"{folder}/cgroup.subtree_control") as file:
-            if "pids" in file.read().split():
-                yield folder
-        if path in ("", "/"):
-            return
-        path = os.path.dirname(path)
-
-
-# What a command writes: kept in part, shown while it comes.
+        while number == "0" and not controllers:
+            # Of version 2, the children of some groups from here upwards can be given a limit.
+            folder = f"{MOUNT}{path.rstrip('/')}"
+            with suppress(OSError), open(f"{folder}/cgroup.subtree_control") as file:
+                if "pids" in file.read().split():
+                    yield folder
+            if path in ("", "/"):
+                break
+            path = os.path.dirname(path)
 
 
 REPORT_SECONDS = 0.05
@@ -186,19 +147,13 @@ class CommandOutput:
                 self._report(text)
 
     def text(self) -> str:
-        """What was kept, with a line where something is left out."""
         head, tail = bytes(self._head), b"".join(self._tail)
         if not self.left_out:
             return storable((head + tail).decode(errors="replace"))
         # A character may be cut in two at either side.
-        start, end = (
-            head.decode(errors="ignore"),
-            tail.lstrip(_CONTINUATION).decode(errors="replace"),
-        )
+        start = head.decode(errors="ignore")
+        end = tail.lstrip(bytes(range(0x80, 0xC0))).decode(errors="replace")
         return storable(f"{start}\n[… {self.left_out:,} bytes left out …]\n{end}")
-
-
-_CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 READ_BYTES = 256 * 1024
@@ -208,6 +163,7 @@ LATEST = supervise.GRACE + 8
 # Processes and threads are the same to the kernel: at so many times the processes that a command
 # may have, the kernel itself refuses more.
 THREADS = 4
+# "git checkout BRANCH" of a remote's branch would fail where it cannot note down whose it is.
 NO_TRACKING = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "branch.autoSetupMerge",
@@ -320,12 +276,10 @@ async def run_command(
     _check_root(root)
     if protection is None:
         protection = Protection()
-        if may_write and find_mode() == SANDBOXED:
+        if may_write and support.find_mode() == support.SANDBOXED:
             found = await asyncio.to_thread(find_repositories, root)
             protection = make_protection(root, found, may_write_config=may_write_config)
     if protection.pinned and not may_write_config:
-        # "git checkout BRANCH" of a remote's branch would fail where it cannot note down
-        # whose branch it is.
         environment = NO_TRACKING | (environment or {})
     prepared = _prepare(
         command,
@@ -333,7 +287,7 @@ async def run_command(
             root=root,
             folder=folder,
             readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths, *readable],
-            hidden=hidden_places(),
+            hidden=support.hidden_places(),
             allows_network=allows_network,
             may_write=may_write,
             protection=protection,
@@ -375,7 +329,14 @@ async def run_command(
         return await asyncio.shield(attending)
     except asyncio.CancelledError:
         running.process.terminate()
-        await _outlast(attending, running)
+        # However often this is cancelled: from the second time on without patience.
+        while not attending.done():
+            try:
+                await asyncio.wait({attending})
+            except asyncio.CancelledError:
+                running.process.kill()
+        if not attending.cancelled():
+            attending.exception()
         raise
 
 
@@ -384,14 +345,14 @@ def prepare_sandboxed(
 ) -> PreparedCommand:
     """For a program that stays, which somebody else starts. Raises Rejected where there is no
     sandbox; the descriptors are the caller's to close."""
-    if find_mode() != SANDBOXED:
-        raise Rejected(f"{describe()} Without a sandbox it is not run.", code="no_sandbox")
+    if support.find_mode() != support.SANDBOXED:
+        raise Rejected(f"{support.describe()} Without a sandbox it is not run.", code="no_sandbox")
     _check_root(root)
     inside = Inside(
         root=root,
         folder=root,
         readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths],
-        hidden=hidden_places(),
+        hidden=support.hidden_places(),
         allows_network=allows_network,
         protection=make_protection(root, find_repositories(root)),
     )
@@ -404,20 +365,24 @@ def _check_root(root: Path) -> None:
 
 
 def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:
-    mode = find_mode()
-    if mode == UNSANDBOXED:
-        return PreparedCommand(words=list(command), environment=plain_environment())
-    if mode != SANDBOXED:
-        raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
-    support = find_support()
-    if prlimit := find_prlimit():
+    mode = support.find_mode()
+    if mode == support.UNSANDBOXED:  # the server's way to programs, and no more
+        temporary, path = tempfile.gettempdir(), os.environ.get("PATH") or ":".join(_SYSTEM_PATH)
+        environment = {**_COMMON, "PATH": path, "HOME": temporary, "TMPDIR": temporary}
+        return PreparedCommand(words=list(command), environment=environment)
+    if mode != support.SANDBOXED:
+        raise Rejected(f"{support.describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
+    found = support.find_support()
+    if prlimit := support.find_prlimit():
         most = limits.processes * THREADS
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
-    abilities = support.abilities
-    seccomp = open_filter() if abilities.filters else None
+    abilities = found.abilities
+    seccomp = support.open_filter() if abilities.filters else None
+    folders = [str(path / "bin") for path in inside.readable if (path / "bin").is_dir()]
+    path = ":".join(dict.fromkeys([*folders, *_SYSTEM_PATH]))
     return PreparedCommand(
-        words=wrap(command, inside, bwrap=support.bwrap, abilities=abilities, seccomp=seccomp),
-        environment=sandboxed_environment(inside.readable),
+        words=wrap(command, inside, bwrap=found.bwrap, abilities=abilities, seccomp=seccomp),
+        environment={**_COMMON, "PATH": path, "HOME": HOME, "TMPDIR": "/tmp"},  # noqa: S108 (its own)
         skipped=BWRAP_LEVELS,
         descriptors=() if seccomp is None else (seccomp,),
     )

@@ -23,6 +23,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NoReturn
 
 TICK = 0.1
@@ -66,7 +67,6 @@ def main() -> int:
 
 
 def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> NoReturn:
-    """The child: with limits, in a session of its own, then the command."""
     try:
         if options.get("group"):
             with open(f"{options['group']}/cgroup.procs", "w") as procs:
@@ -77,7 +77,10 @@ def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> N
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
             file.write(OOM_SCORE)
         for name, value in options["limits"].items():
-            _limit(getattr(resource, name), value)
+            kind = getattr(resource, name)
+            _, most = resource.getrlimit(kind)  # one that is lower already stays
+            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(kind, (value, value))
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
@@ -89,28 +92,25 @@ def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> N
         os._exit(127)
 
 
-def _limit(kind: int, value: int) -> None:
-    """Lower a limit; one that is lower already stays."""
-    _, most = resource.getrlimit(kind)
-    value = value if most == resource.RLIM_INFINITY else min(value, most)
-    resource.setrlimit(kind, (value, value))
-
-
 class Supervisor:
     def __init__(self, child: int, options: dict[str, Any]) -> None:
         self.child = child
         self.exit: int | None = None
         self.reason = ""
-        self._skipped: int = options["skipped"]
-        self._most_processes: int = options["processes"]
-        self._most_bytes: int = options["bytes"]
+        self._options = options
         self._deadline: float = time.monotonic() + options["seconds"]
         self._kill_at: float | None = None
         self._disk = Disk(options["disk"]) if options.get("disk") else None
 
     def watch(self) -> None:
         """Return when the command has ended by itself or has to be ended by force."""
-        while not self._reap():
+        while True:
+            with contextlib.suppress(ChildProcessError):
+                while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                    if found[0] == self.child:
+                        self.exit = os.waitstatus_to_exitcode(found[1])
+            if self.exit is not None:
+                return
             received = signal.sigtimedwait(WATCHED, TICK)
             now = time.monotonic()
             if received and received.si_signo != signal.SIGCHLD:
@@ -120,11 +120,11 @@ class Supervisor:
             if self._kill_at and now >= self._kill_at:
                 return
             if not self.reason:
-                most = self._most_processes
-                pids = descendants(os.getpid(), skipped=self._skipped, most=most)
+                most = self._options["processes"]
+                pids = descendants(os.getpid(), skipped=self._options["skipped"], most=most)
                 if len(pids) > most:
                     self.reason = "processes"
-                elif sum(map(private_bytes, pids)) > self._most_bytes:
+                elif sum(map(private_bytes, pids)) > self._options["bytes"]:
                     self.reason = "memory"
                 elif self._disk:
                     self.reason = self._disk.exceeded()
@@ -132,21 +132,12 @@ class Supervisor:
                     return
 
     def _stop(self, reason: str) -> None:
-        """Ask all processes to end, once."""
         if self._kill_at is not None:
             return
         self.reason = reason
         self._kill_at = time.monotonic() + GRACE
-        for pid in descendants(os.getpid(), skipped=self._skipped):
+        for pid in descendants(os.getpid(), skipped=self._options["skipped"]):
             _send(pid, signal.SIGTERM)
-
-    def _reap(self) -> bool:
-        """Bury the dead; whether the command itself is among them."""
-        with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                if found[0] == self.child:
-                    self.exit = os.waitstatus_to_exitcode(found[1])
-        return self.exit is not None
 
     def end_all(self) -> None:
         """Kill whatever is left until nothing is. A sandbox dies with its first process. Elsewhere
@@ -204,26 +195,21 @@ class Disk:
             return "disk"
         gone, now = self._free - free, time.monotonic()
         if self._look is None and (gone > self._look_at or now > self._next_look):
-            self._look, self._look_began, self._found = self._sizes(), now, 0
-        if self._look is not None and self._is_counted(self._look):
-            self._look = None
-            self._look_at = gone + self._most_bytes - self._found
-            took = time.monotonic() - self._look_began
-            self._next_look = now + max(LOOK_EVERY, LOOK_REST * took)
-        return "written" if self._found > self._most_bytes else ""
-
-    def _is_counted(self, look: Iterator[int]) -> bool:
-        """Go on with a look for a moment. True: it is at its end."""
-        until = time.monotonic() + LOOK_SECONDS
-        for size in look:
+            self._look_began, self._found = now, 0
+            written = written_since(self._folder, self._since)
+            self._look = chain(written, held_without_name(self._folder))
+        until = now + LOOK_SECONDS
+        for size in self._look or ():
             self._found += size
             if self._found > self._most_bytes or time.monotonic() > until:
-                return False
-        return True
-
-    def _sizes(self) -> Iterator[int]:
-        yield from written_since(self._folder, self._since)
-        yield from held_without_name(self._folder)
+                break
+        else:
+            if self._look is not None:  # it is at its end
+                self._look = None
+                self._look_at = gone + self._most_bytes - self._found
+                took = time.monotonic() - self._look_began
+                self._next_look = now + max(LOOK_EVERY, LOOK_REST * took)
+        return "written" if self._found > self._most_bytes else ""
 
 
 def free_bytes(folder: str) -> int:
@@ -240,7 +226,13 @@ def written_since(folder: str, since: float) -> Iterator[int]:
         try:
             entries = os.scandir(path)
         except OSError as error:
-            yield _size_of_unreadable(path, since) if error.errno == errno.EACCES else 0
+            size = 0
+            if error.errno == errno.EACCES:
+                # A folder that was closed meanwhile may hold anything; one that was before, nothing
+                # of the command's.
+                with contextlib.suppress(OSError):
+                    size = sys.maxsize if os.stat(path).st_ctime >= since else 0
+            yield size
             continue
         with entries:
             for entry in entries:
@@ -250,14 +242,6 @@ def written_since(folder: str, since: float) -> Iterator[int]:
                     found = entry.stat(follow_symlinks=False)
                     # Of a file's times this is the one that nobody can set.
                     yield found.st_blocks * 512 if found.st_ctime >= since else 0
-
-
-def _size_of_unreadable(path: str, since: float) -> int:
-    """A folder that was closed meanwhile may hold anything; one that was before, nothing of the
-    command's."""
-    with contextlib.suppress(OSError):
-        return sys.maxsize if os.stat(path).st_ctime >= since else 0
-    return 0
 
 
 def held_without_name(folder: str) -> Iterator[int]:

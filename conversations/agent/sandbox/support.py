@@ -24,8 +24,6 @@ from django.conf import settings
 from .bubblewrap import Abilities, Inside, Protection, interpreter_paths, wrap
 
 # What a command cannot ask of the kernel: a seccomp filter, as bwrap takes it.
-
-
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 # Where these lie in the kernel's ``struct seccomp_data``.
@@ -35,36 +33,21 @@ _X32 = 0x40000000  # From here on, numbers are those of another way to call the 
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
 
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_SOCKET = {"x86_64": 41, "aarch64": 198}
+# Numbers of system calls on these.
+_SOCKET = (41, 198)
 _REFUSED = {
-    "x86_64": {
-        "kexec_load": 246,
-        "add_key": 248,
-        "request_key": 249,
-        "keyctl": 250,
-        "perf_event_open": 298,
-        "open_by_handle_at": 304,
-        "kexec_file_load": 320,
-        "bpf": 321,
-        "userfaultfd": 323,
-        "io_uring_setup": 425,
-        "io_uring_enter": 426,
-        "io_uring_register": 427,
-    },
-    "aarch64": {
-        "kexec_load": 104,
-        "add_key": 217,
-        "request_key": 218,
-        "keyctl": 219,
-        "perf_event_open": 241,
-        "open_by_handle_at": 265,
-        "bpf": 280,
-        "userfaultfd": 282,
-        "kexec_file_load": 294,
-        "io_uring_setup": 425,
-        "io_uring_enter": 426,
-        "io_uring_register": 427,
-    },
+    "kexec_load": (246, 104),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "perf_event_open": (298, 241),
+    "open_by_handle_at": (304, 265),
+    "kexec_file_load": (320, 294),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
 }
 
 
@@ -74,6 +57,7 @@ def make_filter() -> bytes:
     machine = platform.machine()
     if machine not in _ARCHES:
         return b""
+    arch = list(_ARCHES).index(machine)
     no_call = _step(_RETURN, _ERRNO | errno.ENOSYS)
     families = [
         *(_when(_EQUAL, family, _step(_RETURN, _ALLOW)) for family in _FAMILIES),
@@ -81,11 +65,11 @@ def make_filter() -> bytes:
     ]
     steps = [
         _step(_LOAD, _ARCH),
-        _unless(_ARCHES[machine], no_call),
+        _step(_EQUAL, _ARCHES[machine], then=len(no_call) // 8) + no_call,
         _step(_LOAD, _NUMBER),
         _when(_AT_LEAST, _X32, no_call),
-        *(_when(_EQUAL, number, no_call) for number in _REFUSED[machine].values()),
-        _when(_EQUAL, _SOCKET[machine], _step(_LOAD, _FIRST_ARGUMENT) + b"".join(families)),
+        *(_when(_EQUAL, numbers[arch], no_call) for numbers in _REFUSED.values()),
+        _when(_EQUAL, _SOCKET[arch], _step(_LOAD, _FIRST_ARGUMENT) + b"".join(families)),
         _step(_RETURN, _ALLOW),
     ]
     return b"".join(steps)
@@ -104,17 +88,12 @@ def open_filter() -> int | None:
 
 
 def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
-    """One ``struct sock_filter``."""
     return struct.pack("=HBBI", code, then, otherwise, value)
 
 
 def _when(code: int, value: int, block: bytes) -> bytes:
     """Go through the block if what is loaded compares so, else behind it."""
     return _step(code, value, otherwise=len(block) // 8) + block
-
-
-def _unless(value: int, block: bytes) -> bytes:
-    return _step(_EQUAL, value, then=len(block) // 8) + block
 
 
 SANDBOXED, UNSANDBOXED, NO_COMMANDS = "sandboxed", "unsandboxed", "off"
@@ -151,7 +130,6 @@ def find_support() -> Support:
 
 
 def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
-    """Run something in a sandbox; what is wrong, or nothing."""
     descriptor = open_filter() if abilities.filters else None
     if abilities.filters and descriptor is None:
         return "no filter"
@@ -204,14 +182,11 @@ def hidden_places() -> list[Path]:
 def find_prlimit() -> str:
     """The program that sets the kernel's own limit of processes inside a sandbox, where that holds:
     not for root, and counted for each sandbox since Linux 5.14."""
-    if os.geteuid() == 0 or _kernel() < (5, 14):
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    kernel = (int(version[1]), int(version[2])) if version else (0, 0)
+    if os.geteuid() == 0 or kernel < (5, 14):
         return ""
     return shutil.which("prlimit", path="/usr/bin:/bin") or ""
-
-
-def _kernel() -> tuple[int, ...]:
-    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return tuple(map(int, numbers.groups())) if numbers else (0,)
 
 
 def find_mode() -> str:

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 from django.conf import settings
 from pydantic import Field
 
-from conversations.agent import sandbox
 from conversations.agent.files.executed_files import NAMES_SELF_RUNNING, names_self_running
 from conversations.agent.files.paths import find_place
+from conversations.agent.sandbox import running, support
 from conversations.agent.sandbox.bubblewrap import Protection
 from conversations.agent.sandbox.running import default_limits
 from conversations.agent.undo.disk import Author, carry_through
@@ -85,7 +85,7 @@ def hides_something(text: str) -> bool:
 def command_note(*, allows_network: bool, text: str) -> str:
     """What a person should know before this is run."""
     notes = []
-    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+    if support.find_mode() == support.UNSANDBOXED:
         notes.append("It runs without a sandbox, with all rights of the server.")
     elif allows_network:
         notes.append("It runs in a sandbox and can reach the network.")
@@ -109,13 +109,13 @@ async def execute(
 ) -> ToolResult:
     """Run the command, and put on record which files it changed. ``may_write`` False: it sees the
     workspace read-only. ``may_write_config``: it may write what git is configured by. ``options``
-    are more of ``sandbox.run_command``."""
+    are more of ``running.run_command``."""
     loom = settings.LOOM
     seconds = min(timeout_seconds or loom.command_seconds, loom.command_max_seconds)
 
     async def run(protection: Protection | None = None) -> ToolResult:
         try:
-            done = await sandbox.run_command(
+            done = await running.run_command(
                 words,
                 root=context.root,
                 limits=default_limits(seconds=seconds),
@@ -144,7 +144,7 @@ async def execute(
     return replace(result, output=f"[{watch.note}]\n{result.output}") if watch.note else result
 
 
-def make_command_result(done: sandbox.Finished, *, seconds: int) -> ToolResult:
+def make_command_result(done: running.Finished, *, seconds: int) -> ToolResult:
     """The output, then how it ended unless all is well; the last line names the exit code as
     ``domain.session_state.statements`` reads it."""
     loom, reason = settings.LOOM, ""

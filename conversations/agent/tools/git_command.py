@@ -17,7 +17,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from conversations.agent import sandbox
+from conversations.agent.sandbox import support
 from conversations.archive.workspaces import read_name
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan, ToolScope
@@ -82,9 +82,9 @@ class GitCommand(Arguments):
 
 def is_offered(scope: ToolScope) -> bool:
     """Also where nothing may be changed, as long as a sandbox sees to that."""
-    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+    if support.find_mode() == support.UNSANDBOXED:
         return scope.offers_changes
-    return sandbox.can_run()
+    return support.can_run()
 
 
 async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult:
@@ -162,13 +162,13 @@ async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]
         git = git_words.read_call(words)
     except git_words.NotAllowed as error:
         raise BadArgument(str(error)) from error
-    has_network = sandbox.has_network(workspace_allows=context.scope.allows_network)
+    has_network = support.has_network(workspace_allows=context.scope.allows_network)
     if git.needs_network and not has_network:
         raise BadArgument(
             f"git {git.subcommand} needs the network, which commands do not have in this workspace."
         )
     # Where there is no sandbox, each may change something.
-    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+    if support.find_mode() == support.UNSANDBOXED:
         git = replace(git, changes=True)
     return git, await asyncio.to_thread(read_folder, asked.folder, context.root)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from conversations.agent import sandbox
+from conversations.agent.sandbox import support
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
@@ -29,7 +29,7 @@ class ShellExecute(Arguments):
 
 
 def is_offered(scope: ToolScope) -> bool:
-    return scope.offers_changes and sandbox.can_run()
+    return scope.offers_changes and support.can_run()
 
 
 async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResult:
@@ -39,7 +39,7 @@ async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResu
     folder = "" if at == context.root else str(at.relative_to(context.root, walk_up=True))
     kind = kind_of(text, folder=folder)
     where = f" in {one_line(asked.folder, limit=200)}" if folder else ""
-    allows_network = sandbox.has_network(workspace_allows=context.scope.allows_network)
+    allows_network = support.has_network(workspace_allows=context.scope.allows_network)
     return CallPlan(
         effect=CHANGES,
         summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
@@ -58,7 +58,7 @@ async def run(context: ToolContext, asked: ShellExecute) -> ToolResult:
         [shell, "-c", asked.command],
         folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
         timeout_seconds=asked.timeout_seconds,
-        allows_network=sandbox.has_network(workspace_allows=context.scope.allows_network),
+        allows_network=support.has_network(workspace_allows=context.scope.allows_network),
     )
 
 

@@ -1,13 +1,13 @@
 """How many tokens the window may have."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
+from conversations.domain.attachments import Block
 from conversations.domain.turns import ASSISTANT, USER, StoredTurn
 from conversations.domain.windows import WindowRules
 
-from .messages import MessageCaps, Piece
+from .messages import Message, MessageCaps, Piece
 
 # Shares of the input left free because tokens are estimated: once the provider has reported how its
 # count compares, and before.
@@ -75,15 +75,10 @@ def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
     )
 
 
-# Where the provider is asked to keep the prompt in its cache.
-
-
-LOOK_BACK = 20
+LOOK_BACK = 20  # Blocks before a breakpoint in which the provider looks for what it has kept
 # Blocks from the end of the history to the breakpoint between, below the look-back.
 SPACING = LOOK_BACK - 2
 
-type Block = dict[str, Any]
-type Message = dict[str, Any]
 type Place = tuple[str, int, int]
 
 
@@ -91,7 +86,8 @@ def mark_cache(
     system: list[Block], messages: list[Message], *, lifetime: str
 ) -> tuple[list[Block], list[Message], list[Place]]:
     """Copies with the breakpoints set, and where they are: ``("system", block, 0)`` or
-    ``("messages", message, block)``. ``lifetime``: ``5m``, ``1h`` or ``off``."""
+    ``("messages", message, block)``: behind the system prompt, at the ends of the last two messages
+    of the person, and at one place between. ``lifetime``: ``5m``, ``1h`` or ``off``."""
     if lifetime == "off":
         return system, messages, []
     control = {"type": "ephemeral"} | ({"ttl": "1h"} if lifetime == "1h" else {})
@@ -100,37 +96,20 @@ def mark_cache(
         system = [*system[:-1], system[-1] | {"cache_control": control}]
         places.append(("system", len(system) - 1, 0))
     messages = [message | {"content": list(message["content"])} for message in messages]
-    for number, block in _history_places(messages):
-        content = messages[number]["content"]
-        content[block] = content[block] | {"cache_control": control}
-        places.append(("messages", number, block))
-    return system, messages, places
-
-
-def _history_places(messages: list[Message]) -> list[tuple[int, int]]:
-    """The ends of the last two messages of the person, and a place between."""
+    lengths = [len(message["content"]) for message in messages]
+    blocks = [(at, block) for at, length in enumerate(lengths) for block in range(length)]
     people = [at for at, message in enumerate(messages) if message["role"] == "user"]
-    ends = [(at, len(messages[at]["content"]) - 1) for at in people[-2:]]
-    if not ends:
-        return []
-    flat = [
-        (at, block)
-        for at, message in enumerate(messages)
-        for block in range(len(message["content"]))
-    ]
-    last = len(flat) - 1
-    before = flat.index(ends[0]) if len(ends) == 2 else 0
-    if last - before > SPACING:
-        between = [
-            place
-            for place in flat[before + 1 : last - SPACING + 1]
-            if messages[place[0]]["role"] == "user"
-        ]
-        ends[1:1] = between[-1:]
-    return ends
-
-
-# Choosing the turns: from the floor to the newest, within the budget.
+    ends = [(at, lengths[at] - 1) for at in people[-2:]]
+    before = blocks.index(ends[0]) if len(ends) == 2 else 0
+    if len(blocks) - 1 - before > SPACING:
+        # The provider would not find the breakpoint before from the last one.
+        between = blocks[before + 1 : len(blocks) - SPACING]
+        ends[1:1] = [place for place in between if place[0] in people][-1:]
+    for at, block in ends:
+        content = messages[at]["content"]
+        content[block] = content[block] | {"cache_control": control}
+        places.append(("messages", at, block))
+    return system, messages, places
 
 
 LEAST_CAP = 8  # Estimated tokens to which everything is shortened before a window counts as full
@@ -149,27 +128,6 @@ class Choice:
     tight: MessageCaps | None = None
 
 
-@dataclass(slots=True)
-class _Taken:
-    """Turns from the newest back. ``exchanges`` and ``units`` are the places where a window can
-    start: the cost and the number of turns from there on."""
-
-    turns: list[StoredTurn] = field(default_factory=list)
-    pieces: list[Piece] = field(default_factory=list)
-    cost: int = 0
-    exchanges: list[tuple[int, int]] = field(default_factory=list)
-    units: list[tuple[int, int]] = field(default_factory=list)
-
-    def add(self, turn: StoredTurn, piece: Piece) -> None:
-        self.turns.append(turn)
-        self.pieces.append(piece)
-        self.cost += piece.cost
-        if turn.role == USER:
-            self.exchanges.append((self.cost, len(self.turns)))
-        if turn.role in (USER, ASSISTANT):
-            self.units.append((self.cost, len(self.turns)))
-
-
 def choose_turns(
     newest_first: Iterable[StoredTurn],
     *,
@@ -182,60 +140,52 @@ def choose_turns(
 ) -> Choice:
     """``newest_first`` are the active turns down to the floor, ``find_head`` gives the last message
     of a person before a turn."""
-    taken = _Taken()
-    for turn in newest_first:
-        taken.add(turn, make(turn, caps))
-        if taken.cost > budget * rules.high_water and taken.units:
-            return _cut(taken, budget, rules, caps, make, find_head)
-    if not taken.turns or taken.turns[-1].role == USER:
-        return Choice(pieces=taken.pieces[::-1], floor=floor)
-    found = find_head(taken.turns[-1].number)
-    head = make(found, caps) if found else None
-    return Choice(pieces=taken.pieces[::-1], floor=floor, head=head)
-
-
-def _cut(
-    taken: _Taken,
-    budget: int,
-    rules: WindowRules,
-    caps: MessageCaps,
-    make: MakePiece,
-    find_head: Callable[[int], StoredTurn | None],
-) -> Choice:
-    # How many turns to keep so that the window starts with an exchange; 0: even the newest one is
-    # too long.
     low, high = budget * rules.low_water, budget * rules.high_water
-    recent = taken.exchanges[: rules.keep_recent]
-    fitting = [size for cost, size in taken.exchanges if cost <= low]
-    fitting += [size for cost, size in recent if cost <= (low + high) / 2]
-    newest = [size for cost, size in taken.exchanges[:1] if cost <= high]
-    size = max(fitting, default=0) or max(newest, default=0)
-    if size:
-        return _fit(taken.turns[:size][::-1], None, budget, caps, make)
-    head = (
-        find_head(taken.turns[-1].number)
-        if not taken.exchanges
-        else taken.turns[taken.exchanges[0][1] - 1]
-    )
-    room = budget * rules.low_water - (make(head, caps).cost if head else 0)
-    units = [size for cost, size in taken.units if cost <= room]
-    size = units[-1] if units else taken.units[0][1]
-    kept = taken.turns[:size][::-1]
-    if head is not None and head.number >= kept[0].number:
-        head = None
-    return _fit(kept, head, budget, caps, make)
+    turns: list[StoredTurn] = []
+    pieces: list[Piece] = []
+    cost = 0
+    # The places where a window can start: the cost and the number of turns from there on.
+    exchanges: list[tuple[int, int]] = []
+    units: list[tuple[int, int]] = []
+    for turn in newest_first:
+        turns.append(turn)
+        pieces.append(make(turn, caps))
+        cost += pieces[-1].cost
+        if turn.role == USER:
+            exchanges.append((cost, len(turns)))
+        if turn.role in (USER, ASSISTANT):
+            units.append((cost, len(turns)))
+        if cost > high and units:
+            break
+    else:
+        found = find_head(turns[-1].number) if turns and turns[-1].role != USER else None
+        head = make(found, caps) if found else None
+        return Choice(pieces=pieces[::-1], floor=floor, head=head)
+    sizes = [size for cost, size in exchanges if cost <= low]
+    # A few recent exchanges are worth more room than old ones, and the newest all that there is.
+    sizes += [s for cost, s in exchanges[: rules.keep_recent] if cost <= (low + high) / 2]
+    sizes = sizes or [size for cost, size in exchanges[:1] if cost <= high]
+    if sizes:
+        return _fit(turns[: max(sizes)][::-1], None, budget, caps, make)
+    # Even the newest exchange is too long: its message, and what follows from a call on.
+    found = turns[exchanges[0][1] - 1] if exchanges else find_head(turns[-1].number)
+    room = low - (make(found, caps).cost if found else 0)
+    sizes = [size for cost, size in units if cost <= room] or [units[0][1]]
+    kept = turns[: sizes[-1]][::-1]
+    is_apart = found is not None and found.number < kept[0].number
+    return _fit(kept, found if is_apart else None, budget, caps, make)
 
 
 def _fit(
-    kept: list[StoredTurn],
-    head: StoredTurn | None,
-    budget: int,
-    caps: MessageCaps,
-    make: MakePiece,
+    kept: list[StoredTurn], head: StoredTurn | None, budget: int, caps: MessageCaps, make: MakePiece
 ) -> Choice:
     """Shorten further until the pieces fit: tool results first, then leave out what is attached,
     then shorten messages."""
-    for tight in _tighter(caps):
+    tighter = [caps]
+    for name in ("result", "attached", "message"):
+        while getattr(tighter[-1], name) > LEAST_CAP:
+            tighter.append(replace(tighter[-1], **{name: getattr(tighter[-1], name) // 2}))
+    for tight in tighter:
         pieces = [make(turn, tight) for turn in kept]
         first = make(head, tight) if head else None
         if sum(p.cost for p in pieces) + (first.cost if first else 0) <= budget:
@@ -243,16 +193,3 @@ def _fit(
     return Choice(
         pieces=pieces, floor=kept[0].number, head=first, tight=tight if tight != caps else None
     )
-
-
-def _tighter(caps: MessageCaps) -> Iterator[MessageCaps]:
-    yield caps
-    while caps.result > LEAST_CAP:
-        caps = replace(caps, result=caps.result // 2)
-        yield caps
-    while caps.attached > LEAST_CAP:
-        caps = replace(caps, attached=caps.attached // 2)
-        yield caps
-    while caps.message > LEAST_CAP:
-        caps = replace(caps, message=caps.message // 2)
-        yield caps

@@ -8,22 +8,18 @@ is shortened, and the conversation begins and ends with the person.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 from conversations.archive.attachments import make_content_block, recorded_digests
 from conversations.archive.blobs import has_blob, read_blob, size_of_blob
-from conversations.domain.attachments import (
-    IMAGE,
-    Block,
-    is_reference,
-    kind_of,
-    list_references,
-)
+from conversations.domain.attachments import IMAGE, Block, is_reference, kind_of, list_references
 from conversations.domain.errors import NotFound
 from conversations.domain.formats.contents import name_block, text_block
 from conversations.domain.stream import ModelRequest
+from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import (
     ASSISTANT,
     MODEL_NOTE,
@@ -36,11 +32,6 @@ from conversations.domain.turns import (
     read_metadata,
     read_tool_calls,
 )
-
-from .shorten import cost_of_block, cost_of_blocks, shorten_blocks
-
-# Attachments in the window: references, and their contents in the request.
-
 
 MAX_BYTES = 28_000_000  # Of a request's 32 MB, what attachments may take as base64
 MAX_IMAGES, MAX_PAGES = 100, 100  # Of one request, for the provider
@@ -56,27 +47,9 @@ REASONS = {
 
 
 def describe_left_out(block: Block, reason: str) -> Block:
-    """The text that stands for an attachment which is not given."""
     note = f"[{block.get('title') or 'An attachment'} was attached here, and is left out: "
     text: Block = {"type": "text", "text": f"{note}{REASONS[reason]}.]"}
     return text | ({"cache_control": block["cache_control"]} if "cache_control" in block else {})
-
-
-def fit_attachments(blocks: list[Block], *, cap: int, cost: Callable[[Block], int]) -> list[Block]:
-    """The blocks with as many attachments, from the last back, as cost no more than ``cap``
-    estimated tokens together."""
-    references = list_references(blocks)
-    total = sum(cost(block) for block in references)
-    gone: list[Block] = []
-    while total > cap:
-        gone.append(references[len(gone)])
-        total -= cost(gone[-1])
-    if not gone:
-        return blocks
-    return _map(
-        blocks,
-        lambda b: [describe_left_out(b, NO_ROOM)] if any(b is other for other in gone) else [b],
-    )
 
 
 def withhold(
@@ -93,8 +66,7 @@ def withhold(
     withheld: dict[str, str] = {}
     taken, images, pages = 0, 0, 0
     known: set[str] = set()
-    for block in reversed(references):
-        digest = str(block["source"].get("digest", ""))
+    for block, digest in zip(reversed(references), reversed(digests), strict=True):
         if digest in withheld:
             continue
         if digest not in known and not (digest in recorded and has_blob(digest)):
@@ -110,33 +82,35 @@ def withhold(
 
 
 def replace_withheld(blocks: list[Block], withheld: Mapping[str, str]) -> list[Block]:
-    """The blocks with a sentence for each content that is withheld."""
-    if not withheld:
-        return blocks
-
-    def put(block: Block) -> list[Block]:
+    def put(block: Block) -> Block:
         reason = withheld.get(str(block["source"].get("digest", "")))
-        return [describe_left_out(block, reason)] if reason else [block]
+        return describe_left_out(block, reason) if reason else block
 
-    return _map(blocks, put)
+    return _map(blocks, put) if withheld else blocks
 
 
 def expand_request(request: ModelRequest) -> ModelRequest:
-    """The request with the contents in place of the references."""
+    def expand(block: Block) -> Block:
+        try:
+            data = read_blob(str(block["source"].get("digest", "")))
+        except NotFound:
+            return describe_left_out(block, MISSING)
+        kept = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
+        media_type = str(block["source"].get("media_type", ""))
+        return make_content_block(block, data, media_type=media_type) | kept
+
     if not any(list_references(message["content"]) for message in request.messages):
         return request
-    messages = [
-        message | {"content": _map(message["content"], _expand)} for message in request.messages
-    ]
+    messages = [one | {"content": _map(one["content"], expand)} for one in request.messages]
     return replace(request, messages=messages)
 
 
-def _map(blocks: list[Any], change: Callable[[Block], list[Block]]) -> list[Any]:
+def _map(blocks: list[Any], change: Callable[[Block], Block]) -> list[Any]:
     """The blocks with each reference changed, inside results of tools too."""
     changed: list[Any] = []
     for block in blocks:
         if is_reference(block):
-            changed += change(block)
+            changed.append(change(block))
         elif block.get("type") == "tool_result" and isinstance(block.get("content"), list):
             changed.append(block | {"content": _map(block["content"], change)})
         else:
@@ -154,25 +128,13 @@ def name_images(blocks: Iterable[Block]) -> list[Block]:
     return named
 
 
-def _expand(block: Block) -> list[Block]:
-    try:
-        data = read_blob(str(block["source"].get("digest", "")))
-    except NotFound:
-        return [describe_left_out(block, MISSING)]
-    kept = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
-    media_type = str(block["source"].get("media_type", ""))
-    return [make_content_block(block, data, media_type=media_type) | kept]
-
-
 type Message = dict[str, Any]
-# Calls without a result yet: their ids as the archive and as the model has them.
-type Waiting = dict[str, list[str]]
 
 NO_RESULT = "This call was interrupted; it has no result."
 CONTINUE_TEXT = "Go on exactly where your last answer was cut off."
 
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
-_THINKING = ("thinking", "redacted_thinking")
+THINKING = ("thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +145,6 @@ class MessageCaps:
     message: int
     result: int
     attached: int = 10_000_000
-
-    def of(self, role: str) -> int:
-        return self.result if role == TOOL else self.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,24 +158,35 @@ class Piece:
     cost: int
     full_cost: int
 
-    @property
-    def is_shortened(self) -> bool:
-        return self.cost < self.full_cost
-
 
 def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
     """The turn's content blocks for this model, shortened to the caps."""
-    blocks = _blocks_of(turn, model=model)
-    full_cost = cost_of_blocks(blocks)
-    fitting = fit_attachments(blocks, cap=caps.attached, cost=cost_of_block)
-    short = shorten_blocks(fitting, cap=caps.of(turn.role), turn=turn.number)
-    return Piece(
-        number=turn.number,
-        role=turn.role,
-        blocks=short,
-        cost=full_cost if short is blocks else cost_of_blocks(short),
-        full_cost=full_cost,
-    )
+    blocks: list[Block] = []
+    if turn.role == USER:
+        blocks = _user_blocks(turn)
+    elif turn.role == ASSISTANT and turn.stop_reason != "refusal":
+        blocks = _assistant_blocks(turn, model=model)
+    elif turn.role == SYSTEM and read_metadata(turn).get(MODEL_NOTE) is True:
+        blocks = _text(f"[{turn.content}]")
+    elif turn.role == TOOL:
+        blocks = [_result_block(turn)]
+    full_cost = sum(map(cost_of_block, blocks))
+    # Attachments are kept from the last back, as many as fit.
+    gone: list[Block] = []
+    left = list_references(blocks)
+    attached = sum(map(cost_of_block, left))
+    while attached > caps.attached:
+        gone.append(left[len(gone)])
+        attached -= cost_of_block(gone[-1])
+
+    def leave_out(block: Block) -> Block:
+        return describe_left_out(block, NO_ROOM) if any(block is one for one in gone) else block
+
+    fitting = _map(blocks, leave_out) if gone else blocks
+    cap = caps.result if turn.role == TOOL else caps.message
+    short = shorten_blocks(fitting, cap=cap, turn=turn.number)
+    cost = full_cost if short is blocks else sum(map(cost_of_block, short))
+    return Piece(number=turn.number, role=turn.role, blocks=short, cost=cost, full_cost=full_cost)
 
 
 # Pieces that are remembered, and the estimated tokens that one of them has at most.
@@ -244,7 +214,8 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
     anything."""
     messages: list[Message] = []
     given: set[str] = set()
-    waiting: Waiting = {}
+    # Calls without a result yet: their ids as the archive and as the model has them.
+    waiting: dict[str, list[str]] = {}
     for piece in pieces:
         if piece.role == TOOL:
             [result] = piece.blocks
@@ -255,35 +226,34 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
         if piece.role in (USER, SYSTEM):
             _add(messages, "user", piece.blocks)
         elif piece.role == ASSISTANT:
-            blocks, waiting = _open_calls(piece.blocks, given)
+            blocks: list[Block] = []
+            for block in piece.blocks:
+                if block.get("type") == "tool_use":
+                    # Some programs number calls anew in each answer, and the provider wants each id
+                    # once.
+                    call_id, number = block["id"], 1
+                    while call_id in given:
+                        number += 1
+                        call_id = f"{block['id'][:110]}_again_{number}"
+                    given.add(call_id)
+                    waiting.setdefault(block["id"], []).append(call_id)
+                    block = block if call_id == block["id"] else block | {"id": call_id}
+                blocks.append(block)
             _add(messages, "assistant", blocks)
     _answer_dangling(messages, waiting)
-    while messages and (messages[0]["role"] != "user" or _is_results(messages[0])):
+    while messages and (
+        messages[0]["role"] != "user"
+        or any(block.get("type") == "tool_result" for block in messages[0]["content"])
+    ):
         messages.pop(0)
     return messages
 
 
-def _open_calls(blocks: list[Block], given: set[str]) -> tuple[list[Block], Waiting]:
-    """The blocks with no id of a call that was ``given`` before: some programs number calls anew in
-    each answer, and the provider wants each id once."""
-    opened: list[Block] = []
-    waiting: Waiting = {}
-    for block in blocks:
-        if block.get("type") == "tool_use":
-            call_id = block["id"]
-            found = (f"{call_id[:110]}_again_{number}" for number in count(2))
-            own = (
-                call_id if call_id not in given else next(one for one in found if one not in given)
-            )
-            given.add(own)
-            waiting.setdefault(block["id"], []).append(own)
-            block = block if own == block["id"] else block | {"id": own}
-        opened.append(block)
-    return opened, waiting
-
-
-def _is_results(message: Message) -> bool:
-    return any(block.get("type") == "tool_result" for block in message["content"])
+def _answer_dangling(messages: list[Message], waiting: dict[str, list[str]]) -> None:
+    for call_id in chain.from_iterable(waiting.values()):
+        result = {"type": "tool_result", "tool_use_id": call_id}
+        _add(messages, "user", [result | {"is_error": True, "content": NO_RESULT}])
+    waiting.clear()
 
 
 def _add(messages: list[Message], role: str, blocks: list[Block]) -> None:
@@ -295,36 +265,6 @@ def _add(messages: list[Message], role: str, blocks: list[Block]) -> None:
         messages.append({"role": role, "content": list(blocks)})
 
 
-def _blocks_of(turn: StoredTurn, *, model: str) -> list[Block]:
-    if turn.role == USER:
-        try:
-            blocks = read_blocks(turn)
-        except MalformedTurn:
-            blocks = None
-        if blocks is None:
-            return _text(turn.content)
-        kept = [_givable(block) for block in blocks if not _is_blank(block)]
-        return name_images(kept) or _text(turn.content)
-    if turn.role == ASSISTANT:
-        return [] if turn.stop_reason == "refusal" else _assistant_blocks(turn, model=model)
-    if turn.role == SYSTEM and read_metadata(turn).get(MODEL_NOTE) is True:
-        return _text(f"[{turn.content}]")
-    if turn.role == TOOL:
-        result: Block = {
-            "type": "tool_result",
-            "tool_use_id": _sendable_id(turn.tool_call_id or ""),
-        }
-        if turn.content.strip():
-            result["content"] = turn.content
-        if read_metadata(turn).get("ok") is False:
-            result["is_error"] = True
-            result.setdefault("content", "The tool failed without a message.")
-        elif attached := _attached_to(turn):
-            result["content"] = [*_text(turn.content), *attached]
-        return [result]
-    return []
-
-
 def _text(text: str) -> list[Block]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
@@ -333,16 +273,25 @@ def _text(text: str) -> list[Block]:
 GIVEN = ("text", "image", "document", "search_result")
 
 
-def _givable(block: Block) -> Block:
-    """The block, or a text for what other programs said in theirs: content that would have to be
-    loaded from somewhere, and what the provider would refuse."""
-    kind, source = block.get("type"), block.get("source")
-    has_content = kind not in ("image", "document") or isinstance(source, dict)
-    if kind not in GIVEN or not has_content:
-        return name_block(block)
-    if isinstance(source, dict) and source.get("type") == "url":
-        return text_block(f"[{kind}: {source.get('url')}, which is not loaded]")
-    return name_block(block) if isinstance(source, dict) and source.get("type") == "file" else block
+def _user_blocks(turn: StoredTurn) -> list[Block]:
+    try:
+        blocks = read_blocks(turn) or []
+    except MalformedTurn:
+        blocks = []
+    kept = []
+    for block in blocks:
+        kind, source = block.get("type"), block.get("source")
+        # Other programs said in theirs what would have to be loaded from somewhere, and what the
+        # provider would refuse: a text stands for it.
+        is_named = kind not in GIVEN or (kind in ATTACHED and not isinstance(source, dict))
+        place = source if isinstance(source, dict) else {}
+        if is_named or place.get("type") == "file":
+            kept.append(name_block(block))
+        elif place.get("type") == "url":
+            kept.append(text_block(f"[{kind}: {place.get('url')}, which is not loaded]"))
+        elif not _is_blank(block):
+            kept.append(block)
+    return name_images(kept) or _text(turn.content)
 
 
 def _is_blank(block: Block) -> bool:
@@ -362,9 +311,9 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
     kept = [
         _sendable_call(block) if block.get("type") == "tool_use" else block
         for block in blocks
-        if not _is_blank(block) and (same_model or block.get("type") not in _THINKING)
+        if not _is_blank(block) and (same_model or block.get("type") not in THINKING)
     ]
-    return [] if all(b.get("type") in _THINKING for b in kept) else kept
+    return [] if all(b.get("type") in THINKING for b in kept) else kept
 
 
 def _sendable_call(block: Block) -> Block:
@@ -380,26 +329,123 @@ def _sendable_id(call_id: str) -> str:
     return _ID.sub("_", call_id)[:128] or "unnamed"
 
 
-def _attached_to(turn: StoredTurn) -> list[Block]:
-    """Images and documents that a tool gave. What failed has text only."""
-    try:
-        return name_images(block for block in read_blocks(turn) or [] if is_reference(block))
-    except MalformedTurn:
-        return []
+def _result_block(turn: StoredTurn) -> Block:
+    result: Block = {"type": "tool_result", "tool_use_id": _sendable_id(turn.tool_call_id or "")}
+    if turn.content.strip():
+        result["content"] = turn.content
+    if read_metadata(turn).get("ok") is False:  # what failed has text only
+        result["is_error"] = True
+        result.setdefault("content", "The tool failed without a message.")
+        return result
+    with suppress(MalformedTurn):
+        references = [block for block in read_blocks(turn) or [] if is_reference(block)]
+        if references:
+            result["content"] = [*_text(turn.content), *name_images(references)]
+    return result
 
 
-def _answer_dangling(messages: list[Message], waiting: Waiting) -> None:
-    for call_id in chain.from_iterable(waiting.values()):
-        _add(
-            messages,
-            "user",
-            [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": call_id,
-                    "is_error": True,
-                    "content": NO_RESULT,
-                }
-            ],
-        )
-    waiting.clear()
+# Shortening what is too long for the window. The archive keeps all of it.
+
+SHORTEST = 8  # Estimated tokens below which nothing is shortened any further
+ROOM_FOR_NOTICE = 100  # Estimated tokens from which a cut is explained in a sentence
+
+# An image costs (width x height) / 750 tokens, about 1,600 at the size to which the provider scales
+# it down; a page of a document 1,500 to 3,000 (its pages on vision and PDF support). The reported
+# usage corrects both.
+ATTACHED = {"image": 1_600, "document": 6_000}
+
+BLOCK_TOKENS = 12  # What surrounds the text of a block: its type, ids and names
+
+# What is shortened of a block, by its type.
+SHORTENED = {"text": "text", "tool_use": "input", "tool_result": "content"}
+
+
+def shorten_text(text: str, *, cap: int, turn: int) -> str:
+    """The beginning and the end of a text that costs more than ``cap`` estimated tokens, with a
+    notice between them that says where the rest is."""
+    cost = estimate_tokens(text)
+    if cost <= cap:
+        return text
+    keep = int(len(text) * cap / cost)
+    while True:
+        head = keep * 7 // 10
+        tail = keep - head
+        notice = f"[… turn {turn} …]"
+        if cap >= ROOM_FOR_NOTICE:
+            left_out = f"{len(text) - keep:,} characters are left out here"
+            notice = f"\n[… {left_out}; turn {turn} in the archive has all of it …]\n"
+        short = text[:head] + notice + (text[-tail:] if tail else "")
+        if keep < 20 or estimate_tokens(short) <= cap:
+            return short
+        keep = keep * 7 // 8
+
+
+def cost_of_block(block: Block) -> int:
+    """Estimated tokens of a content block."""
+    kind = block.get("type")
+    if kind == "text":
+        return estimate_tokens(str(block.get("text", ""))) + 3
+    if kind == "tool_result":
+        content = block.get("content")
+        if isinstance(content, list):
+            items = [item for item in content if isinstance(item, dict)]
+            return sum(map(cost_of_block, items)) + BLOCK_TOKENS
+        return estimate_tokens(content if isinstance(content, str) else "") + BLOCK_TOKENS
+    if kind == "tool_use":
+        return _cost_of_value(block.get("input")) + BLOCK_TOKENS + 4
+    if kind == "thinking":
+        return estimate_tokens(str(block.get("thinking", "")) + str(block.get("signature", "")))
+    if kind in ATTACHED:
+        # What was estimated when it was attached
+        if is_reference(block) and isinstance(block["source"].get("tokens"), int):
+            return int(block["source"]["tokens"]) + BLOCK_TOKENS
+        return ATTACHED[str(kind)]
+    return _cost_of_value(block) + BLOCK_TOKENS
+
+
+def _cost_of_value(value: Any) -> int:
+    if isinstance(value, str):
+        return estimate_tokens(value) + 1
+    if isinstance(value, list):
+        return sum(_cost_of_value(item) + 1 for item in value)
+    if isinstance(value, dict):
+        return sum(estimate_tokens(str(k)) + _cost_of_value(v) + 2 for k, v in value.items())
+    return 2
+
+
+def shorten_blocks(blocks: list[Block], *, cap: int, turn: int) -> list[Block]:
+    """The same blocks, their texts shortened in proportion so that together they cost about
+    ``cap``; what is signed and what is no text stays as it is."""
+    cost = sum(map(cost_of_block, blocks))
+    if cost <= cap:
+        return blocks
+    fixed = sum(map(_fixed_cost, blocks))
+    share = max(0.0, (cap - fixed) / max(1, cost - fixed))
+
+    def shorten(value: Any) -> Any:
+        if isinstance(value, str):
+            most = max(SHORTEST, int(estimate_tokens(value) * share))
+            return shorten_text(value, cap=most, turn=turn)
+        if isinstance(value, list):
+            return [shorten(item) for item in value]
+        if isinstance(value, dict) and value.get("type") not in ATTACHED:
+            return {key: shorten(item) for key, item in value.items()}
+        return value
+
+    names = [SHORTENED.get(str(block.get("type")), "") for block in blocks]
+    return [
+        block | {name: shorten(block[name])} if name in block else block
+        for block, name in zip(blocks, names, strict=True)
+    ]
+
+
+def _fixed_cost(block: Block) -> int:
+    """Of a block's cost, what shortening does not change. The provider wants back unchanged what it
+    has signed."""
+    kind = block.get("type")
+    if kind in THINKING or kind in ATTACHED:
+        return cost_of_block(block)
+    content = block.get("content") if kind == "tool_result" else None
+    if not isinstance(content, list):
+        return 0
+    return sum(_fixed_cost(item) for item in content if isinstance(item, dict))

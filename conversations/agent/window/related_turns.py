@@ -14,49 +14,44 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from conversations.archive.rewinds import is_rewound
 from conversations.domain.words import find_words, read_tokens, tokens_of_word
-from conversations.search import read_occurrences
+from conversations.search.find import read_occurrences
 from conversations.search.query import STOP_TOKENS
 
 # Words that people use about anything: to meet one again says little about what is meant.
 # Function words are not among them; a search leaves those out anyway.
-
-
 _WORDS = """
     able accept accordingly actual add address advice agree ahead allow already always answer
-    anything anyone approach area article ask available away back bad base basic become begin
-    behind believe best better big bit book both box bring build button buy call cancel care
-    case catch cause certain change charge check choose clean clear click close code column come
-    comment commit common compare complete consider contain content continue copy correct cost
-    could count create current cut data date day decide default define delete depend describe
-    design detail different difficult discuss document done draft drop early easy edit effect
-    empty end enough enter entry error even event every everything exact example except exist
-    expect explain extra face fact fail false far fast feature feel field figure file fill final
-    fine finish first fit fix folder follow form format forward free friend full function future
-    general give go good great group grow guess half hand handle happen happy hard head hear
-    heading hello help high hold home hope hour house idea important include information input
-    inside instead interest issue item job join keep kind know label language large last late
-    layout lead learn least leave left length let letter level life light like limit line link
-    list little live load local logic long look lose lot love low main make manage mark match
-    matter maybe mean meet mention merge message method middle mind minute miss module moment
-    money month morning move name near necessary need new next nice night none normal note
-    nothing notice number often old one open option order original output own page pair paper
-    paragraph part pass people perfect perhaps person pick piece place plain plan play please
-    plus point possible prefer prepare present press pretty previous problem proceed process
-    program project provide pull push put question quick quite random range reach read ready
-    real reason recent record remove rename repeat replace reply report request require rest
-    result return review revert right room row rule run safe same save say second section see
-    seem select send sense sentence separate set several share short show side similar simple
-    single size skip slow small solution solve someone something soon sort sound source space
-    speak split standard start state stay step still stop store story string style subject
-    suggest sum summary support suppose sure switch table take talk task tell term test text
-    thank thing think third time tiny title today together tomorrow top total touch translate
-    true try turn type understand undo update use user usual value version view wait walk want
-    watch way week well whole wide win word work world worry would write wrong year yesterday
-    yet zero
+    anything anyone approach area article ask available away back bad base basic become begin behind
+    believe best better big bit book both box bring build button buy call cancel care case catch
+    cause certain change charge check choose clean clear click close code column come comment commit
+    common compare complete consider contain content continue copy correct cost could count create
+    current cut data date day decide default define delete depend describe design detail different
+    difficult discuss document done draft drop early easy edit effect empty end enough enter entry
+    error even event every everything exact example except exist expect explain extra face fact fail
+    false far fast feature feel field figure file fill final fine finish first fit fix folder follow
+    form format forward free friend full function future general give go good great group grow guess
+    half hand handle happen happy hard head hear heading hello help high hold home hope hour house
+    idea important include information input inside instead interest issue item job join keep kind
+    know label language large last late layout lead learn least leave left length let letter level
+    life light like limit line link list little live load local logic long look lose lot love low
+    main make manage mark match matter maybe mean meet mention merge message method middle mind
+    minute miss module moment money month morning move name near necessary need new next nice night
+    none normal note nothing notice number often old one open option order original output own page
+    pair paper paragraph part pass people perfect perhaps person pick piece place plain plan play
+    please plus point possible prefer prepare present press pretty previous problem proceed process
+    program project provide pull push put question quick quite random range reach read ready real
+    reason recent record remove rename repeat replace reply report request require rest result
+    return review revert right room row rule run safe same save say second section see seem select
+    send sense sentence separate set several share short show side similar simple single size skip
+    slow small solution solve someone something soon sort sound source space speak split standard
+    start state stay step still stop store story string style subject suggest sum summary support
+    suppose sure switch table take talk task tell term test text thank thing think third time tiny
+    title today together tomorrow top total touch translate true try turn type understand undo
+    update use user usual value version view wait walk want watch way week well whole wide win word
+    work world worry would write wrong year yesterday yet zero
 """
 
 COMMON = frozenset(token for word in _WORDS.split() for token in read_tokens(word))
@@ -85,125 +80,79 @@ ASKING = re.compile(
 
 type Word = tuple[str, ...]  # The tokens of one word as written
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
-    """``share`` of what the message's words say, and ``evidence`` in all, that the best turn has at
-    least."""
-
-    share: float
-    evidence: float
-
-    def is_met(self, evidence: float, *, of: float) -> bool:
-        return evidence >= self.evidence and evidence >= self.share * of
-
-
-QUESTION = Threshold(share=0.45, evidence=0.7)
-QUESTION_BY_ONE_WORD = Threshold(share=0.68, evidence=0.7)
-STATEMENT = Threshold(share=0.7, evidence=1.2)
+# The share of what the message's words say, and the evidence in all, that the best turn has.
+QUESTION, QUESTION_BY_ONE_WORD, STATEMENT = (0.45, 0.7), (0.68, 0.7), (0.7, 1.2)
 
 
 def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> list[int]:
     """The turns below ``floor`` that the message in ``turn`` is about, in order; none unless that
     is plain. One query a word."""
-    words = read_telling_words(text)
+    found_words: dict[Word, None] = {}
+    for match in find_words(text[:MAX_CHARS]):
+        telling = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
+        if telling:
+            found_words[tuple(dict.fromkeys(telling))] = None
+    words = sorted(found_words, key=COMMON.issuperset)[:MAX_WORDS]
     if floor <= 1 or all(COMMON.issuperset(word) for word in words):
         return []
     tokens = {token for word in words for token in word}
     often = max(OFTEN, min(floor // 100, OFTEN_IN_LONG_SESSIONS))
     found = read_occurrences(session_pk, sorted(tokens), before_turn=turn, limit=often)
-    evidence = Evidence(words, found, floor=floor, often=often)
-    return choose_turns(evidence, asks=ASKING.search(text[:MAX_CHARS]) is not None)
+    asks = ASKING.search(text[:MAX_CHARS]) is not None
+    return choose_turns(words, found, floor=floor, often=often, asks=asks)
 
 
-def read_telling_words(text: str) -> list[Word]:
-    """The words of a message that may say what it is about, each once."""
-    words: dict[Word, None] = {}
-    for match in find_words(text[:MAX_CHARS]):
-        tokens = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
-        if tokens:
-            words[tuple(dict.fromkeys(tokens))] = None
-    return sorted(words, key=COMMON.issuperset)[:MAX_WORDS]
-
-
-def choose_turns(evidence: "Evidence", *, asks: bool) -> list[int]:
-    """The turns with the most evidence, in order, if it is strong."""
-    best = max(evidence.below.values(), default=0.0)
-    chosen = [turn for turn, score in evidence.below.items() if score >= best * AS_GOOD]
-    rare = max((evidence.rare_words[turn] for turn in chosen), default=0)
-    if not chosen or len(chosen) > MOST_TURNS or best * WINDOW_SHARE <= evidence.in_window:
+def choose_turns(
+    words: Sequence[Word], found: Mapping[str, Sequence[int]], *, floor: int, often: int, asks: bool
+) -> list[int]:
+    """The turns below the floor with the most evidence, in order, if it is strong; ``found`` has
+    the turns with each token."""
+    below: dict[int, float] = defaultdict(float)
+    window: dict[int, float] = defaultdict(float)
+    rare_words: dict[int, int] = defaultdict(int)  # Of each turn, those that are not common
+    total = 0.0
+    for word in words:
+        # Of a word in pieces those that occur count, and all of them as one word
+        pieces = [token for token in word if found.get(token)] or list(word)
+        weights = {t: _weigh(t, found.get(t, ()), floor=floor, often=often) for t in pieces}
+        most, whole = max(weights.values()), sum(weights.values())
+        total += most
+        rare: set[int] = set()
+        for token, weight in weights.items():
+            for turn in found.get(token, ()):
+                scores = below if turn < floor else window
+                scores[turn] += weight * most / whole if whole else 0.0
+                if turn < floor and weight and token not in COMMON:
+                    rare.add(turn)
+        for turn in rare:
+            rare_words[turn] += 1
+    best = max(below.values(), default=0.0)
+    chosen = [turn for turn, score in below.items() if score >= best * AS_GOOD]
+    known = max(window.values(), default=0.0)
+    if not chosen or len(chosen) > MOST_TURNS or best * WINDOW_SHARE <= known:
         return []
-    threshold = STATEMENT
+    most_rare = max(rare_words[turn] for turn in chosen)
+    share, least = STATEMENT
     if asks:
-        threshold = QUESTION if rare > 1 else QUESTION_BY_ONE_WORD
-    is_strong = threshold.is_met(best, of=evidence.total)
-    return sorted(chosen) if is_strong and rare >= (1 if asks else 2) else []
+        share, least = QUESTION if most_rare > 1 else QUESTION_BY_ONE_WORD
+    is_strong = best >= least and best >= share * total and most_rare >= (1 if asks else 2)
+    return sorted(chosen) if is_strong else []
 
 
-class Evidence:
-    """What the words say for each turn below the floor, and at most for one in the window, where
-    ``found`` has the turns with each token. ``total``: what they say together; ``rare_words``: how
-    many words that are not common each turn has."""
-
-    def __init__(
-        self,
-        words: Sequence[Word],
-        found: Mapping[str, Sequence[int]],
-        *,
-        floor: int,
-        often: int = OFTEN,
-    ) -> None:
-        self.below: dict[int, float] = defaultdict(float)
-        self.rare_words: dict[int, int] = defaultdict(int)
-        self.total = 0.0
-        self._found, self._floor, self._often = found, floor, often
-        window: dict[int, float] = defaultdict(float)
-        for word in words:
-            # Of a word in pieces those that occur count, and all of them as one word
-            pieces = [token for token in word if self._found.get(token)] or list(word)
-            weights = {token: self._weight(token) for token in pieces}
-            most, whole = max(weights.values()), sum(weights.values())
-            self.total += most
-            rare: set[int] = set()
-            for token, weight in weights.items():
-                for turn in self._found.get(token, ()):
-                    scores = self.below if turn < self._floor else window
-                    scores[turn] += weight * most / whole if whole else 0.0
-                    if turn < self._floor and weight and token not in COMMON:
-                        rare.add(turn)
-            for turn in rare:
-                self.rare_words[turn] += 1
-        self.in_window = max(window.values(), default=0.0)
-
-    def _weight(self, token: str) -> float:
-        """From 0 for what is everywhere to 1 for what was never said below the floor."""
-        turns = self._found.get(token, ())
-        if len(turns) >= self._often:
-            return 0.0
-        count = sum(1 for turn in turns if turn < self._floor)
-        rarity = max(0.0, math.log(self._floor / (count + 1)) / math.log(self._floor))
-        return rarity * COMMON_SHARE if token in COMMON else rarity
+def _weigh(token: str, turns: Sequence[int], *, floor: int, often: int) -> float:
+    """From 0 for what is everywhere to 1 for what was never said below the floor."""
+    if len(turns) >= often:
+        return 0.0
+    count = sum(1 for turn in turns if turn < floor)
+    rarity = max(0.0, math.log(floor / (count + 1)) / math.log(floor))
+    return rarity * COMMON_SHARE if token in COMMON else rarity
 
 
-# The recall hint: one line for the model that names turns outside the window.
-
-
-# Seed 000's list.
+# The recall hint: one line for the model that names turns outside the window. Seed 000's list.
 PHRASES = (
-    "like we discussed",
-    "as before",
-    "remember when",
-    "go back to",
-    "that file",
-    "that error",
-    "that function",
-    "what we did",
-    "earlier",
-    "the previous",
-    "as I said",
-    "like I mentioned",
-    "that thing",
-    "we already",
+    *("like we discussed", "as before", "remember when", "go back to", "that file", "that error"),
+    *("that function", "what we did", "earlier", "the previous", "as I said", "like I mentioned"),
+    *("that thing", "we already"),
 )
 
 # Phrases that may as well mean something in the window, and what they point at.
@@ -230,36 +179,22 @@ def find_hint(session_pk: int, text: str, *, floor: int, turn: int) -> str:
     turns = [number for number in related if not is_rewound(session_pk, number)]
     if turns:
         return name_turns(turns)
-    phrase = find_phrase(text)
-    if not phrase or _is_in_window(session_pk, phrase, floor=floor, turn=turn):
+    match = _PHRASE.search(text)
+    if match is None:
         return ""
+    if thing := POINTING.get(match[0].lower()):
+        # The window may speak of the thing that the phrase points at.
+        [token] = tokens_of_word(thing)
+        found = read_occurrences(session_pk, [token], before_turn=turn, limit=1)
+        if any(number >= floor for number in found.get(token, ())):
+            return ""
     return PHRASE_HINT
 
 
 def name_turns(turns: list[int]) -> str:
-    named = ", ".join(map(str, turns))
-    if len(turns) == 1:
-        return (
-            f"[Archive: turn {named} (outside this window) seems related;"
-            " conversation_recall range shows it.]"
-        )
+    named, is_one = ", ".join(map(str, turns)), len(turns) == 1
     return (
-        f"[Archive: turns {named} (outside this window) seem related;"
-        " conversation_recall range shows them.]"
+        f"[Archive: turn{'' if is_one else 's'} {named} (outside this window)"
+        f" seem{'s' if is_one else ''} related; conversation_recall range shows"
+        f" {'it' if is_one else 'them'}.]"
     )
-
-
-def find_phrase(text: str) -> str:
-    """The first of the seed's phrases in the message, in lower case."""
-    match = _PHRASE.search(text)
-    return match[0].lower() if match else ""
-
-
-def _is_in_window(session_pk: int, phrase: str, *, floor: int, turn: int) -> bool:
-    """Whether the window speaks of the thing that the phrase points at."""
-    thing = POINTING.get(phrase)
-    if thing is None:
-        return False
-    [token] = tokens_of_word(thing)
-    found = read_occurrences(session_pk, [token], before_turn=turn, limit=1)
-    return any(number >= floor for number in found.get(token, ()))

@@ -7,7 +7,7 @@ made again from its manifest and the archive.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from conversations.archive.context import read_active_compaction
@@ -15,22 +15,14 @@ from conversations.archive.model_calls import read_prompt_texts
 from conversations.archive.turns import read_turns_in, walk_active_turns_back
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens
-from conversations.domain.turns import (
-    ASSISTANT,
-    TOOL,
-    USER,
-    MalformedTurn,
-    StoredTurn,
-    attached_names,
-    read_tool_calls,
-)
+from conversations.domain.turns import ASSISTANT, TOOL, USER, StoredTurn, attached_names, calls_of
 from conversations.domain.windows import HEADINGS, TASK
 from conversations.models import Compaction
 
-from .shorten import shorten_text
+from .messages import shorten_text
+from .window import MANIFEST_VERSION, ranges_of
 
-MANIFEST_VERSION = 2
-KIND = "compaction"
+COMPACTION = "compaction"  # The kind of a call that writes a summary rather than an answer
 
 SYSTEM = f"""\
 {TASK} A person works with an assistant that has tools. The assistant will go on with \
@@ -65,8 +57,6 @@ class SummaryCaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryTurn:
-    """A turn as the summarising model reads it."""
-
     number: int
     text: str
     tokens: int
@@ -88,19 +78,6 @@ class CompactionPlan:
     turns_before: int
 
 
-@dataclass(slots=True)
-class _Walk:
-    """What was found so far, going back from the newest turn."""
-
-    exchanges: int = 0
-    kept: int = 0
-    stays: int = 0
-    goes: int = 0
-    parts: list[SummaryTurn] = field(default_factory=list)
-    tokens: int = 0
-    gone: int = 0
-
-
 def plan_summary(
     session_pk: int,
     *,
@@ -115,38 +92,38 @@ def plan_summary(
     of rows that these two bound."""
     previous = read_active_compaction(session_pk)
     after = previous.to_turn if previous else 0
-    start = max(floor, after + 1)
-    walk = _Walk()
+    exchanges = kept = gone = stays = tokens = 0
+    goes = estimate_tokens(previous.summary) if previous else 0
+    parts: list[SummaryTurn] = []  # from the newest back
     for turn in walk_active_turns_back(session_pk, has_rewinds=has_rewinds, down_to=after + 1):
-        if walk.exchanges < keep_recent:
-            walk.exchanges += turn.role == USER
-            walk.kept += 1
-            walk.stays += cost_of(turn)
+        if exchanges < keep_recent:
+            exchanges += turn.role == USER
+            kept += 1
+            stays += cost_of(turn)
             continue
         part = make_part(turn, caps)
-        if walk.parts and walk.tokens + part.tokens > most_tokens:
+        if parts and tokens + part.tokens > most_tokens:
             break
-        walk.parts.append(part)
-        walk.tokens += part.tokens
-        if turn.number >= start:
-            walk.goes += cost_of(turn)
-            walk.gone += 1
-    if not walk.parts:
+        parts.append(part)
+        tokens += part.tokens
+        if turn.number >= floor:  # what lies below is not in the window anyway
+            goes += cost_of(turn)
+            gone += 1
+    if not parts:
         return None
     return CompactionPlan(
-        from_turn=previous.from_turn if previous else walk.parts[-1].number,
-        to_turn=walk.parts[0].number,
-        parts=walk.parts[::-1],
+        from_turn=previous.from_turn if previous else parts[-1].number,
+        to_turn=parts[0].number,
+        parts=parts[::-1],
         previous=previous,
-        stays=walk.stays,
-        goes=walk.goes + (estimate_tokens(previous.summary) if previous else 0),
-        turns_kept=walk.kept,
-        turns_before=walk.kept + walk.gone,
+        stays=stays,
+        goes=goes,
+        turns_kept=kept,
+        turns_before=kept + gone,
     )
 
 
 def cost_of(turn: StoredTurn) -> int:
-    """Estimated tokens of a turn in the window."""
     if turn.role == USER and turn.blocks is not None:
         return max(turn.token_count, estimate_tokens(turn.content)) + 8  # with attachments
     return estimate_tokens(turn.content) + estimate_tokens(turn.tool_calls or "") + 8
@@ -161,20 +138,13 @@ def make_part(turn: StoredTurn, caps: SummaryCaps) -> SummaryTurn:
         text = shorten_text(turn.content.strip(), cap=caps.message, turn=turn.number)
         lines = [f"[turn {turn.number}, {who}{'' if turn.complete else ', cut off'}]"]
         lines += [f"(attached: {name})" for name in attached_names(turn)]
-        text = "\n".join([*lines, *([text] if text else []), *_calls(turn, caps)])
+        lines += [text] if text else []
+        for call in calls_of(turn):
+            given = dump_json(call.get("input"))
+            given = shorten_text(given, cap=caps.arguments, turn=turn.number)
+            lines.append(f"(calls {call.get('name') or 'a tool'} with {given})")
+        text = "\n".join(lines)
     return SummaryTurn(number=turn.number, text=text, tokens=estimate_tokens(text))
-
-
-def _calls(turn: StoredTurn, caps: SummaryCaps) -> list[str]:
-    try:
-        calls = read_tool_calls(turn)
-    except MalformedTurn:
-        return []
-    return [
-        f"(calls {call.get('name') or 'a tool'} with "
-        f"{shorten_text(dump_json(call.get('input')), cap=caps.arguments, turn=turn.number)})"
-        for call in calls
-    ]
 
 
 def take_stage(parts: Sequence[SummaryTurn], *, budget: int) -> int:
@@ -217,9 +187,7 @@ def make_summary_request(
     return ModelRequest(
         model=model,
         system=[{"type": "text", "text": SYSTEM}],
-        messages=[
-            {"role": "user", "content": [{"type": "text", "text": "\n\n".join(pieces)}]},
-        ],
+        messages=[{"role": "user", "content": [{"type": "text", "text": "\n\n".join(pieces)}]}],
         max_tokens=output,
     )
 
@@ -240,7 +208,7 @@ def summary_manifest(
     return dump_json(
         {
             "v": MANIFEST_VERSION,
-            "kind": KIND,
+            "kind": COMPACTION,
             "model": request.model,
             "max_tokens": request.max_tokens,
             "turns": ranges_of([part.number for part in parts]),
@@ -271,14 +239,3 @@ def rebuild_summary_request(session_pk: int, manifest: Mapping[str, Any]) -> Mod
     )
     request.system[0]["text"] = kept[manifest["system_digest"]]
     return request
-
-
-def ranges_of(numbers: Sequence[int]) -> list[list[int]]:
-    """Ascending numbers as inclusive ranges."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ranges

@@ -4,7 +4,7 @@ It stands in front of everything else that the provider caches, so it holds no c
 nothing of the session; what is likeliest to change comes last.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from django.conf import settings
@@ -19,11 +19,6 @@ from conversations.agent.files.skills import (
     read_instruction_files,
 )
 from conversations.domain.text import one_line
-from conversations.domain.windows import SLIDING_WINDOW
-from conversations.models import SessionSkill
-
-# The index of the workspace's skills, for the system prompt.
-
 
 HEADING = (
     "Skills of this workspace: instructions for particular kinds of work. When a task"
@@ -52,12 +47,10 @@ def describe_skills(root: Path) -> str:
     for skill in listed:
         name = f"- {skill.name}"
         room = left - len(name) - 2
-        if not skill.description or room < 20:
-            line = name
-        else:
-            line = f"{name}: {one_line(skill.description, limit=room)}"
-        left -= len(line)
-        lines.append(line)
+        if skill.description and room >= 20:
+            name = f"{name}: {one_line(skill.description, limit=room)}"
+        left -= len(name)
+        lines.append(name)
     if len(listed) < len(offered):
         lines.append(f"({len(offered) - len(listed)} more; `load_skill` names them all.)")
     return "\n".join([*lines, *problems])
@@ -133,52 +126,3 @@ def build_system_prompt(
     if own_instructions.strip():
         parts.append(f"Instructions of this session:\n{own_instructions.strip()}")
     return "\n\n".join(part for part in parts if part)
-
-
-# What stands in front of the history: what was left out, and what stands for it.
-
-
-LINES = 8  # Messages of the person that are named as what went before
-
-LINE_CHARS = 90
-
-
-def make_preamble(
-    *,
-    strategy: str,
-    floor: int,
-    left_out: int,
-    lines: Mapping[int, str],
-    summary: str,
-    summary_to: int,
-    skills: Sequence[SessionSkill],
-) -> str:
-    """The text, empty when nothing is left out. ``lines`` are beginnings of messages by turn;
-    ``summary`` stands for the turns up to ``summary_to``."""
-    parts = []
-    if summary:
-        parts.append(
-            f"[Summary of turns 1-{summary_to}, written by a model. The turns themselves are in"
-            f" the archive, word for word.]\n{summary.strip()}\n[End of the summary.]"
-        )
-    if left_out:
-        parts.append(_notice(strategy, floor, left_out, lines))
-    parts += [
-        f"[Skill {skill.name!r}, loaded at turn {skill.turn_number} and still in force.]\n"
-        f"{skill.content.strip()}\n[End of the skill.]"
-        for skill in skills
-    ]
-    return "\n\n".join(parts)
-
-
-def _notice(strategy: str, floor: int, left_out: int, lines: Mapping[int, str]) -> str:
-    if strategy == SLIDING_WINDOW:
-        return f"[Note: {left_out} older messages truncated to stay within token limit]"
-    notice = (
-        f"[Archive: the window starts at turn {floor}. {left_out} earlier turns of this session"
-        " are not shown; nothing is lost, and conversation_recall looks them up.]"
-    )
-    quoted = [f"- turn {turn}: {one_line(text, limit=LINE_CHARS)}" for turn, text in lines.items()]
-    if not quoted:
-        return notice
-    return "\n".join((notice, "The person's messages shortly before, for orientation:", *quoted))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from conversations.archive.context import (
     read_active_compaction,
@@ -26,9 +26,9 @@ from conversations.archive.turns import (
 from conversations.domain.attachments import Block
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import ModelRequest
-from conversations.domain.text import dump_json, estimate_tokens, load_json
+from conversations.domain.text import dump_json, estimate_tokens, load_json, one_line
 from conversations.domain.turns import StoredTurn
-from conversations.domain.windows import WindowRules
+from conversations.domain.windows import SLIDING_WINDOW, WindowRules
 from conversations.models import Compaction, SessionSkill
 
 from .budget import Choice, Place, WindowBudget, choose_turns, make_budget, make_caps, mark_cache
@@ -43,9 +43,11 @@ from .messages import (
     replace_withheld,
     withhold,
 )
-from .system_prompt import LINE_CHARS, LINES, make_preamble
 
 MANIFEST_VERSION = 2
+
+LINES = 8  # Messages of the person that are named as what went before
+LINE_CHARS, CHARS_READ = 90, 180  # Of each; a few more are read, for spaces
 
 STATE_MARK = "[Session state, kept by the archive: a record of what happened, not an instruction.]"
 
@@ -109,7 +111,6 @@ class Window:
 
     @property
     def has_files(self) -> bool:
-        """Whether contents of attachments go along."""
         return self.request is not self.referring
 
     def describe(self) -> tuple[str, str]:
@@ -121,20 +122,39 @@ class Window:
 def assemble_window(wish: WindowWish) -> Window:
     """Read the turns of the window and make the request. Reads a number of rows that the window
     bounds and not the session."""
+    session, has_rewinds = wish.session_pk, wish.rewinds > 0
     budget = make_budget(
         limit=wish.limit, max_output=wish.max_output, ratio=wish.ratio, share=wish.share
     )
     caps = make_caps(budget, wish.rules)
-    state = read_state_text(wish.session_pk)
-    compaction = read_active_compaction(wish.session_pk) if wish.has_compactions else None
-    skills = read_loaded_skills(wish.session_pk) if wish.has_skills else []
+    state = read_state_text(session)
+    compaction = read_active_compaction(session) if wish.has_compactions else None
+    skills = read_loaded_skills(session) if wish.has_skills else []
     start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
-    lasting = [_measure(text).tokens for text in (wish.system, wish.tools)]
     parts = [state.yaml, wish.hint]
     parts += [compaction.summary] if compaction else []
     parts += [skill.content for skill in skills]
-    fixed = sum(lasting) + sum(map(estimate_tokens, parts)) + LINES * LINE_CHARS // 4 + 200
-    choice = _choose(wish, start=start, budget=budget.for_history(fixed=fixed), caps=caps)
+    fixed = _measure(wish.system)[1] + _measure(wish.tools)[1] + sum(map(estimate_tokens, parts))
+    fixed += LINES * LINE_CHARS // 4 + 200
+
+    def make(turn: StoredTurn, caps: MessageCaps) -> Piece:
+        return recall_piece(turn, model=wish.model, caps=caps)
+
+    def find_head(before: int) -> StoredTurn | None:
+        return read_user_turn_before(session, before, has_rewinds=has_rewinds)
+
+    choice = choose_turns(
+        walk_active_turns_back(session, has_rewinds=has_rewinds, down_to=start),
+        floor=start,
+        budget=budget.for_history(fixed=fixed),
+        rules=wish.rules,
+        caps=caps,
+        make=make,
+        find_head=find_head,
+    )
+    before: list[int] = []
+    if choice.floor > 1:
+        before = list_user_turns_before(session, choice.floor, limit=LINES, has_rewinds=has_rewinds)
     texts = Texts(
         system=wish.system,
         tools=wish.tools,
@@ -142,65 +162,31 @@ def assemble_window(wish: WindowWish) -> Window:
         hint=wish.hint,
         skills=[skill for skill in skills if skill.turn_number < choice.floor],
         compaction=compaction,
-        lines=_read_lines(wish, choice),
+        lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
     )
-    return _describe(wish, budget, caps, choice, texts)
+    return _make_window(wish, budget, caps, choice, texts)
 
 
-def _choose(wish: WindowWish, *, start: int, budget: int, caps: MessageCaps) -> Choice:
-    has_rewinds = wish.rewinds > 0
-
-    def make(turn: StoredTurn, caps: MessageCaps) -> Piece:
-        return recall_piece(turn, model=wish.model, caps=caps)
-
-    def find_head(before: int) -> StoredTurn | None:
-        return read_user_turn_before(wish.session_pk, before, has_rewinds=has_rewinds)
-
-    return choose_turns(
-        walk_active_turns_back(wish.session_pk, has_rewinds=has_rewinds, down_to=start),
-        floor=start,
-        budget=budget,
-        rules=wish.rules,
-        caps=caps,
-        make=make,
-        find_head=find_head,
-    )
-
-
-def _read_lines(wish: WindowWish, choice: Choice) -> dict[int, str]:
-    if choice.floor <= 1:
-        return {}
-    numbers = list_user_turns_before(
-        wish.session_pk, choice.floor, limit=LINES, has_rewinds=wish.rewinds > 0
-    )
-    return read_lines(wish.session_pk, numbers)
-
-
-def read_lines(session_pk: int, numbers: list[int]) -> dict[int, str]:
-    """Beginnings of these messages; a few characters more than are shown, for spaces."""
-    return read_beginnings(session_pk, numbers, chars=LINE_CHARS * 2)
-
-
-def _describe(
+def _make_window(
     wish: WindowWish, budget: WindowBudget, caps: MessageCaps, choice: Choice, texts: Texts
 ) -> Window:
-    """The request and the decisions that made it."""
-    session, rewinds = wish.session_pk, wish.rewinds
-    left_out = count_active_before(session, choice.floor, has_rewinds=rewinds > 0)
-    system, tools = _measure(texts.system), _measure(texts.tools)
-    preamble = preamble_of(
-        texts, strategy=wish.rules.strategy, floor=choice.floor, left_out=left_out
-    )
+    session, floor, strategy = wish.session_pk, choice.floor, wish.rules.strategy
+    left_out = count_active_before(session, floor, has_rewinds=wish.rewinds > 0)
+    system_digest, system_tokens = _measure(texts.system)
+    tools_digest, tools_tokens = _measure(texts.tools)
+    preamble = preamble_of(texts, strategy=strategy, floor=floor, left_out=left_out)
     pieces = [*([choice.head] if choice.head else []), *choice.pieces]
     history = sum(piece.cost for piece in pieces) + estimate_tokens(preamble)
     estimated = {
-        "system": system.tokens,
-        "tools": tools.tokens,
+        "system": system_tokens,
+        "tools": tools_tokens,
         "history": history,
         "tail": estimate_tokens(make_tail(texts)),
     }
     total = sum(estimated.values())
-    max_tokens = _most(budget.max_tokens(estimated=total), wish.choices)
+    max_tokens = budget.max_tokens(estimated=total)
+    if wish.choices.max_tokens is not None:
+        max_tokens = min(max_tokens, wish.choices.max_tokens)
     blocks = (piece.blocks for piece in pieces)
     withheld = withhold(session, blocks, are_refused=wish.refuses_files)
     request, places = make_request(
@@ -214,19 +200,23 @@ def _describe(
         withheld=withheld,
         choices=wish.choices,
     )
+    state = None
+    if texts.state.yaml:
+        given = texts.state
+        state = {"turn": given.turn, "seq": given.seq, "digest": digest_of(given.yaml)}
     decisions = {
         "v": MANIFEST_VERSION,
         "model": wish.model,
         "max_tokens": max_tokens,
         "choices": wish.choices.as_json(),
         "go_on": wish.go_on,
-        "strategy": wish.rules.strategy,
-        "turns": _ranges(piece.number for piece in choice.pieces),
-        "floor": choice.floor,
+        "strategy": strategy,
+        "turns": ranges_of(piece.number for piece in choice.pieces),
+        "floor": floor,
         "head": choice.head.number if choice.head else None,
         "left_out": left_out,
-        "rewinds": rewinds,
-        "state": _state_entry(texts.state),
+        "rewinds": wish.rewinds,
+        "state": state,
         "hint": texts.hint,
         "skills": [skill.pk for skill in texts.skills],
         "compaction": texts.compaction.pk if texts.compaction else None,
@@ -235,7 +225,7 @@ def _describe(
         "shortened": [
             {"turn": piece.number, "from": piece.full_cost, "to": piece.cost}
             for piece in pieces
-            if piece.is_shortened
+            if piece.cost < piece.full_cost
         ],
         "withheld": withheld,
         "limit": budget.limit,
@@ -246,41 +236,51 @@ def _describe(
         "cache": wish.cache,
         "breakpoints": places,
         "tools": [tool["name"] for tool in request.tools],
-        "system_digest": system.digest,
-        "tools_digest": tools.digest,
+        "system_digest": system_digest,
+        "tools_digest": tools_digest,
     }
     return Window(
         request=expand_request(request),
         referring=request,
-        floor=choice.floor,
+        floor=floor,
         left_out=left_out,
         decisions=decisions,
-        texts={system.digest: texts.system, tools.digest: texts.tools},
+        texts={system_digest: texts.system, tools_digest: texts.tools},
         estimated=total,
         limit=budget.limit,
     )
 
 
-def _most(limit: int, choices: RunChoices) -> int:
-    """Tokens of the answer: what is asked for counts where it is less."""
-    return limit if choices.max_tokens is None else min(limit, choices.max_tokens)
-
-
 def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> str:
-    """What stands for the turns below the floor."""
-    return make_preamble(
-        strategy=strategy,
-        floor=floor,
-        left_out=left_out,
-        lines=texts.lines,
-        summary=texts.compaction.summary if texts.compaction else "",
-        summary_to=texts.compaction.to_turn if texts.compaction else 0,
-        skills=texts.skills,
-    )
+    """What stands for the turns below the floor; empty when nothing is left out."""
+    parts = []
+    if (compaction := texts.compaction) and compaction.summary:
+        parts.append(
+            f"[Summary of turns 1-{compaction.to_turn}, written by a model. The turns themselves"
+            " are in the archive, word for word.]\n"
+            f"{compaction.summary.strip()}\n[End of the summary.]"
+        )
+    if left_out and strategy == SLIDING_WINDOW:
+        parts.append(f"[Note: {left_out} older messages truncated to stay within token limit]")
+    elif left_out:
+        notice = (
+            f"[Archive: the window starts at turn {floor}. {left_out} earlier turns of this session"
+            " are not shown; nothing is lost, and conversation_recall looks them up.]"
+        )
+        if texts.lines:
+            notice += "\nThe person's messages shortly before, for orientation:"
+        for turn, text in texts.lines.items():
+            notice += f"\n- turn {turn}: {one_line(text, limit=LINE_CHARS)}"
+        parts.append(notice)
+    parts += [
+        f"[Skill {skill.name!r}, loaded at turn {skill.turn_number} and still in force.]\n"
+        f"{skill.content.strip()}\n[End of the skill.]"
+        for skill in texts.skills
+    ]
+    return "\n\n".join(parts)
 
 
 def make_tail(texts: Texts) -> str:
-    """What changes with every message: the session state and the hint."""
     parts = [f"{STATE_MARK}\n{texts.state.yaml.strip()}"] if texts.state.yaml.strip() else []
     return "\n\n".join([*parts, *([texts.hint] if texts.hint else [])])
 
@@ -347,24 +347,14 @@ def digest_of(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class _Measured(NamedTuple):
-    digest: str
-    tokens: int
-
-
 @lru_cache(maxsize=64)
-def _measure(text: str) -> _Measured:
+def _measure(text: str) -> tuple[str, int]:
     """Of a text that is the same in most calls: its digest and estimated tokens."""
-    return _Measured(digest_of(text), estimate_tokens(text))
+    return digest_of(text), estimate_tokens(text)
 
 
-def _state_entry(state: StateText) -> dict[str, Any] | None:
-    if not state.yaml:
-        return None
-    return {"turn": state.turn, "seq": state.seq, "digest": digest_of(state.yaml)}
-
-
-def _ranges(numbers: Iterable[int]) -> list[list[int]]:
+def ranges_of(numbers: Iterable[int]) -> list[list[int]]:
+    """Ascending numbers as inclusive ranges."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:

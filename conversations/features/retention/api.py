@@ -9,20 +9,12 @@ from django.utils import timezone
 from ninja import Query, Router, Schema, Status
 from pydantic import StringConstraints
 
-from conversations.access import get_session_for, require_keeper, visit_of
+from conversations.access import require_keeper, visit_of
 from conversations.accounts.tokens import DELETE, MANAGE, READ
 from conversations.api.auth import caller_of, needs
 from conversations.api.conversations import router as conversations
-from conversations.api.fields import (
-    Page,
-    Paging,
-    ShortText,
-    Text,
-    make_page,
-    walk_of,
-)
+from conversations.api.fields import Page, Paging, ShortText, Text, make_page, walk_of
 from conversations.archive.purge import plan_purge
-from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.domain.keyset import parse_number
 from conversations.models import PurgeOrder, Session
 
@@ -86,25 +78,19 @@ PURGE_REASON = "Deleted through the API."
 
 # The path has other operations in the core, and Django asks the first view of a path only.
 @conversations.delete(
-    "/conversations/{uuid:uuid}",
-    auth=needs(DELETE),
-    response=DeletedOut,
-    url_name="conversation",
+    "/conversations/{uuid:uuid}", auth=needs(DELETE), response=DeletedOut, url_name="conversation"
 )
 def delete_conversation(
     request: HttpRequest, uuid: UUID, reason: ShortText = PURGE_REASON
 ) -> dict[str, Any]:
     """Have a session purged, if you may: after the installation's grace period everything
     that it held goes, and a receipt remains. Asking again changes nothing."""
-    session = _purgeable(request, uuid)
-    origin, now = visit_of(request).origin, timezone.now()
-    order = service.find_order(session) or service.order_purge(
-        session, origin=origin, reason=reason, now=now, grace=service.grace()
-    )
+    _, order = _order(request, uuid, reason)
     if order.due_at > timezone.now():
         moment = f"{order.due_at:%Y-%m-%d %H:%M} UTC"
         message = f"It will be purged on {moment}; until then that can be called off."
         return {"success": True, "message": message, "purge_at": order.due_at}
+    origin = visit_of(request).origin
     receipt = service.carry_out_order(order, origin=origin, now=timezone.now())
     message = f"It is purged: {receipt.turns} turns and all that belongs to them."
     return {"success": True, "message": message, "receipt": receipt.uuid}
@@ -117,7 +103,7 @@ PURGE = "/sessions/{uuid:uuid}/purge"
 def get_purge(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     """What a purge of this session would take, and whether one is ordered. For those who
     may order it."""
-    session = _purgeable(request, uuid)
+    session = service.get_purgeable(request, caller_of(request).user, uuid)
     return _as_purge(session, service.find_order(session))
 
 
@@ -125,26 +111,13 @@ def get_purge(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
 def order_purge(request: HttpRequest, uuid: UUID, wanted: ReasonIn) -> dict[str, Any]:
     """Have it purged after the installation's grace period; until then it is archived.
     Where a purge is ordered already, that order stays as it is."""
-    session = _purgeable(request, uuid)
-    order = service.find_order(session) or service.order_purge(
-        session,
-        origin=visit_of(request).origin,
-        reason=wanted.reason,
-        now=timezone.now(),
-        grace=service.grace(),
-    )
-    return _as_purge(session, order)
+    return _as_purge(*_order(request, uuid, wanted.reason))
 
 
 @router.delete(PURGE, auth=needs(DELETE), response={204: None}, url_name="session_purge")
 def call_purge_off(request: HttpRequest, uuid: UUID) -> Status[None]:
     """Cancel deletion: the session is as it was before the order."""
-    visit = visit_of(request)
-    session, access = get_session_for(visit, uuid, to=TO_WRITE)
-    order = service.find_order(session)
-    if order is not None:
-        service.require_may_call_off(session, access, caller_of(request).user, order)
-    service.call_off_purge(session, origin=visit.origin, now=timezone.now())
+    service.call_off_for(request, caller_of(request).user, uuid)
     return Status(204, None)
 
 
@@ -181,10 +154,12 @@ def release_hold(request: HttpRequest, hold: int) -> dict[str, Any]:
     return _as_hold(service.release_hold(hold, origin=visit.origin))
 
 
-def _purgeable(request: HttpRequest, uuid: UUID) -> Session:
-    session, access = get_session_for(request, uuid, to=TO_WRITE)
-    service.require_may_purge(session, access, caller_of(request).user)
-    return session
+def _order(request: HttpRequest, uuid: UUID, reason: str) -> tuple[Session, PurgeOrder]:
+    session = service.get_purgeable(request, caller_of(request).user, uuid)
+    order = service.find_order(session) or service.order_purge(
+        session, origin=visit_of(request).origin, reason=reason, now=timezone.now()
+    )
+    return session, order
 
 
 def _as_purge(session: Session, order: PurgeOrder | None) -> dict[str, Any]:

@@ -58,7 +58,9 @@ class RetentionConfig(feature.Feature):
         elif place == "session.notice" and "purge_due" in about["session"]:
             template = "retention/session_notice.html"
         elif place == "session.style" and "purge_due" in about["session"]:
-            return format_html('<link rel="stylesheet" href="{}">', static("css/retention.css"))
+            return format_html(
+                '<link rel="stylesheet" href="{}">', static("retention/retention.css")
+            )
         else:
             return ""
         return render_to_string(template, {"csrf_token": get_token(request), **about})
@@ -79,7 +81,7 @@ class RetentionConfig(feature.Feature):
         refuse_kept(session)
 
     def verify(self) -> tuple[Sequence[str], str]:
-        from .receipts import verify_receipts
+        from .service import verify_receipts
 
         count, problems = verify_receipts()
         return problems, f"{count} receipts of purged sessions: all as written" if count else ""

@@ -1,4 +1,4 @@
-"""Holds, orders to purge, and how long a workspace keeps its sessions.
+"""Holds, orders to purge, receipts, and how long a workspace keeps its sessions.
 
 Between an order and the purge there is a grace period, in which the session is archived
 and everything can be undone. While there is a hold, nothing is purged.
@@ -12,26 +12,22 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.http import HttpRequest
 from django.utils import timezone
 
-from conversations.access import Access
+from conversations.access import Access, get_session_for, visit_of
 from conversations.archive.append import lock_session
 from conversations.archive.audit import AuditEvent, AuditOrigin, note_of, record
 from conversations.archive.messages import refuse_busy
-from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.purge import PurgeRequest, digest_of_receipt, purge
+from conversations.archive.rights import WRITE
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
-from conversations.domain.audit import (
-    HOLD,
-    PURGE_CALLED_OFF,
-    PURGE_ORDERED,
-    RELEASE,
-    RETENTION,
-)
+from conversations.domain import audit
 from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected
 from conversations.domain.runs import ACTIVE_STATES, QUEUED
-from conversations.domain.text import one_line, storable
-from conversations.models import PurgeOrder, Receipt, Run, Session, Workspace
+from conversations.domain.text import load_json, one_line, storable
+from conversations.models import AuditEntry, PurgeOrder, Receipt, Run, Session, Workspace
 
 from .models import Hold
 
@@ -67,10 +63,10 @@ def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> 
     with transaction.atomic():
         if isinstance(of, Session):
             lock_session(of.pk)  # a purge that has begun ends first
-            note = note_of(of, HOLD)
+            note = note_of(of, audit.HOLD)
         else:
             Workspace.objects.select_for_update(no_key=True).get(pk=of.pk)
-            note, target = AuditEvent(action=HOLD, workspace=of.slug), {"workspace": of}
+            note, target = AuditEvent(action=audit.HOLD, workspace=of.slug), {"workspace": of}
         hold = Hold.objects.create(
             **target, reason=reason, actor=origin.user, created_at=timezone.now()
         )
@@ -92,10 +88,10 @@ def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
         if not released:
             raise Conflict("This hold is already released.", code="hold_released")
         if hold.session is not None:
-            record(origin, note_of(hold.session, RELEASE, hold=pk))
+            record(origin, note_of(hold.session, audit.RELEASE, hold=pk))
         else:
             slug = hold.workspace.slug if hold.workspace else ""
-            record(origin, AuditEvent(action=RELEASE, workspace=slug, metadata={"hold": pk}))
+            record(origin, AuditEvent(action=audit.RELEASE, workspace=slug, metadata={"hold": pk}))
     return hold
 
 
@@ -107,15 +103,13 @@ def holds_on(session: Session) -> QuerySet[Hold]:
 
 
 def holds_in_force() -> QuerySet[Hold]:
-    """All of them, the latest first."""
     holds = Hold.objects.filter(released_at=None).order_by("-pk")
     return holds.select_related("session__workspace", "workspace", "actor")
 
 
 def refuse_kept(session: Session) -> None:
-    """Raises Conflict for a session that is on hold, or of which a copy in cold storage was
-    asked for: earlier versions kept one, and nobody shall lose a session for having trusted
-    in that."""
+    """Raises Conflict for a session that is on hold, or of which a copy in cold storage was asked
+    for: earlier versions kept one, and nobody shall lose a session for having trusted in that."""
     hold = holds_on(session).first()
     if hold is not None:
         what = "This session" if hold.session_id else "Its workspace"
@@ -138,29 +132,33 @@ def may_purge(session: Session, access: Access, user: User) -> bool:
     return access.can_manage or (is_own and session.workspace.members_may_purge)
 
 
-def require_may_purge(session: Session, access: Access, user: User) -> None:
-    """Raises NotPermitted."""
-    if not may_purge(session, access, user):
-        raise NotPermitted("Only owners of this workspace can permanently delete its sessions.")
-
-
-def require_may_call_off(session: Session, access: Access, user: User, order: PurgeOrder) -> None:
-    """Raises NotPermitted."""
-    if not may_call_off(session, access, user, order):
-        raise NotPermitted("Only owners of this workspace can cancel this deletion.")
-
-
 def may_call_off(session: Session, access: Access, user: User, order: PurgeOrder) -> bool:
     """Who may order it; what the policy has ordered, the session's owner too."""
     is_own = session.owner_id == user.pk and access.can_write
     return may_purge(session, access, user) or (is_own and order.by_policy)
 
 
+def get_purgeable(request: HttpRequest, user: User, uuid: UUID) -> Session:
+    """The session, which this person may purge. Raises NotPermitted."""
+    session, access = get_session_for(request, uuid, to=WRITE)
+    if not may_purge(session, access, user):
+        raise NotPermitted("Only owners of this workspace can permanently delete its sessions.")
+    return session
+
+
+def call_off_for(request: HttpRequest, user: User, uuid: UUID) -> None:
+    """Take back the order for a person. Raises NotPermitted, and as :func:`call_off_purge`."""
+    session, access = get_session_for(request, uuid, to=WRITE)
+    order = find_order(session)
+    if order is not None and not may_call_off(session, access, user, order):
+        raise NotPermitted("Only owners of this workspace can cancel this deletion.")
+    call_off_purge(session, origin=visit_of(request).origin, now=timezone.now())
+
+
 # Orders
 
 
-def grace() -> timedelta:
-    """How long an order to purge can be called off."""
+def grace_period() -> timedelta:
     return timedelta(days=settings.LOOM.purge_grace_days)
 
 
@@ -170,11 +168,12 @@ def order_purge(
     origin: AuditOrigin,
     reason: str,
     now: datetime,
-    grace: timedelta,
+    grace: timedelta | None = None,
     by_policy: bool = False,
     idle_since: datetime | None = None,
 ) -> PurgeOrder:
-    """Have a session purged after the grace period; until then it is archived.
+    """Have a session purged after the grace period (None: the installation's); until then it is
+    archived.
 
     Raises Rejected without a reason; Conflict while the session is on hold or an answer
     is being written, where a purge is ordered already, and where it was used after
@@ -195,13 +194,13 @@ def order_purge(
             ordered_by=origin.user,
             ordered_at=now,
             reason=reason,
-            due_at=now + grace,
+            due_at=now + (grace_period() if grace is None else grace),
             by_policy=by_policy,
             was_archived=session.archived_at is not None,
         )
         Session.objects.filter(pk=session.pk, archived_at=None).update(archived_at=now)
         due = {"due_at": order.due_at.isoformat(), "by_policy": by_policy}
-        record(origin, note_of(session, PURGE_ORDERED, reason=reason, **due))
+        record(origin, note_of(session, audit.PURGE_ORDERED, reason=reason, **due))
     return order
 
 
@@ -219,7 +218,7 @@ def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> N
             sessions.update(archived_at=None)
         if order.by_policy:
             sessions.update(last_active_at=now)
-        record(origin, note_of(session, PURGE_CALLED_OFF))
+        record(origin, note_of(session, audit.PURGE_CALLED_OFF))
 
 
 def carry_out_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) -> Receipt:
@@ -235,12 +234,10 @@ def carry_out_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) ->
 
 
 def find_order(session: Session) -> PurgeOrder | None:
-    """The order to purge this session, if there is one."""
     return PurgeOrder.objects.select_related("ordered_by").filter(session=session.pk).first()
 
 
 def due_orders(now: datetime) -> Iterator[PurgeOrder]:
-    """Orders whose grace period is over, in the order in which they are due."""
     due = PurgeOrder.objects.filter(due_at__lte=now).order_by("due_at", "pk")
     due = due.select_related("session__workspace", "session__owner", "ordered_by")
     page = due[:PAGE]
@@ -280,5 +277,58 @@ def change_policies(
         Workspace.objects.filter(pk=workspace.pk).update(**changed)
         before = {name: getattr(known, name) for name in changed}
         metadata = {"before": before, "after": changed}
-        note = AuditEvent(action=RETENTION, workspace=workspace.slug, metadata=metadata)
+        note = AuditEvent(action=audit.RETENTION, workspace=workspace.slug, metadata=metadata)
         record(origin, note)
+
+
+# Receipts of purged sessions: looked up, and compared with the audit log
+
+
+def get_receipt(uuid: UUID) -> Receipt:
+    """Raises NotFound."""
+    found = Receipt.objects.filter(uuid=uuid).first()
+    if found is None:
+        raise NotFound("There is no such receipt.")
+    return found
+
+
+def find_receipts(query: str = "") -> QuerySet[Receipt]:
+    """Receipts, the latest first; those of a session's uuid, a workspace or an owner."""
+    receipts = Receipt.objects.order_by("-pk")
+    if not query:
+        return receipts
+    try:
+        return receipts.filter(session=UUID(query))
+    except ValueError:
+        of_workspace = receipts.filter(workspace=query)
+        return of_workspace if of_workspace.exists() else receipts.filter(owner=query)
+
+
+def verify_receipts() -> tuple[int, list[str]]:
+    """How many receipts there are, and what is wrong with those that are not as they
+    were written, or of which the audit log knows nothing, or that it alone has."""
+    count, problems, last = 0, list[str](), 0
+    while page := list(Receipt.objects.filter(pk__gt=last).order_by("pk")[:PAGE]):
+        sessions = [receipt.session for receipt in page]
+        entries = AuditEntry.objects.filter(session__in=sessions, action=audit.PURGED)
+        entered = dict(map(_entered, entries.order_by("number").values_list("metadata", flat=True)))
+        for receipt in page:
+            count += 1
+            if receipt.digest != digest_of_receipt(receipt):
+                problems.append(f"the receipt {receipt.uuid} is not what was written")
+            elif entered.get(str(receipt.uuid)) != receipt.digest:
+                problems.append(f"the audit log has no entry of the receipt {receipt.uuid}")
+        last = page[-1].pk
+    purged, last = AuditEntry.objects.filter(action=audit.PURGED).order_by("number"), 0
+    while rows := list(purged.filter(number__gt=last).values_list("number", "metadata")[:PAGE]):
+        named = {_entered(metadata)[0] for _, metadata in rows}
+        there = Receipt.objects.filter(uuid__in=named).values_list("uuid", flat=True)
+        missing = sorted(named - {str(uuid) for uuid in there})
+        problems += [f"the receipt {uuid} is missing" for uuid in missing]
+        last = rows[-1][0]
+    return count, problems
+
+
+def _entered(metadata: str) -> tuple[str, str]:
+    known = load_json(metadata, default={})
+    return str(known.get("receipt")), str(known.get("digest"))

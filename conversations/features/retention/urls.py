@@ -8,9 +8,7 @@ urlpatterns = [
     path("w/<slug:slug>/retention/", views.workspace_retention, name="workspace_retention"),
     path("s/<uuid:uuid>/purge/", views.session_purge, name="session_purge"),
     path(
-        "s/<uuid:uuid>/purge/call-off/",
-        views.session_purge_call_off,
-        name="session_purge_call_off",
+        "s/<uuid:uuid>/purge/call-off/", views.session_purge_call_off, name="session_purge_call_off"
     ),
     path("holds/", views.holds, name="holds"),
     path("holds/<int:pk>/release/", views.hold_release, name="hold_release"),

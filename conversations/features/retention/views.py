@@ -6,13 +6,13 @@ from uuid import UUID
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
+from django.forms import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
-    get_session_for,
     get_workspace_for,
     person,
     post_by_person,
@@ -21,26 +21,13 @@ from conversations.access import (
     visit_of,
 )
 from conversations.archive.purge import digest_of_receipt, plan_purge
-from conversations.archive.rights import MANAGE, WRITE
+from conversations.archive.rights import MANAGE
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.text import load_json, storable
 
+from . import service
 from .forms import HoldForm, PoliciesForm, PurgeForm
-from .receipts import find_receipts, get_receipt
-from .service import (
-    call_off_purge,
-    change_policies,
-    find_order,
-    grace,
-    holds_in_force,
-    holds_on,
-    order_purge,
-    place_hold,
-    release_hold,
-    require_may_call_off,
-    require_may_purge,
-)
 
 # Holds and receipts, for administrators and reviewers. Nothing of what was said is shown
 # here. The lists are paged by the key of their last row.
@@ -70,13 +57,13 @@ def holds(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         what, reason = form.cleaned_data["what"], form.cleaned_data["reason"]
         try:
-            place_hold(what, origin=visit_of(request).origin, reason=reason)
+            service.place_hold(what, origin=visit_of(request).origin, reason=reason)
         except Rejected as error:
             form.add_error("reason", error.message)
         else:
             messages.success(request, "On hold. It cannot be permanently deleted.")
             return redirect("holds")
-    context = {"form": form} | page_of(request, "holds", holds_in_force())
+    context = {"form": form} | page_of(request, "holds", service.holds_in_force())
     return render(request, "retention/holds.html", context, status=400 if form.errors else 200)
 
 
@@ -84,7 +71,7 @@ def holds(request: HttpRequest) -> HttpResponse:
 def hold_release(request: HttpRequest, pk: int) -> HttpResponse:
     require_keeper(request)
     try:
-        release_hold(pk, origin=visit_of(request).origin)
+        service.release_hold(pk, origin=visit_of(request).origin)
     except Conflict as error:
         messages.error(request, error.message)
     else:
@@ -98,16 +85,15 @@ def receipts(request: HttpRequest) -> HttpResponse:
     """The latest first; ``q`` is the uuid of a session, a workspace or an owner."""
     require_administrator(request)
     query = storable(request.GET.get("q", "")).strip()[:150]
-    context = {"query": query} | page_of(request, "receipts", find_receipts(query))
+    context = {"query": query} | page_of(request, "receipts", service.find_receipts(query))
     return render(request, "retention/receipts.html", context)
 
 
 @login_required
 @require_safe
 def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
-    """One receipt with everything in it."""
     require_administrator(request)
-    found = get_receipt(receipt)
+    found = service.get_receipt(receipt)
     context = {
         "receipt": found,
         "counts": load_json(found.counts, default={}).items(),
@@ -116,15 +102,9 @@ def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
     return render(request, "retention/receipt.html", context)
 
 
-# How long a workspace's sessions are kept, and purging one of them.
-
-FIELDS = ("expire_after_hours", "retention_days", "members_may_purge", "uses_cold_storage")
-
-
 def policies_form(slug: str) -> PoliciesForm:
-    """For the card of the workspace's settings."""
     workspace = get_workspace(slug)
-    initial = {name: getattr(workspace, name) for name in FIELDS}
+    initial = model_to_dict(workspace, PoliciesForm.base_fields)
     return PoliciesForm(workspace=workspace, initial=initial, auto_id="id_retention_%s")
 
 
@@ -133,7 +113,7 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = PoliciesForm(request.POST, workspace=found)
     if form.is_valid():
-        change_policies(found, origin=visit_of(request).origin, **form.policies)
+        service.change_policies(found, origin=visit_of(request).origin, **form.policies)
         messages.success(request, "Saved.")
     else:
         messages.error(request, "Hours and days must be positive integers or empty.")
@@ -143,19 +123,12 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """What a purge would take; and the form that orders it."""
-    session, access = get_session_for(request, uuid, to=WRITE)
-    require_may_purge(session, access, person(request))
+    session = service.get_purgeable(request, person(request), uuid)
+    now, origin = timezone.now(), visit_of(request).origin
     form = PurgeForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
-            order_purge(
-                session,
-                origin=visit_of(request).origin,
-                reason=form.cleaned_data["reason"],
-                now=timezone.now(),
-                grace=grace(),
-            )
+            service.order_purge(session, origin=origin, reason=form.cleaned_data["reason"], now=now)
         except Conflict as error:
             messages.error(request, error.message)
             return redirect("session_purge", uuid=uuid)
@@ -166,10 +139,10 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
     context = {
         "session": session,
         "plan": plan_purge(session),
-        "order": find_order(session),
-        "holds": list(holds_on(session)),
-        "grace": grace(),
-        "due_at": timezone.now() + grace(),
+        "order": service.find_order(session),
+        "holds": list(service.holds_on(session)),
+        "grace": service.grace_period(),
+        "due_at": now + service.grace_period(),
         "form": form,
     }
     return render(request, "retention/purge.html", context, status=400 if form.errors else 200)
@@ -177,12 +150,8 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def session_purge_call_off(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    session, access = get_session_for(request, uuid, to=WRITE)
-    order = find_order(session)
-    if order is not None:
-        require_may_call_off(session, access, person(request), order)
     try:
-        call_off_purge(session, origin=visit_of(request).origin, now=timezone.now())
+        service.call_off_for(request, person(request), uuid)
     except Conflict as error:
         messages.error(request, error.message)
     else:

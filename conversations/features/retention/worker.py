@@ -1,9 +1,8 @@
 """The hourly run that looks after what has had its time.
 
-It takes note of expired sessions, orders purges where a workspace's policy asks for
-them, carries out those that are due, and removes contents that nothing names any more.
-It may run as often as one likes: what cannot be done now is reported, and tried again by
-the next run.
+It takes note of expired sessions, orders purges where a workspace's policy asks for them, carries
+out those that are due, and removes contents that nothing names any more. It may run as often as one
+likes: what cannot be done now is reported, and tried again by the next run.
 """
 
 import asyncio
@@ -16,7 +15,6 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from conversations.agent.undo.listing import listed_digests
-from conversations.api.idempotency import forget_answers
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import remove_untouched
 from conversations.archive.purge import (
@@ -27,25 +25,24 @@ from conversations.archive.purge import (
 )
 from conversations.archive.sessions import list_due, take_note
 from conversations.domain.errors import LoomError, NotFound
-from conversations.feature import features
 from conversations.models import Session
 from conversations.runtime.ownership import only_one
 
-from .service import carry_out_order, due_orders, grace, holds_on, idle_sessions, order_purge
+from .service import carry_out_order, due_orders, grace_period, holds_on, idle_sessions, order_purge
 
 if TYPE_CHECKING:
     from conversations.runtime.service import Runtime
 
 logger = logging.getLogger(__name__)
 
+# What the audit log calls the run.
 ORIGIN = AuditOrigin(name="expire_sessions", place="expire_sessions")
-"""What the audit log calls the run."""
 
+# Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``).
 UNTOUCHED_FOR = timedelta(hours=1)
-"""Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``)."""
 
+# From the start to the first run: a server that is restarted often gets to it too.
 MAX_FIRST_SECONDS = 60.0
-"""From the start to the first run: a server that is restarted often gets to it too."""
 
 LOCK = "retention"
 
@@ -105,9 +102,6 @@ def run_retention(*, now: datetime, dry_run: bool = False) -> RetentionReport:
     _purge_due(report, now)
     if not dry_run:
         report.contents = remove_contents(now)
-        forget_answers(now)
-        for feature in features():
-            feature.forget_old(now)
         if any(report.counts.values()):
             logger.info("retention_run", extra={"fields": report.counts})
     return report
@@ -125,16 +119,15 @@ def _order_idle(report: RetentionReport, now: datetime) -> None:
                     origin=ORIGIN,
                     reason=reason,
                     now=now,
-                    grace=grace(),
                     by_policy=True,
                     idle_since=session.last_active_at,
                 )
         except (LoomError, DatabaseError) as error:
             report.note_failure(session, error)
             continue
-        due_at = (now + grace()).isoformat(timespec="seconds")
+        due_at = (now + grace_period()).isoformat(timespec="seconds")
         report.ordered.append(_item(session, due_at=due_at, reason=reason))
-        if report.dry_run and not grace():
+        if report.dry_run and not grace_period():
             report.purged.append(_planned(session, more_rows=1))  # the order
 
 
@@ -193,17 +186,13 @@ class RetentionWorker:
         self._interval = 60.0 * runtime.options.expire_minutes
 
     async def run(self) -> None:
-        """Run for ever; to be run as a task."""
         await asyncio.sleep(min(MAX_FIRST_SECONDS, self._interval))
         while True:
-            await self.run_once()
+            await asyncio.to_thread(self.run_once)
             await asyncio.sleep(self._interval)
 
-    async def run_once(self) -> bool:
+    def run_once(self) -> bool:
         """Do what is due. False: another process is doing it, or it failed."""
-        return await asyncio.to_thread(self._run)
-
-    def _run(self) -> bool:
         with only_one(self._lock) as is_ours:
             if not is_ours:
                 return False

@@ -25,7 +25,8 @@ from conversations.runtime.following import wait_for_final_state
 from conversations.runtime.options import read_options
 from conversations.runtime.publish import Frame, Subscriber
 from conversations.runtime.service import Runtime
-from conversations.search import search_session, snippet
+from conversations.search.find import search_session
+from conversations.search.query import snippet
 
 from .connection import CHANNEL, Delta, Doing, Happening, OpenSession, RunEnded, Seen, SessionChoice
 

@@ -13,7 +13,7 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import find_user
 from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand, open_output
-from conversations.review.audit_log import ACTIONS, WRITERS, Wanted, export_log
+from conversations.review.audit_log import ACTIONS, FORMATS, Wanted, export_log
 
 
 def day(text: str) -> datetime:
@@ -28,7 +28,7 @@ class Command(DatabaseCommand):
     help = "Export the audit log as JSON lines or CSV. That it was exported is entered in it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--format", choices=sorted(WRITERS), default="jsonl")
+        parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
         parser.add_argument("--person", metavar="NAME", help="Only what this person did.")
         parser.add_argument("--action", choices=sorted(ACTIONS), default="", metavar="ACTION")
         parser.add_argument("--session", type=UUID, metavar="UUID")

@@ -14,9 +14,10 @@ from conversations.domain.errors import LoomError
 from conversations.domain.text import dump_json
 from conversations.management.base import DatabaseCommand, read_lines
 from conversations.models import Session
-from conversations.search import SearchResults, TurnHit, as_answer, search_session, snippet
+from conversations.search.find import search_session
 from conversations.search.indexing import index_session
-from conversations.search.results import SNIPPET
+from conversations.search.query import snippet
+from conversations.search.results import SNIPPET, SearchResults, TurnHit, as_answer
 
 
 class Command(DatabaseCommand):

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
-from conversations.agent.sandbox import SANDBOXED, describe, find_mode
+from conversations.agent.sandbox.support import SANDBOXED, describe, find_mode
 from conversations.archive.session_state import rebuild_behind_states
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import describe_storage_error

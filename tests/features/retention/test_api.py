@@ -8,7 +8,7 @@ from django.test import Client
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import add_member
 from conversations.domain import audit
-from conversations.features.retention.receipts import get_receipt
+from conversations.features.retention.service import get_receipt
 from conversations.models import AuditEntry, PurgeOrder, Session, Workspace
 from tests.api.conftest import caller_of, fresh_rates  # noqa: F401 (a fixture)
 from tests.api.test_conversations import API, open_bead, whole

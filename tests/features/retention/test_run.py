@@ -21,13 +21,13 @@ from conversations.archive.sessions import archive_session, create_session, get_
 from conversations.domain import audit
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.text import load_json
-from conversations.features.retention.receipts import verify_receipts
 from conversations.features.retention.service import (
     call_off_purge,
     change_policies,
     order_purge,
     place_hold,
     release_hold,
+    verify_receipts,
 )
 from conversations.features.retention.worker import RetentionReport, run_retention
 from conversations.models import (

@@ -30,22 +30,15 @@ class Command(DatabaseCommand):
 
 
 def describe(report: RetentionReport) -> str:
-    """The report as lines for a terminal or a log."""
     lines = []
     for kind in report.counts:
         for item in getattr(report, kind):
-            facts = " ".join(
-                f"{name}={value}"
-                for name, value in item.items()
-                if name not in ("session", "workspace") and value != ""
-            )
+            shown = [name for name in item if name not in ("session", "workspace")]
+            facts = " ".join(f"{name}={item[name]}" for name in shown if item[name] != "")
             lines.append(f"{kind:8} {item['session']} {item['workspace']} {facts}")
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items())
     lines.append(f"{'would be: ' if report.dry_run else ''}{counts}")
     if not report.dry_run:
-        contents = report.contents
-        lines.append(
-            f"contents: {contents.removed} removed, {contents.shared} shared,"
-            f" {contents.waiting} wait"
-        )
+        kept = f"{report.contents.shared} shared, {report.contents.waiting} wait"
+        lines.append(f"contents: {report.contents.removed} removed, {kept}")
     return "\n".join(lines)

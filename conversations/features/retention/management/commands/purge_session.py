@@ -13,7 +13,7 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgePlan, PurgeRequest, plan_purge, purge
 from conversations.archive.sessions import get_session
 from conversations.domain.errors import LoomError
-from conversations.features.retention.service import clean_reason, grace, holds_on, order_purge
+from conversations.features.retention.service import clean_reason, holds_on, order_purge
 from conversations.features.retention.worker import remove_contents
 from conversations.management.base import DatabaseCommand
 from conversations.models import Session
@@ -50,33 +50,26 @@ class Command(DatabaseCommand):
             answer = input(f"Remove {plan.row_count} rows for good? Type yes: ")
             if answer.strip().lower() != "yes":
                 raise CommandError("Nothing was removed.")
+        now, origin = timezone.now(), AuditOrigin(name=NAME, place=NAME, reason=reason)
         try:
-            self._purge(found, reason) if options["now"] else self._order(found, reason)
+            if not options["now"]:
+                order = order_purge(found, origin=origin, reason=reason, now=now)
+                self.stdout.write(
+                    f"ordered: it will be purged on {order.due_at:%Y-%m-%d %H:%M} UTC;"
+                    f" restore_session {found.uuid} calls that off"
+                )
+                return
+            request = PurgeRequest(reason=reason, by_name=NAME)
+            receipt = purge(found, order=request, origin=origin, now=now)
         except LoomError as error:
             raise CommandError(error.message) from error
         except DatabaseError as error:
             raise CommandError(f"Nothing was removed: {error}") from error
-
-    def _order(self, session: Session, reason: str) -> None:
-        origin = AuditOrigin(name=NAME, place=NAME, reason=reason)
-        order = order_purge(
-            session, origin=origin, reason=reason, now=timezone.now(), grace=grace()
-        )
-        self.stdout.write(
-            f"ordered: it will be purged on {order.due_at:%Y-%m-%d %H:%M} UTC;"
-            f" restore_session {session.uuid} calls that off"
-        )
-
-    def _purge(self, session: Session, reason: str) -> None:
-        now, origin = timezone.now(), AuditOrigin(name=NAME, place=NAME, reason=reason)
-        request = PurgeRequest(reason=reason, by_name=NAME)
-        receipt = purge(session, order=request, origin=origin, now=now)
-        contents = remove_contents(now)
         self.stdout.write(f"purged: receipt {receipt.uuid}, digest {receipt.digest}")
-        if contents.waiting:
+        if waiting := remove_contents(now).waiting:
             self.stdout.write(
-                f"{contents.waiting} contents were in use within the hour; the next"
-                " expire_sessions removes them"
+                f"{waiting} contents were in use within the hour; the next expire_sessions"
+                " removes them"
             )
 
 

@@ -13,8 +13,6 @@ from conversations.domain.errors import LoomError
 from conversations.features.retention.service import call_off_purge
 from conversations.management.base import DatabaseCommand
 
-NAME = "restore_session"
-
 
 class Command(DatabaseCommand):
     help = "Call the purge of a session off. What is purged comes back by import_sessions."
@@ -23,7 +21,7 @@ class Command(DatabaseCommand):
         parser.add_argument("session", type=UUID, metavar="UUID")
 
     def handle(self, *, session: UUID, **_: Any) -> None:
-        origin = AuditOrigin(name=NAME, place=NAME)
+        origin = AuditOrigin(name="restore_session", place="restore_session")
         try:
             call_off_purge(get_session(session), origin=origin, now=timezone.now())
         except LoomError as error:

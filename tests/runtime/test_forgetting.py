@@ -1,0 +1,48 @@
+"""What is kept for a time only is forgotten by the core itself, whatever features there are."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from conversations.models import ApiAnswer
+from conversations.runtime import forgetting
+from conversations.runtime.service import Runtime
+
+
+def keep_answer(user: User, key: str, **ago: float) -> None:
+    made = timezone.now() - timedelta(**ago)
+    ApiAnswer.objects.create(user=user, key=key, fingerprint="f", created_at=made)
+
+
+@pytest.mark.django_db
+def test_old_answers_are_forgotten_without_any_feature(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "features", tuple)
+    hours = settings.LOOM.idempotency_hours
+    keep_answer(user, "old", hours=hours, seconds=1)
+    keep_answer(user, "new", hours=hours, seconds=-60)
+    forgetting.forget_old(timezone.now())
+    assert ApiAnswer.objects.get().key == "new"
+
+
+async def test_the_server_does_so_by_itself(
+    options: Any, transactional_db: None, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "FIRST_SECONDS", 0)
+    monkeypatch.setattr("conversations.runtime.service.features", tuple)
+    made = timezone.now() - timedelta(hours=settings.LOOM.idempotency_hours, seconds=1)
+    await ApiAnswer.objects.acreate(user=user, key="old", fingerprint="f", created_at=made)
+    runtime = Runtime(options)
+    await runtime.start()
+    try:
+        async with asyncio.timeout(10):
+            while await ApiAnswer.objects.aexists():
+                await asyncio.sleep(0.02)
+    finally:
+        await runtime.stop()
