@@ -339,7 +339,7 @@ def _cache(reader: _Reader) -> None:
                     [(html, RENDER_VERSION, pk) for pk, html in stale],
                 )
     except OperationalError as error:
-        logger.warning("row_cache_not_written: %s", error)
+        logger.warning("row_cache_not_written", extra={"fields": {"reason": str(error)}})
 
 
 def read_live_rows(session_pk: int, *, after_seq: int, limit: int) -> list[Row]:

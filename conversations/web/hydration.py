@@ -18,7 +18,8 @@ def hydrate(session: Session, *, limit: int, **where: Any) -> TranscriptPage:
     loom = settings.LOOM
     source = "journal" if loom.use_journal else "turns"
     base = {"session_id": str(session.uuid)}
-    _log(logging.DEBUG, "chat_hydrate_started", base | {"source": source, "page_size": limit})
+    started = base | {"source": source, "page_size": limit}
+    logger.debug("chat_hydrate_started", extra={"fields": started})
     try:
         page = read_page(
             session,
@@ -29,21 +30,13 @@ def hydrate(session: Session, *, limit: int, **where: Any) -> TranscriptPage:
         )
     except Exception as error:
         failed = base | {"error_class": type(error).__name__, "source": source}
-        _log(logging.ERROR, "chat_hydrate_failed", failed)
+        logger.error("chat_hydrate_failed", extra={"fields": failed})  # raised again: no traceback
         raise
-    _log(
-        logging.INFO,
-        "chat_hydrate_completed",
-        base
-        | {
-            "source": page.source,
-            "rows_rendered": len(page.rows),
-            "rows_skipped": page.skipped,
-            "elapsed_ms": round((monotonic() - began) * 1000, 1),
-        },
-    )
+    completed = base | {
+        "source": page.source,
+        "rows_rendered": len(page.rows),
+        "rows_skipped": page.skipped,
+        "elapsed_ms": round((monotonic() - began) * 1000, 1),
+    }
+    logger.info("chat_hydrate_completed", extra={"fields": completed})
     return page
-
-
-def _log(level: int, event: str, fields: dict[str, Any]) -> None:
-    logger.log(level, event, extra={"fields": fields})

@@ -140,7 +140,7 @@ class MessageHandler:
         try:
             await self._take(inbox, message)
         except (NotFound, NotPermitted) as error:
-            logger.warning("discord_account_refused: %s", error.message)
+            logger.warning("discord_account_refused", extra={"fields": {"reason": error.message}})
             await self._answer(inbox, message, CLOSED)
         except LoomError as error:
             await self._answer(inbox, message, error.message)
@@ -213,7 +213,7 @@ class MessageHandler:
                 mention_author=False,
             )
         except (discord.Forbidden, discord.NotFound) as error:
-            logger.warning("discord_message_refused: %s", error)
+            logger.warning("discord_message_refused", extra={"fields": {"reason": str(error)}})
 
     async def _account_of(self, person: int) -> User:
         name = self._rules.account_of(person) or self._options.account

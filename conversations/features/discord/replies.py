@@ -197,7 +197,7 @@ class Reply:
             try:
                 await remove(self._channel, message)
             except discord.HTTPException as error:
-                logger.info("discord_message_not_removed: %s", error)
+                logger.info("discord_message_not_removed", extra={"fields": {"reason": str(error)}})
         del self._posted[count:]
         await self._keep(done=True)
 
@@ -236,7 +236,7 @@ class Reply:
         try:
             await self._channel.typing()
         except discord.HTTPException as error:
-            logger.info("discord_typing_refused: %s", error)
+            logger.info("discord_typing_refused", extra={"fields": {"reason": str(error)}})
 
     async def _wait(self, listener: Listener) -> None:
         """For news, but not so little that Discord gets more edits than it takes."""
