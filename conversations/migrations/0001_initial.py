@@ -100,6 +100,8 @@ class Migration(migrations.Migration):
             options={
                 'ordering': ('-last_active_at', '-id'),
                 'permissions': (('review_transcripts', "Can read and review other people's transcripts"),),
+                'indexes': [models.Index(fields=['-last_active_at', '-id'], name='session_by_time'), models.Index(condition=models.Q(('next_turn__gt', django.db.models.expressions.CombinedExpression(models.F('reviewed_turn'), '+', models.Value(1)))), fields=['-last_active_at', '-id'], name='session_unreviewed'), models.Index(condition=models.Q(('expired_at', None), ('expires_at__isnull', False)), fields=['expires_at'], name='session_to_expire'), models.Index(condition=models.Q(('next_turn__gt', models.F('unindexed_turn'))), fields=['id'], name='session_unindexed')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('next_seq__gte', 1), ('next_turn__gte', 1)), name='session_counters')],
             },
         ),
         migrations.CreateModel(
@@ -112,6 +114,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'constraints': [models.CheckConstraint(condition=models.Q(('role__in', ('viewer', 'member', 'owner'))), name='membership_role_known')],
             },
         ),
         migrations.CreateModel(
@@ -171,6 +174,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(condition=models.Q(('state', 'queued')), fields=['session', 'id'], name='run_queued'), models.Index(condition=models.Q(('state__in', ('running', 'waiting_approval'))), fields=['owner'], name='run_active_by_owner'), models.Index(condition=models.Q(('state', 'failed'), ('state', 'interrupted'), _connector='OR'), fields=['session'], name='run_broken_of_session'), models.Index(condition=models.Q(('choices__isnull', False)), fields=['session', 'user_turn', 'id'], name='run_with_choices')],
+                'constraints': [models.UniqueConstraint(fields=('session', 'client_id'), name='run_client_id_unique'), models.UniqueConstraint(condition=models.Q(('state__in', ('running', 'waiting_approval'))), fields=('session',), name='run_one_active_per_session'), models.CheckConstraint(condition=models.Q(('state__in', ('queued', 'running', 'waiting_approval', 'completed', 'stopped', 'failed', 'interrupted'))), name='run_state_known'), models.CheckConstraint(condition=models.Q(('kind__in', ('message', 'regenerate', 'continue', 'compact'))), name='run_kind_known')],
             },
         ),
         migrations.CreateModel(
@@ -218,6 +223,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(fields=['session', 'to_seq'], name='rewind_by_seq')],
             },
         ),
         migrations.CreateModel(
@@ -235,6 +241,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(fields=['session', 'turn', 'id'], name='review_note_of_session')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('turn', None), ('turn__gte', 1), _connector='OR'), name='review_note_turn')],
             },
         ),
         migrations.CreateModel(
@@ -248,6 +256,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(fields=['session', '-id'], name='review_mark_of_session')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('through_turn__gte', 0)), name='review_mark_turn')],
             },
         ),
         migrations.CreateModel(
@@ -266,6 +276,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(fields=['session', 'turn', 'id'], name='review_flag_of_session'), models.Index(condition=models.Q(('resolved_at', None)), fields=['session'], name='review_flag_open')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('turn', None), ('turn__gte', 1), _connector='OR'), name='review_flag_turn'), models.CheckConstraint(condition=models.Q(('label__in', {'other': 'Other', 'policy': 'Policy', 'privacy': 'Privacy', 'quality': 'Quality', 'safety': 'Safety'})), name='review_flag_label_known')],
             },
         ),
         migrations.CreateModel(
@@ -311,6 +323,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('run', 'ordinal'),
+                'indexes': [models.Index(fields=['session', 'id'], name='model_call_of_session'), models.Index(condition=models.Q(('turn_number__isnull', False)), fields=['session', 'turn_number', 'id'], name='model_call_of_turn')],
+                'constraints': [models.UniqueConstraint(fields=('run', 'ordinal'), name='model_call_unique')],
             },
         ),
         migrations.CreateModel(
@@ -324,6 +338,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('session', 'from_turn'),
+                'constraints': [models.UniqueConstraint(fields=('session', 'from_turn'), name='journal_gap_unique')],
             },
         ),
         migrations.CreateModel(
@@ -350,6 +365,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'constraints': [models.CheckConstraint(condition=models.Q(('from_turn__gte', 1), ('to_turn__gte', models.F('from_turn'))), name='compaction_turns_in_order'), models.CheckConstraint(condition=models.Q(('reason__in', ('manual', 'threshold', 'end'))), name='compaction_reason_known')],
             },
         ),
         migrations.CreateModel(
@@ -368,6 +384,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('session', 'seq'),
+                'indexes': [models.Index(fields=['session', 'turn_number', 'seq'], name='event_by_turn')],
+                'constraints': [models.UniqueConstraint(fields=('session', 'seq'), name='event_seq_unique'), models.CheckConstraint(condition=models.Q(('seq__gte', 1)), name='event_seq_positive')],
             },
         ),
         migrations.CreateModel(
@@ -387,6 +405,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'channel replies',
                 'ordering': ('id',),
+                'indexes': [models.Index(condition=models.Q(('done_at', None)), fields=['id'], name='channel_reply_open')],
             },
         ),
         migrations.CreateModel(
@@ -413,6 +432,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(fields=['session', 'turn_number', 'id'], name='attachment_of_turn'), models.Index(condition=models.Q(('turn_number__isnull', True)), fields=['created_at'], name='attachment_unsent')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ('image', 'document', 'text'))), name='attachment_kind_known')],
             },
         ),
         migrations.CreateModel(
@@ -430,6 +451,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'constraints': [models.UniqueConstraint(fields=('user', 'key'), name='api_answer_unique')],
             },
         ),
         migrations.CreateModel(
@@ -447,6 +469,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'constraints': [models.CheckConstraint(condition=models.Q(('turn_number__gte', 1)), name='skill_turn_positive')],
             },
         ),
         migrations.CreateModel(
@@ -468,6 +491,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
+                'constraints': [models.CheckConstraint(condition=models.Q(('from_turn__gte', 1), ('to_turn__gte', models.F('from_turn'))), name='share_turns_in_order')],
             },
         ),
         migrations.CreateModel(
@@ -496,6 +520,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('session', 'turn', 'seq', 'rewinds'),
+                'constraints': [models.UniqueConstraint(fields=('session', 'turn', 'seq', 'rewinds'), name='state_checkpoint_unique')],
             },
         ),
         migrations.CreateModel(
@@ -527,6 +552,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(fields=['session', 'id'], name='tool_call_of_session'), models.Index(condition=models.Q(('state__in', ('started', 'waiting_approval', 'running'))), fields=['run', 'id'], name='tool_call_open'), models.Index(condition=models.Q(('tree', ''), _negated=True), fields=['id'], name='tool_call_unsettled'), models.Index(condition=models.Q(('ok', False)), fields=['session'], name='tool_call_failed')],
+                'constraints': [models.UniqueConstraint(fields=('run', 'turn_number', 'call_id'), name='tool_call_unique'), models.CheckConstraint(condition=models.Q(('state__in', ('started', 'waiting_approval', 'running', 'completed', 'denied', 'stopped', 'interrupted'))), name='tool_call_state_known'), models.CheckConstraint(condition=models.Q(('decision__in', ('', 'policy', 'once', 'always', 'deny'))), name='tool_call_decision_known')],
             },
         ),
         migrations.CreateModel(
@@ -566,6 +593,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(fields=['session', 'id'], name='file_change_of_session'), models.Index(condition=models.Q(('done_at', None)), fields=['call'], name='file_change_begun')],
             },
         ),
         migrations.CreateModel(
@@ -591,6 +619,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('session', 'number'),
+                'indexes': [models.Index(condition=models.Q(('tool_name__isnull', False)), fields=['session', 'tool_name', 'number'], name='turn_by_tool')],
+                'constraints': [models.UniqueConstraint(fields=('session', 'number'), name='turn_number_unique'), models.CheckConstraint(condition=models.Q(('number__gte', 1)), name='turn_number_positive'), models.CheckConstraint(condition=models.Q(('role__in', ('user', 'assistant', 'tool', 'system'))), name='turn_role_known')],
             },
         ),
         migrations.CreateModel(
@@ -652,6 +682,8 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'deliveries',
                 'ordering': ('-id',),
+                'indexes': [models.Index(fields=['webhook', '-id'], name='delivery_of_webhook'), models.Index(condition=models.Q(('state', 'pending')), fields=['webhook', 'next_at'], name='delivery_due')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ('pending', 'delivered', 'failed'))), name='delivery_state_known')],
             },
         ),
         migrations.CreateModel(
@@ -679,6 +711,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('name', 'id'),
+                'constraints': [models.CheckConstraint(condition=models.Q(('tool_policy__in', ('read_only', 'ask', 'auto'))), name='workspace_tool_policy_known'), models.CheckConstraint(condition=models.Q(('window_strategy__in', ('', 'archive', 'sliding_window', 'summarize'))), name='workspace_strategy_known')],
             },
         ),
         migrations.AddField(
@@ -722,6 +755,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-day', '-id'),
+                'indexes': [models.Index(fields=['day'], name='usage_by_day'), models.Index(fields=['workspace', 'day'], name='usage_of_workspace'), models.Index(fields=['person', 'day'], name='usage_of_person')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('session__isnull', False)), fields=('session', 'day', 'person', 'model'), name='usage_of_session'), models.UniqueConstraint(condition=models.Q(('session__isnull', True)), fields=('workspace', 'day', 'person', 'model'), name='usage_without_session')],
             },
         ),
         migrations.CreateModel(
@@ -738,6 +773,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'constraints': [models.UniqueConstraint(condition=models.Q(('revoked_at', None)), fields=('workspace', 'kind'), name='tool_permission_unique')],
             },
         ),
         migrations.AddField(
@@ -767,6 +803,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
+                'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('role', ''), ('workspace__isnull', True)), models.Q(('role__in', ('viewer', 'member', 'owner')), ('workspace__isnull', False)), _connector='OR'), name='invitation_role_known')],
             },
         ),
         migrations.CreateModel(
@@ -791,6 +828,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
+                'indexes': [models.Index(condition=models.Q(('state__in', ('waiting', 'running'))), fields=['id'], name='import_open')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ('waiting', 'running', 'done', 'failed', 'stopped'))), name='import_state_known')],
             },
         ),
         migrations.CreateModel(
@@ -807,6 +846,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-id',),
+                'indexes': [models.Index(fields=['session', 'released_at'], name='hold_of_session'), models.Index(fields=['workspace', 'released_at'], name='hold_of_workspace')],
+                'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('session__isnull', True), ('workspace__isnull', False)), models.Q(('session__isnull', False), ('workspace__isnull', True)), _connector='OR'), name='hold_has_one_object')],
             },
         ),
         migrations.CreateModel(
@@ -823,6 +864,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'constraints': [models.UniqueConstraint(fields=('workspace', 'key'), name='channel_place_unique')],
             },
         ),
         migrations.CreateModel(
@@ -843,6 +885,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'indexes': [models.Index(condition=models.Q(('ended_at', None)), fields=['workspace', 'person'], name='budget_in_force')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('workspace', None), ('person', None), _connector='OR'), name='budget_of_one'), models.CheckConstraint(condition=models.Q(('period__in', ('day', 'month'))), name='budget_period_known'), models.CheckConstraint(condition=models.Q(('unit__in', ('usd', 'tokens'))), name='budget_unit_known'), models.CheckConstraint(condition=models.Q(('limit__gte', 0), ('warn_percent__range', (1, 100))), name='budget_numbers')],
             },
         ),
         migrations.CreateModel(
@@ -856,6 +900,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('id',),
+                'constraints': [models.UniqueConstraint(fields=('workspace', 'group'), name='workspace_group_unique'), models.CheckConstraint(condition=models.Q(('role__in', ('viewer', 'member', 'owner'))), name='workspace_group_role_known')],
             },
         ),
         migrations.CreateModel(
@@ -967,238 +1012,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('state', 'queued')), fields=['session', 'id'], name='run_queued'),
-        ),
-        migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('state__in', ('running', 'waiting_approval'))), fields=['owner'], name='run_active_by_owner'),
-        ),
-        migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('state', 'failed'), ('state', 'interrupted'), _connector='OR'), fields=['session'], name='run_broken_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('choices__isnull', False)), fields=['session', 'user_turn', 'id'], name='run_with_choices'),
-        ),
-        migrations.AddConstraint(
-            model_name='run',
-            constraint=models.UniqueConstraint(fields=('session', 'client_id'), name='run_client_id_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='run',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ('running', 'waiting_approval'))), fields=('session',), name='run_one_active_per_session'),
-        ),
-        migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ('queued', 'running', 'waiting_approval', 'completed', 'stopped', 'failed', 'interrupted'))), name='run_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ('message', 'regenerate', 'continue', 'compact'))), name='run_kind_known'),
-        ),
-        migrations.AddIndex(
-            model_name='rewind',
-            index=models.Index(fields=['session', 'to_seq'], name='rewind_by_seq'),
-        ),
-        migrations.AddIndex(
-            model_name='reviewnote',
-            index=models.Index(fields=['session', 'turn', 'id'], name='review_note_of_session'),
-        ),
-        migrations.AddConstraint(
-            model_name='reviewnote',
-            constraint=models.CheckConstraint(condition=models.Q(('turn', None), ('turn__gte', 1), _connector='OR'), name='review_note_turn'),
-        ),
-        migrations.AddIndex(
-            model_name='reviewmark',
-            index=models.Index(fields=['session', '-id'], name='review_mark_of_session'),
-        ),
-        migrations.AddConstraint(
-            model_name='reviewmark',
-            constraint=models.CheckConstraint(condition=models.Q(('through_turn__gte', 0)), name='review_mark_turn'),
-        ),
-        migrations.AddIndex(
-            model_name='reviewflag',
-            index=models.Index(fields=['session', 'turn', 'id'], name='review_flag_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='reviewflag',
-            index=models.Index(condition=models.Q(('resolved_at', None)), fields=['session'], name='review_flag_open'),
-        ),
-        migrations.AddConstraint(
-            model_name='reviewflag',
-            constraint=models.CheckConstraint(condition=models.Q(('turn', None), ('turn__gte', 1), _connector='OR'), name='review_flag_turn'),
-        ),
-        migrations.AddConstraint(
-            model_name='reviewflag',
-            constraint=models.CheckConstraint(condition=models.Q(('label__in', {'other': 'Other', 'policy': 'Policy', 'privacy': 'Privacy', 'quality': 'Quality', 'safety': 'Safety'})), name='review_flag_label_known'),
-        ),
-        migrations.AddIndex(
-            model_name='modelcall',
-            index=models.Index(fields=['session', 'id'], name='model_call_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='modelcall',
-            index=models.Index(condition=models.Q(('turn_number__isnull', False)), fields=['session', 'turn_number', 'id'], name='model_call_of_turn'),
-        ),
-        migrations.AddConstraint(
-            model_name='modelcall',
-            constraint=models.UniqueConstraint(fields=('run', 'ordinal'), name='model_call_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='journalgap',
-            constraint=models.UniqueConstraint(fields=('session', 'from_turn'), name='journal_gap_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='compaction',
-            constraint=models.CheckConstraint(condition=models.Q(('from_turn__gte', 1), ('to_turn__gte', models.F('from_turn'))), name='compaction_turns_in_order'),
-        ),
-        migrations.AddConstraint(
-            model_name='compaction',
-            constraint=models.CheckConstraint(condition=models.Q(('reason__in', ('manual', 'threshold', 'end'))), name='compaction_reason_known'),
-        ),
-        migrations.AddIndex(
-            model_name='chatevent',
-            index=models.Index(fields=['session', 'turn_number', 'seq'], name='event_by_turn'),
-        ),
-        migrations.AddConstraint(
-            model_name='chatevent',
-            constraint=models.UniqueConstraint(fields=('session', 'seq'), name='event_seq_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='chatevent',
-            constraint=models.CheckConstraint(condition=models.Q(('seq__gte', 1)), name='event_seq_positive'),
-        ),
-        migrations.AddIndex(
-            model_name='channelreply',
-            index=models.Index(condition=models.Q(('done_at', None)), fields=['id'], name='channel_reply_open'),
-        ),
-        migrations.AddIndex(
-            model_name='attachment',
-            index=models.Index(fields=['session', 'turn_number', 'id'], name='attachment_of_turn'),
-        ),
-        migrations.AddIndex(
-            model_name='attachment',
-            index=models.Index(condition=models.Q(('turn_number__isnull', True)), fields=['created_at'], name='attachment_unsent'),
-        ),
-        migrations.AddConstraint(
-            model_name='attachment',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ('image', 'document', 'text'))), name='attachment_kind_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='apianswer',
-            constraint=models.UniqueConstraint(fields=('user', 'key'), name='api_answer_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='sessionskill',
-            constraint=models.CheckConstraint(condition=models.Q(('turn_number__gte', 1)), name='skill_turn_positive'),
-        ),
-        migrations.AddConstraint(
-            model_name='sharelink',
-            constraint=models.CheckConstraint(condition=models.Q(('from_turn__gte', 1), ('to_turn__gte', models.F('from_turn'))), name='share_turns_in_order'),
-        ),
-        migrations.AddConstraint(
-            model_name='statecheckpoint',
-            constraint=models.UniqueConstraint(fields=('session', 'turn', 'seq', 'rewinds'), name='state_checkpoint_unique'),
-        ),
-        migrations.AddIndex(
-            model_name='toolcall',
-            index=models.Index(fields=['session', 'id'], name='tool_call_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='toolcall',
-            index=models.Index(condition=models.Q(('state__in', ('started', 'waiting_approval', 'running'))), fields=['run', 'id'], name='tool_call_open'),
-        ),
-        migrations.AddIndex(
-            model_name='toolcall',
-            index=models.Index(condition=models.Q(('tree', ''), _negated=True), fields=['id'], name='tool_call_unsettled'),
-        ),
-        migrations.AddIndex(
-            model_name='toolcall',
-            index=models.Index(condition=models.Q(('ok', False)), fields=['session'], name='tool_call_failed'),
-        ),
-        migrations.AddConstraint(
-            model_name='toolcall',
-            constraint=models.UniqueConstraint(fields=('run', 'turn_number', 'call_id'), name='tool_call_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='toolcall',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ('started', 'waiting_approval', 'running', 'completed', 'denied', 'stopped', 'interrupted'))), name='tool_call_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='toolcall',
-            constraint=models.CheckConstraint(condition=models.Q(('decision__in', ('', 'policy', 'once', 'always', 'deny'))), name='tool_call_decision_known'),
-        ),
-        migrations.AddIndex(
-            model_name='filechange',
-            index=models.Index(fields=['session', 'id'], name='file_change_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='filechange',
-            index=models.Index(condition=models.Q(('done_at', None)), fields=['call'], name='file_change_begun'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('tool_name__isnull', False)), fields=['session', 'tool_name', 'number'], name='turn_by_tool'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.UniqueConstraint(fields=('session', 'number'), name='turn_number_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('number__gte', 1)), name='turn_number_positive'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', ('user', 'assistant', 'tool', 'system'))), name='turn_role_known'),
-        ),
-        migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(fields=['webhook', '-id'], name='delivery_of_webhook'),
-        ),
-        migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('state', 'pending')), fields=['webhook', 'next_at'], name='delivery_due'),
-        ),
-        migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ('pending', 'delivered', 'failed'))), name='delivery_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='workspace',
-            constraint=models.CheckConstraint(condition=models.Q(('tool_policy__in', ('read_only', 'ask', 'auto'))), name='workspace_tool_policy_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='workspace',
-            constraint=models.CheckConstraint(condition=models.Q(('window_strategy__in', ('', 'archive', 'sliding_window', 'summarize'))), name='workspace_strategy_known'),
-        ),
-        migrations.AddIndex(
-            model_name='usageday',
-            index=models.Index(fields=['day'], name='usage_by_day'),
-        ),
-        migrations.AddIndex(
-            model_name='usageday',
-            index=models.Index(fields=['workspace', 'day'], name='usage_of_workspace'),
-        ),
-        migrations.AddIndex(
-            model_name='usageday',
-            index=models.Index(fields=['person', 'day'], name='usage_of_person'),
-        ),
-        migrations.AddConstraint(
-            model_name='usageday',
-            constraint=models.UniqueConstraint(condition=models.Q(('session__isnull', False)), fields=('session', 'day', 'person', 'model'), name='usage_of_session'),
-        ),
-        migrations.AddConstraint(
-            model_name='usageday',
-            constraint=models.UniqueConstraint(condition=models.Q(('session__isnull', True)), fields=('workspace', 'day', 'person', 'model'), name='usage_without_session'),
-        ),
-        migrations.AddConstraint(
-            model_name='toolpermission',
-            constraint=models.UniqueConstraint(condition=models.Q(('revoked_at', None)), fields=('workspace', 'kind'), name='tool_permission_unique'),
-        ),
-        migrations.AddIndex(
             model_name='session',
             index=models.Index(fields=['workspace', '-last_active_at', '-id'], name='session_by_activity'),
         ),
@@ -1208,94 +1021,14 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='session',
-            index=models.Index(fields=['-last_active_at', '-id'], name='session_by_time'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(condition=models.Q(('next_turn__gt', django.db.models.expressions.CombinedExpression(models.F('reviewed_turn'), '+', models.Value(1)))), fields=['-last_active_at', '-id'], name='session_unreviewed'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(condition=models.Q(('expired_at', None), ('expires_at__isnull', False)), fields=['expires_at'], name='session_to_expire'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
             index=models.Index(condition=models.Q(('former_key__isnull', False)), fields=['workspace', 'former_key', '-expired_at'], name='session_by_former_key'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(condition=models.Q(('next_turn__gt', models.F('unindexed_turn'))), fields=['id'], name='session_unindexed'),
         ),
         migrations.AddConstraint(
             model_name='session',
             constraint=models.UniqueConstraint(condition=models.Q(('key__isnull', False)), fields=('workspace', 'key'), name='session_key_unique'),
         ),
         migrations.AddConstraint(
-            model_name='session',
-            constraint=models.CheckConstraint(condition=models.Q(('next_seq__gte', 1), ('next_turn__gte', 1)), name='session_counters'),
-        ),
-        migrations.AddConstraint(
             model_name='membership',
             constraint=models.UniqueConstraint(fields=('workspace', 'user'), name='membership_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='membership',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', ('viewer', 'member', 'owner'))), name='membership_role_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='invitation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('role', ''), ('workspace__isnull', True)), models.Q(('role__in', ('viewer', 'member', 'owner')), ('workspace__isnull', False)), _connector='OR'), name='invitation_role_known'),
-        ),
-        migrations.AddIndex(
-            model_name='import',
-            index=models.Index(condition=models.Q(('state__in', ('waiting', 'running'))), fields=['id'], name='import_open'),
-        ),
-        migrations.AddConstraint(
-            model_name='import',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ('waiting', 'running', 'done', 'failed', 'stopped'))), name='import_state_known'),
-        ),
-        migrations.AddIndex(
-            model_name='hold',
-            index=models.Index(fields=['session', 'released_at'], name='hold_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='hold',
-            index=models.Index(fields=['workspace', 'released_at'], name='hold_of_workspace'),
-        ),
-        migrations.AddConstraint(
-            model_name='hold',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('session__isnull', True), ('workspace__isnull', False)), models.Q(('session__isnull', False), ('workspace__isnull', True)), _connector='OR'), name='hold_has_one_object'),
-        ),
-        migrations.AddConstraint(
-            model_name='channelplace',
-            constraint=models.UniqueConstraint(fields=('workspace', 'key'), name='channel_place_unique'),
-        ),
-        migrations.AddIndex(
-            model_name='budget',
-            index=models.Index(condition=models.Q(('ended_at', None)), fields=['workspace', 'person'], name='budget_in_force'),
-        ),
-        migrations.AddConstraint(
-            model_name='budget',
-            constraint=models.CheckConstraint(condition=models.Q(('workspace', None), ('person', None), _connector='OR'), name='budget_of_one'),
-        ),
-        migrations.AddConstraint(
-            model_name='budget',
-            constraint=models.CheckConstraint(condition=models.Q(('period__in', ('day', 'month'))), name='budget_period_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='budget',
-            constraint=models.CheckConstraint(condition=models.Q(('unit__in', ('usd', 'tokens'))), name='budget_unit_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='budget',
-            constraint=models.CheckConstraint(condition=models.Q(('limit__gte', 0), ('warn_percent__range', (1, 100))), name='budget_numbers'),
-        ),
-        migrations.AddConstraint(
-            model_name='workspacegroup',
-            constraint=models.UniqueConstraint(fields=('workspace', 'group'), name='workspace_group_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='workspacegroup',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', ('viewer', 'member', 'owner'))), name='workspace_group_role_known'),
         ),
     ]
