@@ -123,7 +123,7 @@ class Server:
         order = {"arguments": arguments, "input": stdin, "out": str(out), "err": str(err)}
         self._commands.stdin.write(json.dumps(order) + "\n")
         self._commands.stdin.flush()
-        assert int(self._commands.stdout.readline()) in (0, 1), err.read_text()
+        assert int(self._commands.stdout.readline()) == 0, err.read_text()
         return out.read_text()
 
 

@@ -37,8 +37,9 @@ class Socket:
         await self._communicator.send_to(bytes_data=data)
 
     async def next(self, *, seconds: float = 15) -> Frame:
-        text = await self._communicator.receive_from(timeout=seconds)
-        frame: Frame = json.loads(text.encode())  # on the wire it is UTF-8
+        message = await self._communicator.receive_output(timeout=seconds)
+        assert message["type"] == "websocket.send", message
+        frame: Frame = json.loads(message["text"].encode())  # on the wire it is UTF-8
         self.frames.append(frame)
         return frame
 

@@ -72,3 +72,26 @@ def stock(session: Session, run: Run) -> None:
         created_at=timezone.now(),
     )
     make_delivery(webhook, session=session)
+
+
+WEBHOOK = "0c9e2f6a-9d0b-4c1e-8f3a-2b7d5e6a1c4f"
+
+BROWSER_PAGES = {
+    "webhooks": "/w/example/webhooks/",
+    "webhook": f"/w/example/webhooks/{WEBHOOK}/",
+}
+
+# A webhook at which nothing arrives.
+BROWSER_STOCK = f"""
+from django.utils import timezone
+from conversations.features.webhooks.models import Delivery, Webhook
+from conversations.models import Workspace
+now = timezone.now()
+made = Webhook.objects.create(uuid="{WEBHOOK}", workspace=Workspace.objects.get(slug="example"),
+    url="https://{"long-name." * 12}example.org/hook", events='["run.failed"]', created_at=now,
+    failing_since=now, switched_off_at=now, is_active=False)
+for state in ("delivered", "failed", "pending"):
+    Delivery.objects.create(webhook=made, event="run.waiting_approval", payload="{{}}",
+        state=state, next_at=now, created_at=now, attempts=3, status=500,
+        error="The receiver answered with 500.")
+"""
