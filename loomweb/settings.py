@@ -257,11 +257,31 @@ LOGGING = {
     },
 }
 
+# Sign-in by an OpenID Connect provider and by two factors: otherwise django-allauth is neither
+# imported nor needed, and none of its addresses exist.
 if LOOM.uses_allauth:
-    from .sign_in import allauth_apps, allauth_settings
-
-    INSTALLED_APPS += allauth_apps(LOOM)
+    SSO = "conversations.accounts.sso"
+    INSTALLED_APPS += ["allauth", "allauth.account"]
+    if LOOM.oidc_issuer:
+        INSTALLED_APPS.append("allauth.socialaccount")
+    if LOOM.two_factor != "off":
+        INSTALLED_APPS.append("allauth.mfa")
+    INSTALLED_APPS.append(SSO)
     MIDDLEWARE.append("allauth.account.middleware.AccountMiddleware")
-    globals().update(allauth_settings(LOOM))
     if LOOM.two_factor == "required":
-        AUTHENTICATION_BACKENDS[-1] = "conversations.accounts.sso.backends.SecondFactorBackend"
+        AUTHENTICATION_BACKENDS[-1] = f"{SSO}.backends.SecondFactorBackend"
+    ACCOUNT_ADAPTER = f"{SSO}.accounts.AccountAdapter"
+    ACCOUNT_EMAIL_VERIFICATION = "none"
+    ACCOUNT_PREVENT_ENUMERATION = False
+    ACCOUNT_SIGNUP_FIELDS = ["username*", "email"]
+    ACCOUNT_RATE_LIMITS = {
+        # Who knows a password already may try as many codes as others may passwords.
+        "login_failed": f"{LOOM.sign_in_attempts}/{LOOM.sign_in_lock_minutes * 60}s/key",
+        "reauthenticate": "10/m/user",
+    }
+    SOCIALACCOUNT_ADAPTER = f"{SSO}.accounts.PeopleAdapter"
+    SOCIALACCOUNT_REAUTHENTICATION_REQUIRED = True
+    MFA_ADAPTER = f"{SSO}.two_factor.TwoFactorAdapter"
+    MFA_ALLOW_UNVERIFIED_EMAIL = True
+    MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+    MFA_TOTP_ISSUER = "Loom Web"
