@@ -2,15 +2,11 @@
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import CommandError
-
 from conversations.archive.sessions import get_session
 from conversations.archive.state_history import all_sessions, check_state, rebuild_state
-from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand
 
 
@@ -22,25 +18,14 @@ class Command(DatabaseCommand):
         parser.add_argument("--check", action="store_true", help="Change nothing; compare.")
 
     def handle(self, *, session: UUID | None, check: bool, **_: Any) -> None:
+        chosen = [(get_session(session).pk, session)] if session else all_sessions()
         count = different = 0
-        for pk, uuid in self._chosen(session):
+        for pk, uuid in chosen:
             count += 1
-            problem = check_state(pk) if check else _rebuild(pk)
+            problem = check_state(pk) if check else "rebuilt" if rebuild_state(pk) else ""
             if problem:
                 different += 1
                 self.stdout.write(f"{uuid}: {problem}")
         self.stdout.write(f"{count} sessions: {count - different} as they should be")
         if check and different:
             sys.exit(1)
-
-    def _chosen(self, session: UUID | None) -> Iterator[tuple[int, UUID]]:
-        if session is None:
-            return all_sessions()
-        try:
-            return iter([(get_session(session).pk, session)])
-        except LoomError as error:
-            raise CommandError(error.message, returncode=2) from error
-
-
-def _rebuild(session_pk: int) -> str:
-    return "rebuilt" if rebuild_state(session_pk) else ""
