@@ -7,6 +7,7 @@ that cannot be read stops the start with one sentence that names it.
 
 import contextlib
 import os
+import re
 import secrets
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,8 @@ from conversations.agent.mcp.config import ConfigError, read_config
 from conversations.providers.model_limits import read_prices
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+
+ORIGIN = re.compile(r"https?://[^/\s*]+")
 
 
 class SettingsError(SystemExit):
@@ -140,12 +143,22 @@ class Environment:
         self.host = env.text("LOOM_HOST", "127.0.0.1")
         self.port = env.whole("LOOM_PORT", 8000, 0, 65535)
         self.allowed_hosts = env.texts("LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+        if not self.allowed_hosts:
+            raise SettingsError("LOOM_ALLOWED_HOSTS names no host, so nobody could open a page.")
         self.trusted_origins = env.texts("LOOM_TRUSTED_ORIGINS", [])
+        for origin in self.trusted_origins:
+            if not ORIGIN.fullmatch(origin):
+                raise SettingsError(
+                    f"LOOM_TRUSTED_ORIGINS holds {origin!r}, which is not an origin such as "
+                    "https://chat.example.org."
+                )
         self.behind_tls_proxy = env.flag("LOOM_BEHIND_TLS_PROXY", False)
         self.database_url = env.text("DATABASE_URL", "")
         self.synchronous = env.choice("LOOM_DB_SYNCHRONOUS", "FULL", "NORMAL", "EXTRA")
         self.database_wait_seconds = env.number("LOOM_DATABASE_WAIT_SECONDS", 30.0, 0, 3600)
         self.redis_url = env.text("REDIS_URL", "")
+        if self.redis_url and not self.redis_url.startswith(("redis://", "rediss://", "unix://")):
+            raise SettingsError("REDIS_URL is not a Redis URL such as redis://localhost:6379/0.")
         self.min_free_mib = env.whole("LOOM_MIN_FREE_MIB", 256, 0)
         self.workspace_roots = [
             folder.resolve() for folder in env.paths("LOOM_WORKSPACE_ROOTS", [])
