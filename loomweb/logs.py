@@ -115,7 +115,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
             self._start_timer()
 
     def _start_timer(self) -> None:
-        """Unless one runs, or nothing was left out that is not yet told."""
+        # Unless one runs, or nothing was left out that is not yet told.
         ends = [window.ends for window in self._windows.values() if window.left_out]
         if self._timer is None and ends:
             self._timer = Timer(max(0.0, min(ends) - self._clock()), self._on_timer)
@@ -123,7 +123,6 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
             self._timer.start()
 
     def _write_left_out(self, *, now: float) -> None:
-        """Of windows that have ended by then."""
         for event in [event for event, window in self._windows.items() if window.ends <= now]:
             window = self._windows.pop(event)
             if window.left_out:
@@ -137,7 +136,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
                 super().emit(logging.makeLogRecord(line))
 
     def _on_timer(self) -> None:
-        """So that the number is there, too, when nothing else is logged."""
+        # So that the number is there, too, when nothing else is logged.
         assert self.lock is not None
         with self.lock:
             self._timer = None
@@ -154,7 +153,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
 
 
 def _event_of(record: logging.LogRecord) -> object:
-    """What code logs it. Not what it says: of that a part may be a client's."""
+    # What code logs it. Not what it says: of that a part may be a client's.
     if record.msg == REDIS_AWAY:
         return REDIS_AWAY
     status = getattr(record, "status_code", None)
@@ -167,8 +166,8 @@ def _event_of(record: logging.LogRecord) -> object:
 
 
 def _in_short(record: logging.LogRecord) -> logging.LogRecord:
-    """The record as it is, where it may be a fault of ours. What a client did, and that
-    Redis does not answer, has no traceback and is no error."""
+    # The record as it is, where it may be a fault of ours. What a client did, and that Redis does
+    # not answer, has no traceback and is no error.
     # The settings configure the log before Django can be loaded.
     from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
     from django.http import Http404, UnreadablePostError
@@ -196,8 +195,8 @@ def _in_short(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _error_of_redis(error: BaseException | None, *, depth: int) -> BaseException | None:
-    """Redis being away, where the error says or was caused by nothing else. What was being
-    handled when it was raised (``__context__``) is no cause: the error may be a fault of ours."""
+    # Redis being away, where the error says or was caused by nothing else. What was being handled
+    # when it was raised (__context__) is no cause: the error may be a fault of ours.
     if error is None or depth == 0:
         return None
     # By name: the library is loaded only where Redis is used.

@@ -137,8 +137,8 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
             super().handleContentChunk(data)
 
     def _check(self, size: int) -> None:
-        """Refuse what is too large. What is large, and may be if it comes from somebody who
-        is signed in, waits until that is known."""
+        # Refuse what is too large. What is large, and may be if it comes from somebody who is
+        # signed in, waits until that is known.
         if self.is_refused or size <= most_received():
             return
         key = b""
@@ -167,7 +167,7 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
             self._refuse()
 
     def _refuse(self) -> None:
-        """The connection ends: what the browser still sends is not taken."""
+        # The connection ends: what the browser still sends is not taken.
         self.is_refused = True
         self.channel.transport.write(TOO_LARGE)
         self.channel.transport.loseConnection()

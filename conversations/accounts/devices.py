@@ -57,8 +57,7 @@ def name_of_agent(agent: str) -> str:
 
 MAX_DEVICES_LISTED = 100
 
-KEPT = timedelta(days=90)
-"""How long it is known that a device was signed in once."""
+KEPT = timedelta(days=90)  # how long it is known that a device was signed in once
 
 
 def see_device(user_pk: int, *, session_key: str, agent: str, address: str) -> None:
@@ -122,8 +121,7 @@ def move_device(old: str, new: str) -> None:
     Device.objects.filter(session_key=old).update(session_key=new)
 
 
-EVERY_SECONDS = 300.0
-"""How exact it is when a device was seen last."""
+EVERY_SECONDS = 300.0  # how exact it is when a device was seen last
 
 MAX_DEVICES_KNOWN = 10_000
 

@@ -240,8 +240,7 @@ def _chosen(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-MAX_TOKEN_DAYS = 3650
-"""Days of a token where the installation sets no end."""
+MAX_TOKEN_DAYS = 3650  # days of a token where the installation sets no end
 
 
 class TokenForm(forms.Form):

@@ -50,8 +50,6 @@ def list_people(
 
 
 def _roles_of(people: Collection[User]) -> dict[int, list[str]]:
-    """Person → the role groups whose permission they have, however they came by it. The
-    number of statements does not depend on how many people there are."""
     roles: dict[int, list[str]] = {person.pk: [] for person in people}
     for name, permission in ROLE_GROUPS.items():
         having = User.objects.with_perm(permission, backend=BACKEND).filter(pk__in=roles)
@@ -94,9 +92,9 @@ def _find(pk: int) -> User:
 
 
 def _changeable(pk: int, origin: AuditOrigin) -> User:
-    """The person, if whoever asks may change what they may. Call it first in a transaction:
-    until that ends, nobody else changes anybody, so of two superusers who take each other's
-    rights at once, one is left."""
+    # The person, if whoever asks may change what they may. Call it first in a transaction: until
+    # that ends, nobody else changes anybody, so of two superusers who take each other's rights at
+    # once, one is left.
     lock_log()
     user = _find(pk)
     if origin.user is not None:
@@ -111,8 +109,8 @@ def _changeable(pk: int, origin: AuditOrigin) -> User:
 
 
 def _by_superuser(origin: AuditOrigin) -> None:
-    """What lets somebody read everything, or sign in as another person, is for those who
-    may do all that already, and for a command on the server."""
+    # What lets somebody read everything, or sign in as another person, is for those who may do
+    # all that already, and for a command on the server.
     if origin.user is not None and not _find(origin.user.pk).is_superuser:
         raise NotPermitted("Only a superuser can do this.")
 
@@ -188,7 +186,6 @@ def set_roles(pk: int, *, names: Collection[str], origin: AuditOrigin) -> None:
 
 
 def _own_roles(user: User) -> set[str]:
-    """Those that somebody has by a permission of their own, as Django's tools give it."""
     own = set(user.user_permissions.values_list("codename", flat=True))
     return {name for name, one in ROLE_GROUPS.items() if one.partition(".")[2] in own}
 

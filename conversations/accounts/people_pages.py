@@ -54,6 +54,20 @@ def _form(view: View) -> View:
     return post_by_person(for_administrators(view))
 
 
+def _act(view: Callable[[HttpRequest, int], HttpResponse | None]) -> View:
+    """A form on the page of a person, which it leads back to; what is refused is said there."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, pk: int) -> HttpResponse:
+        try:
+            return view(request, pk) or redirect("person", pk=pk)
+        except Rejected as error:
+            messages.error(request, error.message)
+            return redirect("person", pk=pk)
+
+    return _form(answer)
+
+
 def _origin(request: HttpRequest) -> AuditOrigin:
     return visit_of(request).origin
 
@@ -91,67 +105,51 @@ def person_page(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "people/person.html", context)
 
 
-@_form
-def person_roles(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_roles(request: HttpRequest, pk: int) -> None:
     archive_people.set_roles(pk, names=request.POST.getlist("roles"), origin=_origin(request))
     messages.success(request, "Saved.")
-    return redirect("person", pk=pk)
 
 
-@_form
-def person_close(request: HttpRequest, pk: int) -> HttpResponse:
-    try:
-        archive_people.set_active(pk, is_active=False, origin=_origin(request))
-    except Rejected as error:
-        messages.error(request, error.message)
-    return redirect("person", pk=pk)
+@_act
+def person_close(request: HttpRequest, pk: int) -> None:
+    archive_people.set_active(pk, is_active=False, origin=_origin(request))
 
 
-@_form
-def person_open(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_open(request: HttpRequest, pk: int) -> None:
     archive_people.set_active(pk, is_active=True, origin=_origin(request))
-    return redirect("person", pk=pk)
 
 
-@_form
-def person_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_sign_out(request: HttpRequest, pk: int) -> None:
     archive_people.sign_out_person(pk, origin=_origin(request))
     messages.success(request, "Signed out everywhere. Tokens are revoked and open pages close.")
-    return redirect("person", pk=pk)
 
 
-@_form
-def person_rank(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_rank(request: HttpRequest, pk: int) -> None:
     """``rank``: ``superuser``, ``staff``, both or neither."""
     chosen = request.POST.getlist("rank")
-    try:
-        archive_people.set_rank(
-            pk,
-            is_superuser="superuser" in chosen,
-            is_staff="staff" in chosen,
-            origin=_origin(request),
-        )
-        messages.success(request, "Saved.")
-    except Rejected as error:
-        messages.error(request, error.message)
-    return redirect("person", pk=pk)
+    archive_people.set_rank(
+        pk,
+        is_superuser="superuser" in chosen,
+        is_staff="staff" in chosen,
+        origin=_origin(request),
+    )
+    messages.success(request, "Saved.")
 
 
-@_form
-def person_unlock(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_unlock(request: HttpRequest, pk: int) -> None:
     archive_people.unlock_sign_in(pk, origin=_origin(request))
     messages.success(request, "Sign-in is unlocked.")
-    return redirect("person", pk=pk)
 
 
-@_form
+@_act
 def person_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     """The page that shows the sign-in link, this once."""
-    try:
-        token = archive_people.reset_password(pk, origin=_origin(request))
-    except Rejected as error:
-        messages.error(request, error.message)
-        return redirect("person", pk=pk)
+    token = archive_people.reset_password(pk, origin=_origin(request))
     link = request.build_absolute_uri(reverse("sign_in_link", args=[token]))
     context = {"link": link, "pk": pk, "hours": LINK_LIFETIME.total_seconds() / 3600}
     response = render(request, "people/password_reset.html", context)
@@ -181,7 +179,6 @@ def groups(request: HttpRequest) -> HttpResponse:
 
 
 def _groups_page(request: HttpRequest, *, name: str = "", error: str = "") -> HttpResponse:
-    """The groups, and the ``name`` that was typed with what is wrong with it."""
     groups = archive_people.list_groups().annotate(
         people=Count("user", distinct=True), places=Count("workspaces", distinct=True)
     )
@@ -207,7 +204,6 @@ def group(request: HttpRequest, pk: int) -> HttpResponse:
 def _group_page(
     request: HttpRequest, found: Group, *, username: str = "", error: str = ""
 ) -> HttpResponse:
-    """One group, and the ``username`` that was typed with what is wrong with it."""
     context = {
         "username": username,
         "error": error,

@@ -48,24 +48,12 @@ def sign_in_person(request: HttpRequest, user: User, *, to: str) -> HttpResponse
     return continue_sign_in(request, user, to=to)
 
 
+# What programs call themselves that fetch a link to show what is behind it.
 PREVIEWERS = (
-    "bingbot",
-    "bingpreview",
-    "discordbot",
-    "embedly",
-    "facebookexternalhit",
-    "googlebot",
-    "iframely",
-    "linkedinbot",
-    "mattermost",
-    "redditbot",
-    "skypeuripreview",
-    "slackbot",
-    "telegrambot",
-    "twitterbot",
-    "whatsapp",
+    *("bingbot", "bingpreview", "discordbot", "embedly", "facebookexternalhit", "googlebot"),
+    *("iframely", "linkedinbot", "mattermost", "redditbot", "skypeuripreview", "slackbot"),
+    *("telegrambot", "twitterbot", "whatsapp"),
 )
-"""What programs call themselves that fetch a link to show what is behind it."""
 
 LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
 """Characters of a name that the log of attempts holds; PostgreSQL refuses more."""

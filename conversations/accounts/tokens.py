@@ -14,8 +14,7 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.text import one_line, storable
 from conversations.models import ApiToken
 
-PREFIX = "loom_"
-"""How every token begins, so that people and scanners know one when they see it."""
+PREFIX = "loom_"  # how every token begins, so that people and scanners know one when they see it
 
 READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete", "hooks", "feed"
 MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
@@ -39,8 +38,7 @@ def missing_scope(scope: str, has: frozenset[str]) -> str:
     return "" if scope in has else f"The token has no scope “{scope}”."
 
 
-MAX_TOKENS_PER_USER = 100
-"""Tokens that a person may have at once."""
+MAX_TOKENS_PER_USER = 100  # tokens that a person may have at once
 
 SEEN_EVERY = timedelta(minutes=1)
 """How exact it is when a token was used last: a busy program costs a write a minute."""
@@ -116,7 +114,6 @@ def is_working(token_pk: int) -> bool:
 
 
 def _working(user_pk: int | None = None) -> QuerySet[ApiToken]:
-    """Those of a person, or of all."""
     in_time = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
     tokens = ApiToken.objects.filter(in_time, revoked_at=None)
     return tokens if user_pk is None else tokens.filter(user=user_pk)

@@ -143,8 +143,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             messages.add_message(request, level, text)
 
 
-MAX_NAME_CHARS = 150
-"""Characters of a first or last name in Django's table."""
+MAX_NAME_CHARS = 150  # characters of a first or last name in Django's table
 
 
 class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]

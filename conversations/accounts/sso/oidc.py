@@ -23,13 +23,11 @@ ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 
-LEEWAY = 60
-"""Seconds by which the provider's clock may differ from ours."""
+LEEWAY = 60  # seconds by which the provider's clock may differ from ours
 
 MAX_SUBJECT_CHARS = 255
 
-MAX_UID_CHARS = 191
-"""Characters of a subject that allauth's table holds; OpenID Connect allows 255."""
+MAX_UID_CHARS = 191  # characters of a subject that allauth's table holds; OpenID Connect allows 255
 
 
 class OidcError(OAuth2Error):  # type: ignore[misc]
@@ -72,7 +70,7 @@ def verify_id_token(
 
 
 def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
-    """The key that the header names; of a set of one, that one."""
+    # The key that the header names; of a set of one, that one.
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
         raise Unverified("algorithm")

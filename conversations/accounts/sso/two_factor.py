@@ -129,7 +129,6 @@ def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpRespon
 
 
 def _is_vouched_for(login: Any) -> bool:
-    """The provider has asked for more than one factor just now."""
     sociallogin = (login.signal_kwargs or {}).get("sociallogin")
     return sociallogin is not None and VOUCHED in sociallogin.account.extra_data.get("amr", ())
 

@@ -40,7 +40,6 @@ def begin() -> None:
 
 
 def _enter_accounts() -> None:
-    """An account that is made or connected is entered in the transaction that does it."""
     from allauth.socialaccount.models import SocialLogin
 
     save = SocialLogin.save

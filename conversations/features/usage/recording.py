@@ -38,8 +38,7 @@ SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
 _OF_SESSION = "(session_id, day, person_id, model) WHERE session_id IS NOT NULL"
 _WITHOUT_SESSION = "(workspace_id, day, person_id, model) WHERE session_id IS NULL"
 
-MAX_MS = 2**31 - 1
-"""Milliseconds that the record of a call can hold."""
+MAX_MS = 2**31 - 1  # milliseconds that the record of a call can hold
 
 CHUNK = 500
 
@@ -150,12 +149,10 @@ def _differences() -> list[str]:
 _DAY_KEYS = ("session_id", "day", "workspace_id", "person_id", "model")
 _TOTAL_KEYS = ("scope", "target", "day")
 _TOTALLED = ("tokens", "cost_microusd")
-_SUM = "sum_"
-"""Before the name of a sum, which would else be that of a column."""
+_SUM = "sum_"  # before the name of a sum, which would else be that of a column
 
 
 def _days_of_calls() -> Iterator[dict[str, Any]]:
-    """The rows of :class:`UsageDay` that the records of the calls make."""
     is_unpriced = Q(cost_microusd=None) & (Q(input_tokens__gt=0) | Q(output_tokens__gt=0))
     tokens = {_SUM + name: Coalesce(Sum(name), 0) for name in COUNTED[3:]}
     # The first range begins below any time, and the last one has no end.
@@ -182,7 +179,6 @@ def _days_of_calls() -> Iterator[dict[str, Any]]:
 
 
 def _totals_of_days() -> Iterator[dict[str, Any]]:
-    """The rows of :class:`UsageTotal` that those of the days make."""
     tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
     sums = {"tokens": Sum(tokens + F("output_tokens")), _SUM + "cost": Sum("cost_microusd")}
     for scope, *target in ((WORKSPACE, "workspace_id"), (PERSON, "person_id"), (INSTALLATION,)):

@@ -19,8 +19,7 @@ from .figures import Sums
 from .models import UsageDay
 from .recording import COUNTED, SUMMED
 
-MAX_REPORT_LINES = 100
-"""Lines of a list, those that cost most; the whole is in the file."""
+MAX_REPORT_LINES = 100  # lines of a list, those that cost most; the whole is in the file
 
 CHUNK = 1000
 

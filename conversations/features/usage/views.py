@@ -75,8 +75,7 @@ def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
     return redirect("budgets")
 
 
-MAX_BUDGETS_SHOWN = 5
-"""Budgets beside the sums: those of which least is left."""
+MAX_BUDGETS_SHOWN = 5  # budgets beside the sums: those of which least is left
 
 COLUMNS = (
     *("day", "workspace", "session", "person", "model", "calls", "failed", "unpriced"),
@@ -158,7 +157,6 @@ def usd(microusd: int) -> str:
 
 
 def _cells(sums: Sums) -> dict[str, Any]:
-    """Sums as a page says them."""
     return {
         "calls": number_text(sums.calls),
         "failed": number_text(sums.failed) if sums.failed else "",
@@ -224,8 +222,7 @@ def _csv(rights: UsageRights, wish: Wish) -> Iterator[str]:
 # it has, so it holds bars and no words; those stand around it as text, and the table below it
 # says the same.
 
-HEIGHT, SLOT = 100, 10
-"""Of a plot, and the width of a day."""
+HEIGHT, SLOT = 100, 10  # of a plot, and the width of a day
 
 PLOTTED: tuple[
     tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]], ...

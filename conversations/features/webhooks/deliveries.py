@@ -56,11 +56,9 @@ together."""
 
 MAX_RETRY_AFTER = timedelta(days=1)
 
-LEASE = timedelta(seconds=60)
-"""How long a claim holds: longer than an attempt may take."""
+LEASE = timedelta(seconds=60)  # how long a claim holds: longer than an attempt may take
 
-TEXT_LIMIT = 10_000
-"""Characters of an answer that a message has."""
+TEXT_LIMIT = 10_000  # characters of an answer that a message has
 
 MAX_DELIVERIES_SHOWN = 50
 
@@ -130,7 +128,7 @@ def _make_delivery(webhook: Webhook, event: str, data: dict[str, Any], **of: Any
 
 
 def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
-    """What a message tells: names and states, and words only where they are wanted."""
+    # What a message tells: names and states, and words only where they are wanted.
     session = run.session
     home = f"{webhook.site}/s/{session.uuid}/"
     turn = {} if run.user_turn is None else {"turn": f"{home}t/{run.user_turn}/"}

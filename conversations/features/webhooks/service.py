@@ -26,15 +26,12 @@ from .models import EVENTS, PENDING, Delivery, Webhook
 
 SALT = "loom.webhook"
 
-MAX_WEBHOOKS = 20
-"""Webhooks that a workspace may have."""
+MAX_WEBHOOKS = 20  # webhooks that a workspace may have
 
-MAX_SECRETS = 5
-"""Secrets of a webhook that sign at a time."""
+MAX_SECRETS = 5  # secrets of a webhook that sign at a time
 
 
-OVERLAP = timedelta(hours=24)
-"""How long after a rotation the secrets before it still sign."""
+OVERLAP = timedelta(hours=24)  # how long after a rotation the secrets before it still sign
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (what secrets begin with)
 
@@ -131,7 +128,6 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
 
 
 def _overlaps(webhook: Webhook, now: datetime) -> bool:
-    """Whether earlier secrets still sign."""
     return webhook.rotated_at is not None and now < webhook.rotated_at + OVERLAP
 
 
@@ -187,7 +183,7 @@ def _events_text(events: Sequence[str]) -> str:
 
 
 def _note(webhook: Webhook, what: str) -> AuditEvent:
-    """Without the address, of which a part may be a secret."""
+    # Without the address, of which a part may be a secret.
     return AuditEvent(
         action=WEBHOOK,
         workspace=webhook.workspace.slug,

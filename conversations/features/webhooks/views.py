@@ -62,7 +62,6 @@ def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _show_secret(request: HttpRequest, webhook: Webhook) -> HttpResponse:
-    """The page that shows a new secret, this once."""
     context = {
         "workspace": webhook.workspace,
         "webhook": webhook,

@@ -41,11 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 15.0
-"""An attempt takes at most: less than a claim holds (``deliveries.LEASE``)."""
+SECONDS = 15.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
 
-MOST, MOST_OF_ONE = 32, 4
-"""Messages on their way at a time, all in all and to one webhook."""
+MOST, MOST_OF_ONE = 32, 4  # messages on their way at a time, all in all and to one webhook
 
 USER_AGENT = "Loom-Web (webhooks)"
 
@@ -53,8 +51,7 @@ GONE = 410
 
 
 class WebhookSender:
-    interval = 1.0
-    """Seconds between two looks for what is due."""
+    interval = 1.0  # seconds between two looks for what is due
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
@@ -186,7 +183,6 @@ def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
 
 
 def _read_wait(text: str) -> timedelta | None:
-    """Of a Retry-After: seconds, or a date."""
     if text.isascii() and text.isdigit() and len(text) < 9:
         return timedelta(seconds=int(text))
     try:

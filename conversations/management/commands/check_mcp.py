@@ -45,7 +45,6 @@ class Command(BaseCommand):
 
 
 async def _connect(servers: ToolServers, places: dict[str, Path]) -> dict[str, list[ServerState]]:
-    """All at once, each until it is ready or has failed."""
     try:
         await asyncio.gather(*(servers.prepare(slug, root) for slug, root in places.items()))
         return {slug: servers.describe(slug) for slug in places}

@@ -118,7 +118,6 @@ class Command(DatabaseCommand):
     async def _attend(
         self, runtime: Runtime, session: Session, run_pk: int, options: dict[str, Any]
     ) -> None:
-        """Say what waits for a person, and answer it if that was asked for."""
         told: set[UUID] = set()
         while True:
             calls = await runtime.readers.read(read_open_calls, run_pk)

@@ -21,8 +21,7 @@ from conversations.models.guards import missing_guards
 
 from ._first_run import collect_static_files, make_first_user, make_first_workspace
 
-MAX_FRAME_SENT_BYTES = 64_000_000
-"""Bytes of the largest frame that is sent to a page."""
+MAX_FRAME_SENT_BYTES = 64_000_000  # bytes of the largest frame that is sent to a page
 
 
 class Command(BaseCommand):

@@ -80,7 +80,6 @@ class Command(DatabaseCommand):
         return damaged
 
     def _check_others(self) -> int:
-        """The audit log, and what features keep."""
         entries, problem = verify_audit()
         found: list[tuple[Sequence[str], str]] = [
             ([problem] if problem else [], f"{entries} audit entries: all whole" if entries else "")
