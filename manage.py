@@ -17,7 +17,7 @@ def main():  # type: ignore[no-untyped-def]  # older Pythons read this file too
     try:
         execute_from_command_line(sys.argv)
     except Exception as error:
-        from conversations.archive.storage_errors import translate_storage_error
+        from conversations.archive.storage import translate_storage_error
 
         translated = translate_storage_error(error)
         if translated is None:

@@ -23,16 +23,18 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from conversations.archive import audit
-from conversations.archive.access_snapshots import AccessSnapshot, OpenPage, read_standing
 from conversations.archive.rights import (
     ALLOWED,
     MANAGE,
     READ,
     WRITE,
+    AccessSnapshot,
+    OpenPage,
     Person,
     is_administrator,
     is_reviewer,
     read_as_reviewer,
+    read_standing,
     rights_in,
     roles_of_person,
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ninja import Router
 
     from conversations.domain.events import Info
-    from conversations.models import Session
+    from conversations.models import ModelCall, Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,32 +34,6 @@ class Metric:
     help: str
     value: float
     kind: str = "gauge"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallUsage:
-    """What one call of the model used. Counts are None where the provider did not say."""
-
-    session_pk: int
-    person_pk: int | None
-    model: str
-    failed: bool
-    input_tokens: int | None
-    cache_read_tokens: int | None
-    cache_write_tokens: int | None
-    output_tokens: int | None
-    cost_microusd: int | None
-    first_token_ms: int | None
-    at: datetime
-
-    @property
-    def is_unpriced(self) -> bool:
-        return self.cost_microusd is None and bool(self.input_tokens or self.output_tokens)
-
-    @property
-    def tokens(self) -> int:
-        cached = (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
-        return (self.input_tokens or 0) + cached + (self.output_tokens or 0)
 
 
 type Notices = Callable[[], Sequence["Info"]]
@@ -202,8 +176,9 @@ class Feature(AppConfig):
         person or for nobody in particular; or return what is to be said while it is."""
         return None
 
-    def on_model_call(self, usage: CallUsage) -> None:
-        """A call of the model has ended, with an answer or without."""
+    def on_model_call(self, call: "ModelCall", person_pk: int | None) -> None:
+        """A call of the model has ended, with an answer or without. ``person_pk``: for whom,
+        None for a program of the server."""
 
     def on_run_finished(self, run_pk: int, session_pk: int) -> None:
         """A run has ended, in whatever state."""

@@ -21,12 +21,12 @@ from django.utils import timezone
 
 from conversations.admin import NOT_SHOWN, PAGES, PER_PAGE, SHOWN_CHARS, TABLES
 from conversations.admin_site import ReadOnlyAdmin
-from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin, note_of, readings_of, record
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.rights import ADMINISTRATORS, REVIEWERS, role_group
 from conversations.archive.sessions import create_session, get_session
+from conversations.archive.workspaces import create_sign_in_link
 from conversations.domain.audit import RECORD, TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn

@@ -16,7 +16,7 @@ from django.http import Http404
 from django.test import Client
 from redis.exceptions import ConnectionError as NotReached
 
-from conversations.archive.storage_errors import database_unavailable
+from conversations.archive.storage import database_unavailable
 from conversations.runtime.database import log_failure
 from loomweb import logs
 from loomweb.env import BASE_DIR

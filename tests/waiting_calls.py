@@ -3,16 +3,16 @@
 from typing import Any
 from uuid import uuid4
 
-from conversations.archive.answers import CallRecord, append_answer
 from conversations.archive.append import NewEvent, prepare_event
 from conversations.archive.messages import accept_message
+from conversations.archive.model_calls import append_answer
 from conversations.archive.runs import release_run
 from conversations.archive.tool_calls import ask_for_calls
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, ToolCallStarted
 from conversations.domain.text import dump_json
 from conversations.domain.tool_policy import ApprovalRequest
 from conversations.domain.turns import NewTurn
-from conversations.models import Session, ToolCall
+from conversations.models import ModelCall, Session, ToolCall
 
 
 def leave_question(session: Session, *, name: str = "add", line: str = "beans") -> ToolCall:
@@ -42,7 +42,7 @@ def leave_question(session: Session, *, name: str = "add", line: str = "beans") 
             token_count=10,
         ),
         events=[prepare_event(NewEvent(payload=started, new=0), session_uuid=session.uuid)],
-        call=CallRecord(ordinal=0, model="m", manifest="{}", request_digest=""),
+        call=ModelCall(ordinal=0, model="m", manifest="{}", request_digest=""),
         tool_calls=[(uuid, block)],
     )
     call = ToolCall.objects.get(uuid=uuid)

@@ -17,7 +17,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.domain.text import one_line, storable
 from conversations.models import Device, SignInLink
 from conversations.web.addresses import client_address

@@ -9,10 +9,9 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.archive.accounts import digest_of
 from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.archive.rights import MANAGE, is_administrator, rights_in, role_of
-from conversations.archive.workspaces import add_member
+from conversations.archive.workspaces import add_member, digest_of
 from conversations.domain.audit import ROLE
 from conversations.domain.errors import Rejected
 from conversations.domain.people import strongest

@@ -13,9 +13,9 @@ from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 from django.db.models import Model, Q, QuerySet, Sum
 
-from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, record
 from conversations.archive.rights import ROLE_GROUPS, is_administrator, role_group, roles_of_person
+from conversations.archive.workspaces import create_sign_in_link
 from conversations.domain.audit import ROLE
 from conversations.domain.errors import NotFound, NotPermitted, Rejected
 from conversations.domain.text import one_line, storable

@@ -15,9 +15,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from conversations.access import post_by_person, require_administrator, visit_of
-from conversations.archive.accounts import LINK_LIFETIME
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.workspaces import find_user
+from conversations.archive.workspaces import LINK_LIFETIME, find_user
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
 from conversations.web.pages import MAX_FILTER_CHARS, person

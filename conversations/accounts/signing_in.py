@@ -29,7 +29,7 @@ from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from conversations.archive.accounts import use_sign_in_link
+from conversations.archive.workspaces import use_sign_in_link
 from conversations.domain.text import storable
 
 from .devices import move_device, sign_out_devices

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from conversations.archive.accounts import digest_of
+from conversations.archive.workspaces import digest_of
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.text import one_line, storable
 from conversations.models import ApiToken

@@ -11,14 +11,15 @@ from ninja import Field, Query, Router, Schema
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import APPROVE, READ, WRITE
-from conversations.archive.call_records import (
+from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.archive.tool_calls import (
+    MAX_REASON_CHARS,
     ToolRecord,
     list_tool_records,
     read_call_output,
     read_tool_record,
+    require_decidable,
 )
-from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.tool_calls import MAX_REASON_CHARS, require_decidable
 from conversations.domain.text import load_json
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
@@ -101,9 +102,7 @@ def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> 
         limit=walk.limit + 1,
         is_open=wanted.open,
     )
-    return make_page(
-        walk, found, as_item=lambda one: _as_call(one[1]), place_of=lambda one: str(one[0])
-    )
+    return make_page(walk, found, as_item=_as_call, place_of=lambda record: str(record.call.pk))
 
 
 @router.get(
@@ -183,13 +182,17 @@ async def _read(session: Session, call: UUID) -> dict[str, Any]:
 
 
 def _as_call(record: ToolRecord) -> dict[str, Any]:
-    names = CallOut.model_fields.keys() - {"uuid", "arguments", "asked"}
-    try:
-        arguments = load_json(record.arguments, default={})
-    except ValueError:
-        arguments = record.arguments
-    return {name: getattr(record, name) for name in names} | {
-        "uuid": record.call,
-        "arguments": arguments,
+    call = record.call
+    made = {
+        "run": call.run.uuid,
+        "turn": call.turn_number,
         "asked": record.asked and asdict(record.asked),
+        "decided_by": record.decided_by,
+        "stopped_by": record.stopped_by,
+        "changed_files": record.changed_files,
     }
+    try:
+        made["arguments"] = load_json(call.arguments, default={})
+    except ValueError:
+        made["arguments"] = call.arguments
+    return {name: getattr(call, name) for name in CallOut.model_fields.keys() - made.keys()} | made

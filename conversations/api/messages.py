@@ -14,16 +14,15 @@ from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
-from conversations.archive.import_history import save_spoken_files
+from conversations.archive.message_formats import read_messages, save_spoken_files
 from conversations.archive.messages import Accepted, was_sent_before
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
-from conversations.archive.session_messages import read_messages
+from conversations.archive.run_transcript import RunTranscript, read_run, read_said
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats.spoken import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
-from conversations.models import Session
+from conversations.models import Run, Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.following import wait_for_end
 from conversations.runtime.service import Runtime
@@ -126,11 +125,11 @@ async def answer_begun(
     return Status(202, run_out(await runtime.readers.read(read_run, run.pk)))
 
 
-def run_out(run: RunFacts, message: str = "") -> dict[str, Any]:
-    where = [run.session, run.uuid]
+def run_out(run: Run, message: str = "") -> dict[str, Any]:
+    where = [run.session.uuid, run.uuid]
     return {
         "run": run.uuid,
-        "session": run.session,
+        "session": run.session.uuid,
         "kind": run.kind,
         "state": run.state,
         "client_id": run.client_id,

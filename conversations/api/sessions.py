@@ -1,7 +1,6 @@
 """Sessions: listed, begun, read, changed, rewound."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,11 +14,10 @@ from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
-from conversations.archive.import_history import import_history, prepare_messages
+from conversations.archive.message_formats import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import (
-    SessionChange,
     SessionFilter,
     SessionRecord,
     change_session,
@@ -210,17 +208,8 @@ def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) ->
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     if patch.model:
         require_model(patch.model)
-    change = SessionChange(
-        title=patch.title,
-        model=patch.model,
-        archived=patch.archived,
-        pinned=patch.pinned,
-        metadata=patch.metadata,
-    )
-    if "expires_at" in patch.model_fields_set:
-        change = replace(change, expires_at=patch.expires_at)
     was_archived = session.archived_at is not None
-    change_session(session, change)
+    change_session(session, patch.model_dump(exclude_unset=True))
     record = read_session_record(session.pk)
     if patch.title is not None:
         announce_title(session.pk, record.title)

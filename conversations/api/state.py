@@ -14,7 +14,7 @@ from conversations.accounts.tokens import READ, WRITE
 from conversations.agent.undo.disk import FileState, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
 from conversations.agent.undo.review import FileReview, review_changes
-from conversations.archive.compactions import require_compaction
+from conversations.archive.context import require_compaction
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.session_records import SessionRecord, read_session_record
 from conversations.archive.session_state import read_state_view

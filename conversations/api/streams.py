@@ -25,14 +25,14 @@ from ninja import Header, Query, Router
 
 from conversations.access import AccessContext, SignedOut, get_session_for, recheck_access, visit_of
 from conversations.accounts.tokens import READ, is_working
-from conversations.archive.access_snapshots import OpenPage, read_standing
 from conversations.archive.rights import READ as MAY_READ
-from conversations.archive.run_transcript import RunFacts, find_run
+from conversations.archive.rights import OpenPage, read_standing
+from conversations.archive.run_transcript import find_run
 from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError, TooMany, Unavailable
 from conversations.domain.run_transcript import RUN, SESSION, StoryEvent, StreamCursor, parse_place
 from conversations.domain.text import dump_json
-from conversations.models import Session
+from conversations.models import Run, Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.database import wait_for_database
 from conversations.runtime.following import END_ID, Reader, RunReader, SessionReader, follow
@@ -172,7 +172,7 @@ async def stream_run(
     request: HttpRequest,
     runtime: Runtime,
     session: Session,
-    run: RunFacts,
+    run: Run,
     place: StreamCursor,
     *,
     is_resumed: bool = False,
@@ -180,7 +180,7 @@ async def stream_run(
 ) -> HttpResponseBase:
     """``is_let_in``: the caller has begun the run, having had room for its stream; however
     many others began meanwhile, it is not told that nothing was said."""
-    data = {"run": str(run.uuid), "session": str(run.session)}
+    data = {"run": str(run.uuid), "session": str(run.session.uuid)}
     first = None if is_resumed else StoryEvent(str(StreamCursor()), RUN, data)
     reader = RunReader(run.pk, place)
     return await _respond(request, runtime, session, reader, first, is_let_in=is_let_in)

@@ -9,9 +9,8 @@ from ninja import Field, Path, Query, Router, Schema
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ
-from conversations.archive.journal import RawEvent, read_raw_events
-from conversations.archive.rewinds import read_rewound_rows, read_rewound_turns
-from conversations.archive.turns import read_turn, walk_turns
+from conversations.archive.journal import StoredEvent, walk_events
+from conversations.archive.turns import read_rewound, read_turn, walk_turns
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.turns import (
     MalformedTurn,
@@ -72,7 +71,7 @@ def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> 
     """Turns in their order."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
-    rewound = read_rewound_turns(session.pk)
+    rewound = read_rewound(session.pk, "turn")
     found = walk_turns(
         session.pk,
         start=walk.number,
@@ -101,7 +100,7 @@ def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, A
     turn = read_turn(session.pk, number) if number <= MAX_NUMBER else None
     if turn is None:
         raise NotFound("This session has no such turn.")
-    return as_turn(turn, read_rewound_turns(session.pk))
+    return as_turn(turn, read_rewound(session.pk, "turn"))
 
 
 def walk_by_number(wanted: Numbered) -> PageRequest:
@@ -190,13 +189,13 @@ def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> di
     """The journal in its order. Turns that it does not cover have no events."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
-    found = read_raw_events(
+    found = walk_events(
         session.pk,
         start=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
     )
-    rewound = read_rewound_rows(session.pk)
+    rewound = read_rewound(session.pk, "seq")
     return make_page(
         walk,
         found,
@@ -205,6 +204,6 @@ def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> di
     )
 
 
-def as_event(event: RawEvent, rewound: Ranges) -> dict[str, Any]:
+def as_event(event: StoredEvent, rewound: Ranges) -> dict[str, Any]:
     """As :class:`EventOut` has it."""
     return event.as_data() | {"active": not is_in(event.seq, rewound)}

@@ -10,6 +10,7 @@ of writers. What all that is appended changes of the row is saved once, at the e
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -27,13 +28,13 @@ from conversations.domain.events import Payload, UserMessage, dump_payload, even
 from conversations.domain.invisible_chars import without_unseen
 from conversations.domain.text import one_line, storable, strip_marks
 from conversations.domain.turns import CONTENT_COLUMNS, NewTurn, content_values
+from conversations.models import ModelCall
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row
 
 from .state_updates import StateUpdate, advance_state, edit_of, read_facts_of
-from .storage_errors import is_storage_error
+from .storage import is_storage_error
 
-# How a turn and an event become rows of their tables: for appending and importing.
-
+logger = logging.getLogger(__name__)
 
 PREVIEW_CHARS = 160
 TITLE_CHARS = 80
@@ -77,9 +78,6 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
     return title, one_line(without_unseen(strip_marks(turn.content)), limit=PREVIEW_CHARS)
 
 
-# Walking through all rows of a chain in bounded memory.
-
-
 FIRST_PAGE_ROWS, MAX_PAGE_ROWS, MAX_PAGE_CHARS = 10, 50, 2_000_000
 
 
@@ -102,12 +100,11 @@ def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str
             return
 
 
-logger = logging.getLogger(__name__)
-
+# Rows are rendered before the lock, when their numbers are not known yet. The marks cannot be
+# guessed, so no text of a person is taken for one.
 _NONCE = secrets.token_hex(8)
 _SEQ_MARK = f"@seq-{_NONCE}@"
 _TURN_MARK = f"@turn-{_NONCE}@"
-"""Rows are rendered before the lock, when their numbers are not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,17 +140,6 @@ class ContextSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """What a model call adds to the session's counters, and how it leaves the window."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    cost_microusd: int = 0
-    size: ContextSize | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
     """``turns`` are the numbers given to the new turns, in order. ``title`` is the
     session's title if this append gave it one."""
@@ -174,8 +160,8 @@ class PreparedEvent:
     created_at: datetime
 
 
+# Whether a session can be continued, and if not, why.
 OPEN, ARCHIVED, EXPIRED = "", "archived", "expired"
-"""Whether a session can be continued, and if not, why."""
 
 
 def joined_transaction() -> transaction.Atomic:
@@ -190,39 +176,38 @@ def lock_session(session_pk: int) -> str:
     """Lock the row in the caller's transaction, so that two callers cannot both find the
     session idle. Returns how it is closed, if it is; raises NotFound."""
     with connection.cursor() as cursor:
-        *_, archived_at, is_over = _select_locked(cursor, session_pk, "archived_at")
-    return _closed(archived_at, is_over)
+        return _select_locked(cursor, session_pk, "archived_at")[1]
 
 
-def _select_locked(cursor: Any, session_pk: int, columns: str) -> tuple[Any, ...]:
+def _select_locked(cursor: Any, session_pk: int, *columns: str) -> tuple[list[Any], str]:
+    """The columns of the row, which is locked, and how the session is closed, if it is."""
     assert connection.in_atomic_block
     # On SQLite each transaction begins with the lock of the whole database (IMMEDIATE).
     lock = " FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
     cursor.execute(
-        f"SELECT {columns}, expires_at <= %s FROM conversations_session WHERE id = %s{lock}",  # noqa: S608 (our own columns)
+        f"SELECT {', '.join(columns)}, expires_at <= %s FROM conversations_session"  # noqa: S608 (our own columns)
+        f" WHERE id = %s{lock}",
         [moment_value(timezone.now()), session_pk],
     )
-    found: tuple[Any, ...] | None = cursor.fetchone()
+    found = cursor.fetchone()
     if found is None:
         raise NotFound("There is no such session.")
-    return found
+    *values, archived_at, is_over = found
+    return values, ARCHIVED if archived_at is not None else EXPIRED if is_over else OPEN
 
 
-def _closed(archived_at: Any, is_over: Any) -> str:
-    return ARCHIVED if archived_at is not None else EXPIRED if is_over else OPEN
-
-
-_COLUMNS = (
-    "id, uuid, next_turn, next_seq, turn_digest, event_digest, journal_turn, title, preview,"
-    " floor_turn, rewind_count, context_tokens, context_limit, cost_microusd, state, state_turn,"
-    " archived_at"
+# Columns that an append may change, and those that it needs besides.
+_CHANGED = (
+    *("next_turn", "next_seq", "turn_digest", "event_digest", "journal_turn", "title", "preview"),
+    *("context_tokens", "context_limit"),
 )
+_READ = ("floor_turn", "rewind_count", "cost_microusd")
 
 
 @dataclass(slots=True, kw_only=True)
 class LockedSession:
     """A session whose row is locked, as it will be saved. ``closed`` says why it cannot be
-    continued, if so."""
+    continued, if so; ``added`` is what its sums grow by."""
 
     cursor: Any
     pk: int
@@ -241,7 +226,8 @@ class LockedSession:
     context_limit: int
     cost_microusd: int
     state: StateUpdate
-    counted: list[Counted] = field(default_factory=list)
+    added: Counter[str] = field(default_factory=Counter)
+    size: ContextSize | None = None
     changed_at: datetime | None = None
 
     def append(
@@ -249,69 +235,70 @@ class LockedSession:
         *,
         turns: Sequence[NewTurn] = (),
         events: Sequence[NewEvent | PreparedEvent] = (),
-        counted: Counted | None = None,
+        call: ModelCall | None = None,
+        size: ContextSize | None = None,
         now: datetime | None = None,
     ) -> Appended:
-        """Append turns and their events.
+        """Append turns and their events. ``call`` is the model call that they are of, for the
+        session's sums, and ``size`` how it leaves the window.
 
         An event that cannot be stored is logged as ``chat_event_append_failed`` and
         left out; its turn is kept, and its rows will be synthesised.
         """
-        now = now or timezone.now()
-        prepared = _prepare_all(events, session_uuid=self.uuid, now=now)
-        facts = [read_facts_of(turn) for turn in turns]
+        now = self.changed_at = now or timezone.now()
+        prepared = [prepare_event(event, session_uuid=self.uuid, now=now) for event in events]
         had_title = bool(self.title)
-        numbers = [_insert_turn(self, turn, now) for turn in turns]
-        rows = _insert_events_or_log(self, prepared, numbers)
-        # The person's edits of the session state among the events, with their seqs.
-        pairs = zip(prepared, rows, strict=False)
-        edits = [(row.seq, edit_of(item.event.payload)) for item, row in pairs]
-        advance_state(
-            self.cursor,
-            self.state,
-            facts=list(zip(numbers, facts, strict=True)),
-            edits=[(seq, edit) for seq, edit in edits if edit],
-        )
-        if counted is not None:
-            self.counted.append(counted)
-            self.cost_microusd += counted.cost_microusd
-            if counted.size is not None:
-                self.context_tokens, self.context_limit = counted.size.tokens, counted.size.limit
-        self.changed_at = now
+        numbers, facts = [], []
+        for turn in turns:
+            number, created_at = self.next_turn, turn.created_at or now
+            digest = turn_digest(self.turn_digest, turn, number=number, created_at=created_at)
+            self.cursor.execute(
+                INSERT_TURN,
+                turn_values(self.pk, turn, number=number, created_at=created_at, digest=digest),
+            )
+            self.next_turn, self.turn_digest = number + 1, digest
+            self.title, self.preview = updated_words(turn, title=self.title, preview=self.preview)
+            numbers.append(number)
+            facts.append((number, read_facts_of(turn)))
+        rows = _insert_events(self, prepared, numbers)
+        # Only events that were stored are edits: the state has to follow from the journal.
+        stored = zip(prepared, rows, strict=False)
+        edits = [(row.seq, edit) for one, row in stored if (edit := edit_of(one.event.payload))]
+        advance_state(self.cursor, self.state, facts=facts, edits=edits)
+        if call is not None:
+            self._count(call)
+        if size is not None:
+            self.size = size
+            self.context_tokens, self.context_limit = size.tokens, size.limit
         return Appended(turns=numbers, rows=rows, title="" if had_title else self.title)
+
+    def _count(self, call: ModelCall) -> None:
+        cached, cost = call.cache_read_tokens or 0, call.cost_microusd or 0
+        self.cost_microusd += cost
+        self.added.update(
+            input_tokens=(call.input_tokens or 0) + cached + (call.cache_write_tokens or 0),
+            output_tokens=call.output_tokens or 0,
+            cached_tokens=cached,
+            cost_microusd=cost,
+        )
 
     def save(self) -> None:
         """Write what has changed of the row. Done at the end, or before somebody reads it."""
         if self.changed_at is None:
             return
-        columns: dict[str, Any] = {
-            "last_active_at": moment_value(self.changed_at),
-            "next_turn": self.next_turn,
-            "next_seq": self.next_seq,
-            "turn_digest": self.turn_digest,
-            "event_digest": self.event_digest,
-            "journal_turn": self.journal_turn,
-            "title": self.title,
-            "preview": self.preview,
-            "state": self.state.state,
-            "state_turn": self.state.state_turn,
-        }
-        for size in (counted.size for counted in self.counted if counted.size is not None):
-            columns |= {
-                "context_tokens": size.tokens,
-                "context_limit": size.limit,
-                "token_ratio": size.ratio,
-                "token_model": size.model,
-            }
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _CHANGED}
+        columns["last_active_at"] = moment_value(self.changed_at)
+        columns |= {"state": self.state.state, "state_turn": self.state.state_turn}
+        if self.size is not None:
+            columns |= {"token_ratio": self.size.ratio, "token_model": self.size.model}
         changes = [f"{column} = %s" for column in columns]
-        sums = ("input_tokens", "output_tokens", "cached_tokens", "cost_microusd")
-        added = {name: sum(getattr(one, name) for one in self.counted) for name in sums}
-        changes += [f"{name} = {name} + {count:d}" for name, count in added.items() if count]
+        changes += [f"{name} = {name} + {count:d}" for name, count in self.added.items() if count]
         self.cursor.execute(
             f"UPDATE conversations_session SET {', '.join(changes)} WHERE id = %s",  # noqa: S608 (our own columns)
             [*columns.values(), self.pk],
         )
-        self.counted, self.changed_at = [], None
+        self.added.clear()
+        self.size = self.changed_at = None
 
 
 @contextmanager
@@ -319,38 +306,25 @@ def locked_session(session_pk: int) -> Iterator[LockedSession]:
     """The session, locked and in a transaction; saved when the block ends. Who is called
     inside appends to the same object: another one would not know what this one will save.
     Raises NotFound for an unknown session."""
+    columns = (*_CHANGED, *_READ)
     with joined_transaction(), connection.cursor() as cursor:
-        pk, uuid, *counters, state, state_turn, archived_at, is_over = _select_locked(
-            cursor, session_pk, _COLUMNS
+        (uuid, state, state_turn, *values), closed = _select_locked(
+            cursor, session_pk, "uuid", "state", "state_turn", *columns, "archived_at"
         )
-        next_turn, next_seq, turn_digest, event_digest, journal_turn, title, preview, *more = (
-            counters
-        )
-        floor_turn, rewind_count, context_tokens, context_limit, cost_microusd = more
+        counters = dict(zip(columns, values, strict=True))
         session = LockedSession(
             cursor=cursor,
-            pk=pk,
-            uuid=uuid if isinstance(uuid, UUID) else UUID(uuid),
-            closed=_closed(archived_at, is_over),
-            next_turn=next_turn,
-            next_seq=next_seq,
-            turn_digest=turn_digest,
-            event_digest=event_digest,
-            journal_turn=journal_turn,
-            title=title,
-            preview=preview,
-            floor_turn=floor_turn,
-            rewind_count=rewind_count,
-            context_tokens=context_tokens,
-            context_limit=context_limit,
-            cost_microusd=cost_microusd,
+            pk=session_pk,
+            uuid=UUID(str(uuid)),
+            closed=closed,
             state=StateUpdate(
-                session_pk=pk,
-                turn=next_turn - 1,
-                rewinds=rewind_count,
+                session_pk=session_pk,
+                turn=counters["next_turn"] - 1,
+                rewinds=counters["rewind_count"],
                 state=state,
                 state_turn=state_turn,
             ),
+            **counters,
         )
         yield session
         session.save()
@@ -362,26 +336,14 @@ def append(
     session_uuid: UUID,
     turns: Sequence[NewTurn] = (),
     events: Sequence[NewEvent | PreparedEvent] = (),
-    counted: Counted | None = None,
     now: datetime | None = None,
 ) -> Appended:
     """Lock the session and append to it, see :meth:`LockedSession.append`. Raises NotFound
     for an unknown session."""
     # Events are rendered before the lock: inside a group commit the others wait for it.
-    prepared = _prepare_all(events, session_uuid=session_uuid, now=now)
+    prepared = [prepare_event(event, session_uuid=session_uuid, now=now) for event in events]
     with locked_session(session_pk) as session:
-        return session.append(turns=turns, events=prepared, counted=counted, now=now)
-
-
-def _prepare_all(
-    events: Sequence[NewEvent | PreparedEvent], *, session_uuid: UUID, now: datetime | None
-) -> list[PreparedEvent]:
-    return [
-        event
-        if isinstance(event, PreparedEvent)
-        else prepare_event(event, session_uuid=session_uuid, now=now)
-        for event in events
-    ]
+        return session.append(turns=turns, events=prepared, now=now)
 
 
 def prepare_events(
@@ -395,16 +357,13 @@ def prepare_events(
 
 
 def prepare_event(
-    event: NewEvent, *, session_uuid: UUID, now: datetime | None = None
+    event: NewEvent | PreparedEvent, *, session_uuid: UUID, now: datetime | None = None
 ) -> PreparedEvent:
     """Serialise and render an event, before any lock is taken."""
+    if isinstance(event, PreparedEvent):
+        return event
     now = now or timezone.now()
-    place = RowPosition(
-        session=session_uuid,
-        seq=_SEQ_MARK,
-        turn=_TURN_MARK,
-        created_at=now,
-    )
+    place = RowPosition(session=session_uuid, seq=_SEQ_MARK, turn=_TURN_MARK, created_at=now)
     return PreparedEvent(
         event=event,
         event_type=event_type_of(event.payload),
@@ -431,26 +390,7 @@ def event_digest(
     return next_digest(previous, (seq, event_type, payload, turn, instant(created_at)))
 
 
-def _insert_turn(session: LockedSession, turn: NewTurn, now: datetime) -> int:
-    number = session.next_turn
-    created_at = turn.created_at or now
-    session.turn_digest = turn_digest(
-        session.turn_digest, turn, number=number, created_at=created_at
-    )
-    session.cursor.execute(
-        INSERT_TURN,
-        turn_values(
-            session.pk, turn, number=number, created_at=created_at, digest=session.turn_digest
-        ),
-    )
-    session.next_turn += 1
-    session.title, session.preview = updated_words(
-        turn, title=session.title, preview=session.preview
-    )
-    return number
-
-
-def _insert_events_or_log(
+def _insert_events(
     session: LockedSession, prepared: list[PreparedEvent], numbers: list[int]
 ) -> list[Row]:
     if not prepared:
@@ -470,54 +410,42 @@ def _insert_events_or_log(
                     [session.pk, session.journal_turn + 1, first_new - 1, session.next_seq - 1],
                 )
             session.journal_turn = session.next_turn - 1
-            return [_insert_event(session, item, numbers) for item in prepared]
+            return [_insert_event(session, one, numbers) for one in prepared]
     except DatabaseError as error:
         if is_storage_error(error):
             raise  # the turn cannot be kept either: the whole is done again, or refused
         session.next_seq, session.event_digest, session.journal_turn = before
-        for item in prepared:
+        for one in prepared:
             fields = {
                 "session_id": str(session.uuid),
-                "event_type": item.event_type,
+                "event_type": one.event_type,
                 "error_class": type(error).__name__,
             }
             logger.error("chat_event_append_failed", extra={"fields": fields})
         return []
 
 
-def _insert_event(session: LockedSession, item: PreparedEvent, numbers: list[int]) -> Row:
-    seq, payload = session.next_seq, item.event.payload
-    if item.event.new is not None:
-        turn: int | None = numbers[item.event.new]
+def _insert_event(session: LockedSession, one: PreparedEvent, numbers: list[int]) -> Row:
+    seq, payload = session.next_seq, one.event.payload
+    if one.event.new is not None:
+        turn: int | None = numbers[one.event.new]
     else:
-        turn = item.event.turn or session.next_turn - 1 or None
-    session.event_digest = event_digest(
+        turn = one.event.turn or session.next_turn - 1 or None
+    digest = event_digest(
         session.event_digest,
         seq=seq,
-        event_type=item.event_type,
-        payload=item.payload,
+        event_type=one.event_type,
+        payload=one.payload,
         turn=turn,
-        created_at=item.created_at,
+        created_at=one.created_at,
     )
-    html = item.html.replace(_SEQ_MARK, str(seq)).replace(_TURN_MARK, str(turn or ""))
-    session.cursor.execute(
-        INSERT_EVENT,
-        [
-            session.pk,
-            seq,
-            item.event_type,
-            item.payload,
-            turn,
-            moment_value(item.created_at),
-            session.event_digest,
-            html,
-            RENDER_VERSION,
-        ],
-    )
-    session.next_seq += 1
+    html = one.html.replace(_SEQ_MARK, str(seq)).replace(_TURN_MARK, str(turn or ""))
+    row = (one.event_type, one.payload, turn, moment_value(one.created_at), digest, html)
+    session.cursor.execute(INSERT_EVENT, [session.pk, seq, *row, RENDER_VERSION])
+    session.next_seq, session.event_digest = seq + 1, digest
     return Row(
         seq=seq,
-        event_type=item.event_type,
+        event_type=one.event_type,
         turn=turn,
         html=html,
         client_id=payload.client_id if isinstance(payload, UserMessage) else "",

@@ -31,10 +31,10 @@ from conversations.domain.text import load_json
 from conversations.models import Attachment, Run
 
 from .blobs import put_blob, read_blob
-from .disk_space import require_space
 from .file_types import FileType, decode_text
 from .file_types import check_size as check_size
 from .file_types import examine as examine
+from .storage import require_space
 
 # How long a file waits to be sent. Its blob goes when unused blobs are removed.
 KEPT_UNSENT = timedelta(days=1)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from conversations.domain.errors import Rejected
 from conversations.domain.events import (
@@ -17,42 +17,33 @@ from conversations.domain.events import (
     parse_payload,
 )
 from conversations.domain.text import load_json, storable
-from conversations.domain.turns import MalformedTurn, synthesise_rows
-from conversations.models import ChatEvent, DraftChunk, Session, Turn
+from conversations.domain.turns import MalformedTurn, StoredTurn, synthesise_rows
+from conversations.models import ChatEvent, DraftChunk, Session
 
 from .append import NewEvent, Row, append, joined_transaction
-from .turns import page_limit, stored_turns
+from .turns import page_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent:
-    """An event as read. A payload that cannot be read is a Fallback."""
+    """An event as read; ``text`` is its payload as it is stored. A payload that cannot be
+    read is a Fallback."""
 
     seq: int
     event_type: str
     payload: Payload | Fallback
-    turn: int | None
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawEvent:
-    """An event as it is stored. ``payload`` is None where it is damaged."""
-
-    seq: int
-    event_type: str
-    payload: dict[str, Any] | None
-    damage: Fallback | None
+    text: str
     turn: int | None
     created_at: datetime
 
     def as_data(self) -> dict[str, Any]:
-        """For programs."""
-        damage = self.damage
+        """For programs. The payload is the stored one: what an older version wrote besides
+        is in it too."""
+        damage = self.payload if isinstance(self.payload, Fallback) else None
         return {
             "seq": self.seq,
             "event_type": self.event_type,
-            "payload": self.payload,
+            "payload": None if damage else load_json(self.text, default={}),
             "fallback": damage and {"reason": damage.reason, "raw": damage.raw},
             "turn": self.turn,
             "created_at": self.created_at,
@@ -72,9 +63,8 @@ class SynthesisedEvent:
 
 def append_chat_event(session: Session, payload: Payload, *, turn: int | None = None) -> Row | None:
     """Append one event; None when it could not be stored (which is logged)."""
-    rows = append(
-        session.pk, session_uuid=session.uuid, events=[NewEvent(payload=payload, turn=turn)]
-    ).rows
+    event = NewEvent(payload=payload, turn=turn)
+    rows = append(session.pk, session_uuid=session.uuid, events=[event]).rows
     return rows[0] if rows else None
 
 
@@ -96,68 +86,37 @@ def get_chat_events(
     if after_seq is not None:
         events = events.filter(seq__gt=after_seq)
     ascending = after_seq is not None and before_seq is None
-    events = events.order_by("seq" if ascending else "-seq")[: page_limit(limit)]
-    rows = [
-        StoredEvent(
-            seq=seq,
-            event_type=event_type,
-            payload=read_payload(event_type, payload),
-            turn=turn,
-            created_at=created_at,
-        )
-        for seq, event_type, payload, turn, created_at in events.values_list(
-            "seq", "event_type", "payload", "turn_number", "created_at"
-        )
-    ]
+    rows = _read(events.order_by("seq" if ascending else "-seq")[: page_limit(limit)])
     return rows if ascending else rows[::-1]
 
 
-def read_raw_events(
+def walk_events(
     session_pk: int, *, start: int | None, is_back: bool = False, limit: int
-) -> list[RawEvent]:
+) -> list[StoredEvent]:
     """Events above ``start`` (None: from the first), or with ``is_back`` below it, the
     nearest first."""
     events = ChatEvent.objects.filter(session=session_pk)
     if start is not None:
         events = events.filter(Q(seq__lt=start) if is_back else Q(seq__gt=start))
+    return _read(events.order_by("-seq" if is_back else "seq")[:limit])
+
+
+def _read(events: QuerySet[ChatEvent]) -> list[StoredEvent]:
     columns = ("seq", "event_type", "payload", "turn_number", "created_at")
-    rows = events.order_by("-seq" if is_back else "seq").values_list(*columns)
-    return [_raw_event(*row) for row in rows[:limit]]
+    return [
+        StoredEvent(
+            seq=seq,
+            event_type=event_type,
+            payload=read_payload(event_type, text),
+            text=text,
+            turn=turn,
+            created_at=created_at,
+        )
+        for seq, event_type, text, turn, created_at in events.values_list(*columns)
+    ]
 
 
-def _raw_event(
-    seq: int, event_type: str, payload: str, turn: int | None, created_at: datetime
-) -> RawEvent:
-    read = read_payload(event_type, payload)
-    is_damaged = isinstance(read, Fallback)
-    return RawEvent(
-        seq=seq,
-        event_type=event_type,
-        payload=None if is_damaged else load_json(payload, default={}),
-        damage=read if isinstance(read, Fallback) else None,
-        turn=turn,
-        created_at=created_at,
-    )
-
-
-def get_last_chat_seq(session: Session) -> int:
-    """The seq of the last event, 0 if there is none."""
-    return int(Session.objects.values_list("next_seq", flat=True).get(pk=session.pk)) - 1
-
-
-def synthesize_chat_events_from_turns(
-    session: Session, *, before_turn: int | None = None, limit: int = 250
-) -> list[SynthesisedEvent]:
-    """The rows of the newest turns before a turn, in order, for a session without
-    a journal. ``limit`` counts turns, so no turn's rows are ever cut apart."""
-    turns = Turn.objects.filter(session=session.pk)
-    if before_turn is not None:
-        turns = turns.filter(number__lt=before_turn)
-    newest = stored_turns(turns.order_by("-number")[: page_limit(limit)])
-    return [event for turn in reversed(newest) for event in synthesise_events(turn)]
-
-
-def synthesise_events(turn: Any) -> list[SynthesisedEvent]:
+def synthesise_events(turn: StoredTurn) -> list[SynthesisedEvent]:
     """A stored turn's rows; a turn that cannot be read gives one fallback row."""
     payloads: list[Payload | Fallback]
     try:
@@ -184,11 +143,10 @@ def read_payload(event_type: str, text: str) -> Payload | Fallback:
         return Fallback(reason=str(error), raw=text)
 
 
-# The text of answers that are still streaming, kept a few times a second.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
+    """A piece of the text of an answer that is still streaming; kept a few times a second."""
+
     run_pk: int
     ordinal: int
     part: int

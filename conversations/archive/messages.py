@@ -38,6 +38,7 @@ from .append import (
 )
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
 from .rewinds import (
+    NOTHING_REWOUND,
     Rewound,
     append_rewind,
     first_seq_from_turn,
@@ -61,7 +62,8 @@ class QueuedMessage:
 class Accepted:
     """What became of a message. ``turn`` and ``seq`` are None while it waits.
     ``is_new`` is False when the same ``client_id`` had been accepted before.
-    ``claimed``: the session was idle, and the run is the caller's to carry out."""
+    ``claimed``: the session was idle, and the run is the caller's to carry out.
+    ``rewound``: the rows that it replaced."""
 
     run: UUID
     run_pk: int
@@ -73,14 +75,7 @@ class Accepted:
     rows: list[Row] = field(default_factory=list)
     title: str = ""
     claimed: Claimed | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restarted:
-    """A run that answers an earlier message again, and the rows it replaced."""
-
-    accepted: Accepted
-    rewound: Rewound
+    rewound: Rewound = NOTHING_REWOUND
 
 
 def accept_message(
@@ -108,7 +103,7 @@ def accept_message(
         locked.cursor.execute(_KNOWN_AND_BUSY, [session.pk, client_id, session.pk, *_NOT_OVER])
         known_pk, busy = locked.cursor.fetchone()
         if known_pk is not None:
-            return _accepted_before(Run.objects.get(pk=known_pk))
+            return replace(accepted_run(Run.objects.get(pk=known_pk)), is_new=False)
         refuse_closed(locked.closed)
         if busy > max_queued:
             raise Conflict(
@@ -138,7 +133,7 @@ def accept_message(
         locked.cursor.execute(_INSERT_RUN, values)
         run.pk = locked.cursor.fetchone()[0]
         claimed = make_claimed(run, session.uuid, appended) if run.state == RUNNING else None
-        return _accepted(run, appended, claimed=claimed)
+        return accepted_run(run, appended, claimed=claimed)
 
 
 _NOT_OVER = (*ACTIVE_STATES, QUEUED)
@@ -179,11 +174,20 @@ def refuse_archived(closed: str) -> None:
 def find_accepted(session: Session, client_id: str) -> Accepted | None:
     """What became of the request with this ``client_id``, if there was one."""
     run = Run.objects.filter(session=session.pk, client_id=client_id).first()
-    return None if run is None else _accepted_before(run)
+    return None if run is None else replace(accepted_run(run), is_new=False)
 
 
-def _accepted_before(run: Run) -> Accepted:
-    return replace(_accepted(run, None), is_new=False)
+def lock_for_run(session: Session, client_id: str, *, even_closed: bool = False) -> Accepted | None:
+    """Lock a session in which a run is to begin. Returns what became of the same request
+    before, if there was one; else raises Conflict while a run is active or waits, and for
+    a session that is archived or expired (unless ``even_closed``)."""
+    closed = lock_session(session.pk)
+    known = find_accepted(session, client_id)
+    if known is None:
+        if not even_closed:
+            refuse_closed(closed)
+        refuse_busy(session.pk)
+    return known
 
 
 def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bool:
@@ -193,16 +197,16 @@ def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bo
     if run.kind != states.MESSAGE or message_text(run) != text:
         return False
     known = read_uuids(run)
-    return known == list(attachments) or _digests(run, known) == _digests(run, attachments)
+    if known == list(attachments):
+        return True
+    kept, named = (list_attachments(run.session_id, uuids) for uuids in (known, attachments))
+    return [one.digest for one in kept] == [one.digest for one in named]
 
 
-def _digests(run: Run, attachments: Sequence[str]) -> list[str]:
-    return [one.digest for one in list_attachments(run.session_id, attachments)]
-
-
-def _create_run(
+def create_run(
     session: Session, client_id: str, kind: str, user_pk: int | None, **fields: Any
 ) -> Run:
+    """Queue a run that belongs to a message which is a turn already, or becomes one."""
     return Run.objects.create(
         session=session,
         client_id=client_id,
@@ -214,7 +218,14 @@ def _create_run(
     )
 
 
-def _accepted(run: Run, appended: Appended | None, *, claimed: Claimed | None = None) -> Accepted:
+def accepted_run(
+    run: Run,
+    appended: Appended | None = None,
+    *,
+    claimed: Claimed | None = None,
+    rewound: Rewound = NOTHING_REWOUND,
+) -> Accepted:
+    """What is told of a run that was just queued."""
     return Accepted(
         run=run.uuid,
         run_pk=run.pk,
@@ -226,6 +237,7 @@ def _accepted(run: Run, appended: Appended | None, *, claimed: Claimed | None = 
         rows=appended.rows if appended else [],
         title=appended.title if appended else "",
         claimed=claimed,
+        rewound=rewound,
     )
 
 
@@ -251,25 +263,21 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[QueuedMessa
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
     )
     for run in runs.order_by("pk"):
+        uuids = read_uuids(run)
+        files = list_attachments(run.session_id, uuids) if uuids else []
         message = QueuedMessage(
             run=run.uuid,
             text=message_text(run),
             client_id=run.client_id,
-            attachments=_shown_attachments(run),
+            attachments=[shown_attachment(attachment_block(file)) for file in files],
         )
         waiting.setdefault(run.session_id, []).append(message)
     return waiting
 
 
-def _shown_attachments(run: Run) -> list[dict[str, Any]]:
-    uuids = read_uuids(run)
-    found = list_attachments(run.session_id, uuids) if uuids else []
-    return [shown_attachment(attachment_block(attachment)) for attachment in found]
-
-
 def edit_message(
     session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
-) -> Restarted:
+) -> Accepted:
     """Replace a person's message and all that follows: a rewind, then a new turn. What
     was attached stays attached.
 
@@ -277,24 +285,21 @@ def edit_message(
     path, Conflict while a run is active.
     """
     with joined_transaction():
-        closed = lock_session(session.pk)
-        known = find_accepted(session, client_id)
+        known = lock_for_run(session, client_id)
         if known is not None:
-            return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
-        refuse_closed(closed)
-        refuse_busy(session.pk)
-        attached = _attached_to(session, turn)
+            return known
+        turns = Turn.objects.filter(session=session.pk, number=turn)
+        try:
+            blocks = load_json(turns.values_list("blocks", flat=True).first(), default=[])
+        except ValueError:
+            blocks = []
+        references = list_references(blocks if isinstance(blocks, list) else [])
+        attached = [str(block.get("attachment", "")) for block in references]
         if not text.strip() and not attached:
             raise Rejected("The message is empty.", code="message_empty")
         _require_active_user_turn(session, turn)
-        rewound = append_rewind(
-            session,
-            from_turn=turn,
-            from_seq=first_seq_from_turn(session.pk, turn),
-            reason=Rewind.Reason.EDIT,
-            actor_pk=user_pk,
-        )
-        run = _create_run(
+        rewound = _rewind(session, turn, user_pk, reason=Rewind.Reason.EDIT)
+        run = create_run(
             session,
             client_id,
             states.MESSAGE,
@@ -305,7 +310,7 @@ def edit_message(
         with locked_session(session.pk) as locked:  # as the rewind has left it
             appended = append_user_turn(run, locked, text)
         run.save(update_fields=["user_turn", "user_seq", "from_seq"])
-        return Restarted(accepted=_accepted(run, appended), rewound=rewound)
+        return accepted_run(run, appended, rewound=rewound)
 
 
 def regenerate(
@@ -315,19 +320,16 @@ def regenerate(
     turn: int | None,
     user_pk: int | None,
     choices: RunChoices | None = None,
-) -> Restarted:
+) -> Accepted:
     """Answer a message of the person anew; what followed it is rewound.
 
     ``turn`` None means the last message, ``choices`` None what it came with.
     Raises as :func:`edit_message`.
     """
     with joined_transaction():
-        closed = lock_session(session.pk)
-        known = find_accepted(session, client_id)
+        known = lock_for_run(session, client_id)
         if known is not None:
-            return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
-        refuse_closed(closed)
-        refuse_busy(session.pk)
+            return known
         chosen = turn if turn is not None else last_user_turn(session.pk)
         if chosen is None:
             raise Rejected("There is no message to answer yet.", code="nothing_to_answer")
@@ -340,7 +342,7 @@ def regenerate(
             actor_pk=user_pk,
         )
         asked = choices or read_first_choices(_choices_for(session.pk, chosen))
-        run = _create_run(
+        run = create_run(
             session,
             client_id,
             states.REGENERATE,
@@ -348,32 +350,22 @@ def regenerate(
             user_turn=chosen,
             choices=asked.as_text(),
         )
-        return Restarted(accepted=_accepted(run, None), rewound=rewound)
-
-
-def create_run(
-    session: Session, client_id: str, kind: str, user_pk: int | None, **fields: Any
-) -> Accepted:
-    """Queue a run that belongs to a message which is a turn already."""
-    return _accepted(_create_run(session, client_id, kind, user_pk, **fields), None)
+        return accepted_run(run, rewound=rewound)
 
 
 def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Accepted:
     """Go on after an answer that was cut off. Raises Conflict while a run is active,
     Rejected when there is nothing to go on from."""
     with joined_transaction():
-        closed = lock_session(session.pk)
-        known = find_accepted(session, client_id)
+        known = lock_for_run(session, client_id)
         if known is not None:
             return known
-        refuse_closed(closed)
-        refuse_busy(session.pk)
         turn = last_user_turn(session.pk)
         if turn is None:
             raise Rejected("There is nothing to go on from yet.", code="nothing_to_answer")
         asked = _choices_for(session.pk, turn)
-        return create_run(
-            session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=asked
+        return accepted_run(
+            create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=asked)
         )
 
 
@@ -391,7 +383,8 @@ def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) ->
     that is archived or expired.
     """
     with joined_transaction():
-        _refuse_closed_or_busy(session)
+        refuse_closed(lock_session(session.pk))
+        refuse_busy(session.pk)
         if from_turn != 1:
             _require_active_user_turn(session, from_turn)
         return _rewind(session, from_turn, actor_pk)
@@ -403,33 +396,26 @@ def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int |
     go too. Where nothing is to be reset, no marker is added. Raises Conflict as
     :func:`rewind_session`."""
     with joined_transaction():
-        _refuse_closed_or_busy(session)
-        if keeps_instructions:
-            return _rewind(session, _first_after_system(session), actor_pk)
-        Session.objects.filter(pk=session.pk).update(instructions="")
-        return _rewind(session, 1, actor_pk)
+        refuse_closed(lock_session(session.pk))
+        refuse_busy(session.pk)
+        if not keeps_instructions:
+            Session.objects.filter(pk=session.pk).update(instructions="")
+            return _rewind(session, 1, actor_pk)
+        others = Turn.objects.filter(session=session.pk).exclude(role="system").order_by("number")
+        first = others.values_list("number", flat=True).first()
+        if first is None:  # all are system messages: what comes after them begins
+            first = Session.objects.values_list("next_turn", flat=True).get(pk=session.pk)
+        return _rewind(session, first, actor_pk)
 
 
-def _refuse_closed_or_busy(session: Session) -> None:
-    refuse_closed(lock_session(session.pk))
-    refuse_busy(session.pk)
-
-
-def _rewind(session: Session, from_turn: int, actor_pk: int | None) -> Rewound:
+def _rewind(
+    session: Session, from_turn: int, actor_pk: int | None, *, reason: str = Rewind.Reason.RESET
+) -> Rewound:
+    # Rows before the first turn's go as well, when all turns do.
+    from_seq = first_seq_from_turn(session.pk, from_turn) if from_turn > 1 else 1
     return append_rewind(
-        session,
-        from_turn=from_turn,
-        from_seq=first_seq_from_turn(session.pk, from_turn) if from_turn > 1 else 1,
-        reason=Rewind.Reason.RESET,
-        actor_pk=actor_pk,
+        session, from_turn=from_turn, from_seq=from_seq, reason=reason, actor_pk=actor_pk
     )
-
-
-def _first_after_system(session: Session) -> int:
-    """The turn behind the system messages in front, whether it is there yet or not."""
-    others = Turn.objects.filter(session=session.pk).exclude(role="system").order_by("number")
-    first = others.values_list("number", flat=True).first()
-    return first or Session.objects.values_list("next_turn", flat=True).get(pk=session.pk)
 
 
 def refuse_busy(session_pk: int) -> None:
@@ -451,21 +437,6 @@ def _require_active_user_turn(session: Session, number: int) -> None:
         raise Rejected(
             "This is not a message of the conversation as it stands.", code="not_a_message"
         )
-
-
-def _attached_to(session: Session, number: int) -> list[str]:
-    """The uuids of what is attached to a turn."""
-    turns = Turn.objects.filter(session=session.pk, number=number)
-    blocks = _read_list(turns.values_list("blocks", flat=True).first())
-    return [str(block.get("attachment", "")) for block in list_references(blocks)]
-
-
-def _read_list(text: str | None) -> list[Any]:
-    try:
-        value = load_json(text, default=[])
-    except ValueError:
-        return []
-    return value if isinstance(value, list) else []
 
 
 def last_user_turn(session_pk: int) -> int | None:

@@ -1,122 +1,231 @@
-"""Reading the records of model calls: of a turn, of a run, of a session."""
+"""Model calls: what each adds to the archive, and the records of them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from conversations.domain.errors import NotFound
-from conversations.domain.stream import Usage
-from conversations.models import Compaction, ModelCall, PromptText, SessionSkill
+from conversations.domain.text import cost_text, dump_json, storable
+from conversations.domain.tool_calls import STARTED, CallEnding, make_result_turn
+from conversations.domain.turns import NewTurn
+from conversations.feature import Notices, features
+from conversations.models import (
+    Compaction,
+    DraftChunk,
+    ModelCall,
+    PromptText,
+    Session,
+    SessionSkill,
+    ToolCall,
+)
+
+from .append import (
+    Appended,
+    ContextSize,
+    LockedSession,
+    NewEvent,
+    PreparedEvent,
+    append,
+    joined_transaction,
+    locked_session,
+)
+from .runs import Claimed
+from .tool_calls import end_call
+from .turns import count_active_before
 
 MAX_OF_RUN = 100  # Calls of one run that a page lists.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCall:
-    """What a manifest needs to be read: its text, the digest and the session."""
-
-    session_pk: int
-    manifest: str
-    request_digest: str
+CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallLine:
-    """A model call as a list shows it. ``turn`` is the one that it produced. Tokens
-    None: not reported; ``input_tokens`` is the whole prompt."""
+class WindowMark:
+    """``floor`` is the window's first turn, ``left_out`` counts the active turns below
+    it. ``tokens`` of ``limit`` are used, both 0 while that is not known. The cost is
+    that of the whole session."""
 
-    pk: int
-    run: UUID
-    ordinal: int
-    turn: int | None
-    model: str
-    error_code: str
-    stop_reason: str
-    input_tokens: int | None
-    cache_read_tokens: int | None
-    cache_write_tokens: int | None
-    output_tokens: int | None
-    cost_microusd: int | None
-    first_token_ms: int | None
-    duration_ms: int | None
-    created_at: datetime
+    session: UUID
+    floor: int
+    left_out: int
+    tokens: int
+    limit: int
+    cost_microusd: int
+
+    @property
+    def key(self) -> str:
+        """The same for the same mark."""
+        cost = cost_text(self.cost_microusd)
+        return f"{self.floor}.{self.left_out}.{self.tokens}.{self.limit}.{cost}"
+
+
+def window_mark_of(session: Session | LockedSession) -> WindowMark:
+    """Where a session's window starts and how full it is, for the pages that show it."""
+    floor = session.floor_turn
+    has_rewinds = session.rewind_count > 0 and floor > 1
+    return WindowMark(
+        session=session.uuid,
+        floor=floor,
+        left_out=count_active_before(session.pk, floor, has_rewinds=has_rewinds),
+        tokens=session.context_tokens,
+        limit=session.context_limit,
+        cost_microusd=session.cost_microusd,
+    )
+
+
+def read_window_mark(session_pk: int) -> WindowMark:
+    return window_mark_of(Session.objects.get(pk=session_pk))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDetail:
-    """One model call with its manifest, and all calls of its run."""
-
-    line: CallLine
-    manifest: str
-    request_digest: str
-    of_run: list[CallLine]
+class AppendedAnswer(Appended):
+    window: WindowMark
 
 
-def read_call(pk: int) -> StoredCall:
+def append_answer(
+    claimed: Claimed,
+    *,
+    turn: NewTurn | None,
+    events: Sequence[PreparedEvent],
+    call: ModelCall,
+    tool_calls: Sequence[tuple[UUID, dict[str, Any]]] = (),
+    size: ContextSize | None = None,
+    has_draft: bool = True,
+) -> AppendedAnswer:
+    """Commit one model call: its turn, rows, record and counters; its draft goes.
+    ``call`` is the record as far as the caller knows it. ``tool_calls`` are its calls,
+    each with the uuid that its record gets. ``has_draft``: something of it may be on disk."""
+    with locked_session(claimed.session_pk) as session:
+        appended = session.append(turns=[turn] if turn else [], events=events, call=call, size=size)
+        number = appended.turns[0] if appended.turns else None
+        # Features read the counters, so they are written before the record is.
+        session.save()
+        _insert_call(claimed, call, turn_number=number)
+        now = timezone.now()
+        for uuid, tool_call in tool_calls:
+            ToolCall.objects.create(
+                uuid=uuid,
+                session_id=claimed.session_pk,
+                run_id=claimed.run_pk,
+                call_id=storable(str(tool_call.get("id", "")))[:255],
+                name=storable(str(tool_call.get("name", "")))[:255],
+                arguments=dump_json(tool_call.get("input", {})),
+                state=STARTED,
+                turn_number=number or 0,
+                created_at=now,
+            )
+        if has_draft:
+            DraftChunk.objects.filter(run=claimed.run_pk).delete()
+        return AppendedAnswer(
+            turns=appended.turns, rows=appended.rows, window=window_mark_of(session)
+        )
+
+
+def append_call(
+    claimed: Claimed, *, call: ModelCall, events: Sequence[PreparedEvent] = ()
+) -> Appended:
+    """Commit a model call that gave no turn: its record, its counters, and rows."""
+    with locked_session(claimed.session_pk) as session:
+        appended = session.append(events=events, call=call)
+        session.save()
+        _insert_call(claimed, call, turn_number=None)
+    return appended
+
+
+def append_failed_call(claimed: Claimed, *, call: ModelCall) -> None:
+    """Keep the record of a call that gave no answer."""
+    with joined_transaction():
+        _insert_call(claimed, call, turn_number=None)
+
+
+def _insert_call(claimed: Claimed, call: ModelCall, *, turn_number: int | None) -> None:
+    # A transaction that came to nothing may have given it a key, which is another's by now.
+    call.pk = None
+    call.session_id, call.run_id = claimed.session_pk, claimed.run_pk
+    call.turn_number = turn_number
+    call.created_at = timezone.now()  # what it used belongs to the day of the record
+    call.save(force_insert=True)
+    for feature in features():
+        feature.on_model_call(call, claimed.user_pk)
+
+
+def append_tool_result(
+    claimed: Claimed, *, call_pk: int, ending: CallEnding, events: Sequence[PreparedEvent]
+) -> Appended:
+    """Commit a tool's result: its turn, its rows and the record of the call. Raises
+    Conflict when the call has ended already."""
+    with locked_session(claimed.session_pk) as session:
+        appended = session.append(turns=[make_result_turn(ending)], events=events)
+        end_call(call_pk, ending=ending, result_turn=appended.turns[0])
+    return appended
+
+
+def check_model_call(session_pk: int, *, person_pk: int | None) -> list[Notices]:
+    """What features have to say before the model is called. Raises BudgetReached."""
+    given = [feature.check_model_call(session_pk, person_pk) for feature in features()]
+    return [notices for notices in given if notices is not None]
+
+
+def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) -> Appended:
+    """Say in a session what features have to say, as far as nobody has said it meanwhile,
+    there or elsewhere."""
+    with joined_transaction():
+        new = [NewEvent(payload=notice) for notices in due for notice in notices()]
+        if not new:
+            return Appended(turns=[], rows=[])
+        return append(session_pk, session_uuid=session, events=new)
+
+
+def read_call(pk: int) -> ModelCall:
     """Raises NotFound."""
-    found = ModelCall.objects.filter(pk=pk).values_list("session_id", "manifest", "request_digest")
-    for session_pk, manifest, digest in found:
-        return StoredCall(session_pk=session_pk, manifest=manifest, request_digest=digest)
-    raise NotFound("There is no such model call.")
+    return _require(ModelCall.objects.filter(pk=pk))
 
 
-def find_call_of_turn(session_pk: int, turn: int) -> CallDetail | None:
-    """The call that produced the turn."""
-    return _detail(ModelCall.objects.filter(session=session_pk, turn_number=turn))
+def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall | None:
+    """The session's last call, or that which produced the turn; with its run."""
+    calls = ModelCall.objects.filter(session=session_pk)
+    if turn is not None:
+        calls = calls.filter(turn_number=turn)
+    return calls.select_related("run").order_by("-pk").first()
 
 
-def find_newest_call(session_pk: int) -> CallDetail | None:
-    return _detail(ModelCall.objects.filter(session=session_pk))
+def require_call(session_pk: int, *, run: UUID, ordinal: int) -> ModelCall:
+    """With its run. Raises NotFound, also for a call of another session."""
+    return _require(ModelCall.objects.filter(session=session_pk, run__uuid=run, ordinal=ordinal))
 
 
-def require_call(session_pk: int, *, run: UUID, ordinal: int) -> CallDetail:
-    """Raises NotFound, also for a call of another session."""
-    found = _detail(ModelCall.objects.filter(session=session_pk, run__uuid=run, ordinal=ordinal))
+def _require(calls: QuerySet[ModelCall]) -> ModelCall:
+    found = calls.select_related("run").order_by("-pk").first()
     if found is None:
         raise NotFound("There is no such model call.")
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTotals:
-    """A call that a run has made, as its totals need it. ``failed``: it gave no answer."""
-
-    usage: Usage
-    cost_microusd: int | None
-    first_token_ms: int | None
-    model: str
-    failed: bool
+def list_calls_of_run(run_pk: int) -> list[ModelCall]:
+    """The first of them, in order; with their run and without their manifests."""
+    return list(_listed(ModelCall.objects.filter(run=run_pk)).order_by("ordinal")[:MAX_OF_RUN])
 
 
-def read_past_calls(run_pk: int) -> list[CallTotals]:
+def read_past_calls(run_pk: int) -> list[ModelCall]:
     """All calls that a run has made so far, in order."""
-    return [
-        CallTotals(
-            usage=Usage(
-                input_tokens=call.input_tokens,
-                output_tokens=call.output_tokens,
-                cache_read_tokens=call.cache_read_tokens,
-                cache_write_tokens=call.cache_write_tokens,
-            ),
-            cost_microusd=call.cost_microusd,
-            first_token_ms=call.first_token_ms,
-            model=call.model,
-            failed=bool(call.error_code),
-        )
-        for call in ModelCall.objects.filter(run=run_pk).defer("manifest").order_by("ordinal")
-    ]
+    return list(ModelCall.objects.filter(run=run_pk).defer("manifest").order_by("ordinal"))
 
 
-def list_calls(session_pk: int, *, before: int | None = None, limit: int) -> list[CallLine]:
-    """Calls of the session, newest first; ``before`` is the key of the last one."""
+def list_calls(session_pk: int, *, before: int | None = None, limit: int) -> list[ModelCall]:
+    """Calls of the session, newest first, with their runs; ``before`` is the key of the
+    last one."""
     calls = ModelCall.objects.filter(session=session_pk)
     if before is not None:
         calls = calls.filter(pk__lt=before)
-    return _lines(calls.order_by("-pk")[:limit])
+    return list(_listed(calls).order_by("-pk")[:limit])
+
+
+def _listed(calls: QuerySet[ModelCall]) -> QuerySet[ModelCall]:
+    # Manifests and messages have up to 100,000 characters.
+    return calls.select_related("run").defer("manifest", "run__text", "run__choices")
 
 
 def read_skill_names(session_pk: int, pks: tuple[int, ...]) -> list[str]:
@@ -135,60 +244,20 @@ def read_summarised(session_pk: int, compaction: int | None) -> tuple[int, int] 
     return found.values_list("from_turn", "to_turn").first()
 
 
-_COLUMNS = (
-    *("pk", "run__uuid", "ordinal", "turn_number", "model", "error_code", "stop_reason"),
-    *("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens"),
-    *("cost_microusd", "first_token_ms", "duration_ms", "created_at"),
-)
-
-
-def _detail(calls: QuerySet[ModelCall]) -> CallDetail | None:
-    newest = calls.order_by("-pk")[:1]
-    for row in newest.values(*_COLUMNS, "run_id", "manifest", "request_digest"):
-        run_pk, manifest, digest = (row.pop(n) for n in ("run_id", "manifest", "request_digest"))
-        of_run = ModelCall.objects.filter(run=run_pk).order_by("ordinal")[:MAX_OF_RUN]
-        return CallDetail(
-            line=_line(row), manifest=manifest, request_digest=digest, of_run=_lines(of_run)
-        )
-    return None
-
-
-def _lines(calls: QuerySet[ModelCall]) -> list[CallLine]:
-    return [_line(row) for row in calls.values(*_COLUMNS)]
-
-
-def _line(row: dict[str, Any]) -> CallLine:
-    uncached = row["input_tokens"]
-    cached = (row["cache_read_tokens"] or 0) + (row["cache_write_tokens"] or 0)
-    return CallLine(
-        run=row.pop("run__uuid"),
-        turn=row.pop("turn_number"),
-        **row | {"input_tokens": None if uncached is None else uncached + cached},
-    )
-
-
-CHUNK = 500
-
-
 def walk_calls(session: UUID | None = None) -> Iterator[tuple[int, UUID]]:
     """Keys of model calls with their session, oldest first: of one session or of all."""
+    rows = ModelCall.objects.order_by("pk")
+    if session is not None:
+        rows = rows.filter(session__uuid=session)
     last = 0
-    while True:
-        rows = ModelCall.objects.filter(pk__gt=last).order_by("pk")
-        if session is not None:
-            rows = rows.filter(session__uuid=session)
-        found = list(rows.values_list("pk", "session__uuid")[:CHUNK])
+    while found := list(rows.filter(pk__gt=last).values_list("pk", "session__uuid")[:CHUNK]):
         yield from found
-        if len(found) < CHUNK:
-            return
         last = found[-1][0]
 
 
-# Texts that model calls were given beside the turns, kept once by their digest.
-
-
 def save_prompt_texts(texts: Mapping[str, str]) -> None:
-    """Keep these texts, by digest; those that are there already stay."""
+    """Keep texts that model calls are given beside the turns, by digest; those that are
+    there already stay."""
     rows = [PromptText(digest=digest, text=text) for digest, text in texts.items()]
     PromptText.objects.bulk_create(rows, ignore_conflicts=True)
 

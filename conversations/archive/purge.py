@@ -5,11 +5,11 @@ log. :data:`ROWS` names every table of the core that has something of a session;
 fails when a new one is missing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice
+from itertools import batched, chain
 from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
@@ -59,7 +59,7 @@ from .messages import refuse_busy
 CHUNK = 500
 
 
-def _of_session(model: type[Model]) -> Rows:
+def rows_of_session(model: type[Model]) -> Rows:
     return lambda pk: model._default_manager.filter(session=pk)
 
 
@@ -91,12 +91,12 @@ _FOUND_OTHERWISE: dict[type[Model], Rows] = {
         pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0)
     ),
 }
+# Table of the core → its rows of the session with this key, in the order in which they go.
+# Those of the features go before them.
 ROWS: dict[type[Model], Rows] = {
-    **{model: _FOUND_OTHERWISE.get(model) or _of_session(model) for model in _ORDER},
+    **{model: _FOUND_OTHERWISE.get(model) or rows_of_session(model) for model in _ORDER},
     Session: lambda pk: Session.objects.filter(pk=pk),
 }
-"""Table of the core → its rows of the session with this key, in the order in which they go.
-Those of the features go before them."""
 
 _NAMES: dict[type[Model], str] = {
     ChatEvent: "events",
@@ -156,12 +156,12 @@ class PurgeRequest:
 
 def plan_purge(session: Session) -> PurgePlan:
     """What a purge would take now. Changes nothing."""
-    contents = frozenset(contents_of(session.pk))
+    tables, contents = purged_tables(), frozenset(contents_of(session.pk))
     return PurgePlan(
         counts=count_rows(session.pk),
         folded={
-            name_of(model): _of_session(model)(session.pk).count()
-            for model in purged_tables().folded
+            name_of(model, tables): rows_of_session(model)(session.pk).count()
+            for model in tables.folded
         },
         contents=contents,
         shared=len(named_elsewhere(contents, session_pk=session.pk)),
@@ -178,10 +178,9 @@ def count_rows(session_pk: int) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def name_of(model: type[Model], tables: PurgedTables | None = None) -> str:
+def name_of(model: type[Model], tables: PurgedTables) -> str:
     """What a table's rows are called in a plan and a receipt."""
-    names = (tables or purged_tables()).names
-    return names.get(model) or str(model._meta.verbose_name_plural)
+    return tables.names.get(model) or str(model._meta.verbose_name_plural)
 
 
 def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: datetime) -> Receipt:
@@ -201,7 +200,7 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
         refuse_busy(session.pk)
         if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
             raise Conflict("The purge was called off meanwhile.", code="no_purge_ordered")
-        for some in _in_chunks(contents_of(session.pk)):
+        for some in batched(sorted(contents_of(session.pk)), CHUNK, strict=False):
             PurgedContent.objects.bulk_create(
                 [PurgedContent(digest=digest, purged_at=now) for digest in some],
                 update_conflicts=True,
@@ -212,26 +211,21 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
         for fold in tables.folded.values():
             fold(session.pk)
         receipt = _make_receipt(session, order=order, now=now)
-        receipt.counts = dump_json(_remove_rows(session.pk, tables, order.reason, now))
+        # The triggers let archived rows go while this row is there; nobody else ever sees it.
+        permit = PurgePermit.objects.create(
+            session_pk=session.pk, reason=order.reason, created_at=now
+        )
+        counts = {}
+        for model, rows in tables.removed.items():
+            found = rows(session.pk)
+            counts[name_of(model, tables)] = found._raw_delete(found.db)
+        permit.delete()
+        receipt.counts = dump_json({name: count for name, count in counts.items() if count})
         receipt.digest = digest_of_receipt(receipt)
         receipt.save(force_insert=True)
         known = {"receipt": str(receipt.uuid), "digest": receipt.digest}
         record(origin, note_of(session, PURGED, **known, reason=order.reason))
     return receipt
-
-
-def _remove_rows(
-    session_pk: int, tables: PurgedTables, reason: str, now: datetime
-) -> dict[str, int]:
-    """Returns how many went, by table."""
-    # The triggers let archived rows go while this row is there; nobody else ever sees it.
-    permit = PurgePermit.objects.create(session_pk=session_pk, reason=reason, created_at=now)
-    counts = {}
-    for model, rows in tables.removed.items():
-        found = rows(session_pk)
-        counts[name_of(model, tables)] = found._raw_delete(found.db)
-    permit.delete()
-    return {name: count for name, count in counts.items() if count}
 
 
 def _make_receipt(session: Session, *, order: PurgeRequest, now: datetime) -> Receipt:
@@ -256,22 +250,19 @@ def _make_receipt(session: Session, *, order: PurgeRequest, now: datetime) -> Re
     )
 
 
+# The columns of a receipt that its digest covers, in this order.
 DIGESTED = (
     *("uuid", "session", "workspace", "owner", "key", "channel", "created_at", "last_active_at"),
     *("purged_at", "ordered_by_id", "ordered_by_name", "reason", "by_policy", "turns", "events"),
     *("counts", "turn_digest", "event_digest", "cold_name", "cold_digest"),
 )
-"""The columns of a receipt that its digest covers, in this order."""
 
 
 def digest_of_receipt(receipt: Receipt) -> str:
     """What the receipt's digest has to be: SHA-256 over the columns as compact JSON."""
-    values = [getattr(receipt, name) for name in DIGESTED]
-    for place, value in enumerate(values):
-        if isinstance(value, datetime):
-            values[place] = instant(value)
-        elif isinstance(value, UUID):
-            values[place] = str(value)
+    found = (getattr(receipt, name) for name in DIGESTED)
+    texts = (str(value) if isinstance(value, UUID) else value for value in found)
+    values = (instant(value) if isinstance(value, datetime) else value for value in texts)
     return next_digest("loom:receipt", tuple(values))
 
 
@@ -297,7 +288,7 @@ _NAMING: tuple[tuple[type[Model], str], ...] = (
 def named_elsewhere(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
     """Those of the digests that a row names, of any session but this one."""
     found: set[str] = set()
-    for some in _in_chunks(digests):
+    for some in batched(sorted(digests), CHUNK, strict=False):
         for model, column in _NAMING:
             rows = model._default_manager.filter(**{f"{column}__in": some})
             if session_pk is not None:
@@ -316,12 +307,5 @@ def waiting_contents(*, after: str = "") -> dict[str, datetime]:
 def forget_contents(noted: dict[str, datetime]) -> None:
     """These are gone, or stay for good, but for those that another purge has noted since."""
     for moment in set(noted.values()):
-        digests = (digest for digest, at in noted.items() if at == moment)
-        for some in _in_chunks(digests):
-            PurgedContent.objects.filter(digest__in=some, purged_at=moment).delete()
-
-
-def _in_chunks(items: Iterable[str]) -> Iterator[list[str]]:
-    left = iter(sorted(items))
-    while some := list(islice(left, CHUNK)):
-        yield some
+        digests = [digest for digest, at in noted.items() if at == moment]
+        PurgedContent.objects.filter(digest__in=digests, purged_at=moment).delete()

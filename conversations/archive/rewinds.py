@@ -1,16 +1,15 @@
 """Rewinds: markers that say what is no longer on the active path. Nothing goes."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
-from django.db.models import F, QuerySet
+from django.db.models import F
 from django.utils import timezone
 
 from conversations.domain.events import CONTENT_INDICATOR, USER_MESSAGE
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
-from .state_history import store_rewound_state
-from .turns import merge_ranges
+from .session_state import store_rewound_state
+from .turns import read_rewound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +24,9 @@ class Rewound:
     count: int = 0
 
 
+NOTHING_REWOUND = Rewound(from_seq=1, to_seq=0)
+
+
 def append_rewind(
     session: Session, *, from_turn: int, from_seq: int | None, reason: str, actor_pk: int | None
 ) -> Rewound:
@@ -36,10 +38,10 @@ def append_rewind(
     )
     last_turn, last_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
     from_seq = last_seq + 1 if from_seq is None else from_seq
-    if _is_within(from_turn, last_turn, read_rewound_turns(session.pk)) and _is_within(
-        from_seq, last_seq, read_rewound_rows(session.pk)
+    if _is_within(from_turn, last_turn, read_rewound(session.pk, "turn")) and _is_within(
+        from_seq, last_seq, read_rewound(session.pk, "seq")
     ):
-        return Rewound(from_seq=1, to_seq=0)
+        return NOTHING_REWOUND
     Rewind.objects.create(
         session_id=session.pk,
         from_turn=from_turn,
@@ -66,20 +68,19 @@ def append_rewind(
 def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:
     """Where the rows begin that follow a message of the person; the notices and
     footers of an answer without a turn of its own carry the message's turn."""
-    asked = _events_from(session_pk, user_turn).filter(
-        turn_number=user_turn, event_type__in=(USER_MESSAGE, CONTENT_INDICATOR)
+    asked = ChatEvent.objects.filter(
+        session=session_pk,
+        turn_number=user_turn,
+        event_type__in=(USER_MESSAGE, CONTENT_INDICATOR),
     )
     last = asked.order_by("-seq").values_list("seq", flat=True).first()
     return last + 1 if last is not None else first_seq_from_turn(session_pk, user_turn + 1)
 
 
 def first_seq_from_turn(session_pk: int, turn: int) -> int | None:
-    events = _events_from(session_pk, turn).order_by("turn_number", "seq")
-    return events.values_list("seq", flat=True).first()
-
-
-def _events_from(session_pk: int, turn: int) -> QuerySet[ChatEvent]:
-    return ChatEvent.objects.filter(session=session_pk, turn_number__gte=turn)
+    """The first row of that turn, or of the next one that has any."""
+    events = ChatEvent.objects.filter(session=session_pk, turn_number__gte=turn)
+    return events.order_by("turn_number", "seq").values_list("seq", flat=True).first()
 
 
 def is_rewound(session_pk: int, number: int) -> bool:
@@ -88,51 +89,12 @@ def is_rewound(session_pk: int, number: int) -> bool:
     ).exists()
 
 
-def read_rewound_turns(session_pk: int) -> list[tuple[int, int]]:
-    """Turns that are not on the active path, as ranges in order."""
-    return _ranges(session_pk, "from_turn", "to_turn")
-
-
-def read_rewound_rows(session_pk: int) -> list[tuple[int, int]]:
-    """The same of events, by their seq."""
-    return _ranges(session_pk, "from_seq", "to_seq")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewindRecord:
-    """A rewind for programs: from which turn and row on, up to which."""
-
-    from_turn: int
-    to_turn: int
-    from_seq: int
-    to_seq: int
-    reason: str
-    created_at: datetime
-
-
-def read_rewinds(session_pk: int, *, from_seq: int, to_seq: int) -> list[RewindRecord]:
+def read_rewinds(session_pk: int, *, from_seq: int, to_seq: int) -> list[Rewind]:
     """Those that were made when the session's last row was one of these, in order."""
-    rewinds = Rewind.objects.filter(
-        session=session_pk, to_seq__gte=from_seq, to_seq__lte=to_seq
-    ).order_by("to_seq", "pk")
-    return [
-        RewindRecord(
-            from_turn=one.from_turn,
-            to_turn=one.to_turn,
-            from_seq=one.from_seq,
-            to_seq=one.to_seq,
-            reason=one.reason,
-            created_at=one.created_at,
-        )
-        for one in rewinds
-    ]
+    rewinds = Rewind.objects.filter(session=session_pk, to_seq__range=(from_seq, to_seq))
+    return list(rewinds.order_by("to_seq", "pk"))
 
 
 def _is_within(first: int, last: int, ranges: list[tuple[int, int]]) -> bool:
     """Whether one of these ranges, which do not touch, holds them all; or there are none."""
     return first > last or any(low <= first and last <= high for low, high in ranges)
-
-
-def _ranges(session_pk: int, *columns: str) -> list[tuple[int, int]]:
-    rewinds = Rewind.objects.filter(session=session_pk).order_by("pk")
-    return merge_ranges(rewinds.values_list(*columns))

@@ -1,112 +1,53 @@
-"""What a run has answered by now, for a program that asked for it."""
+"""What a run has said so far, for a program that asked for it: its rows, its answers, its
+draft, as they are on disk."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import FilteredRelation, Min, Q
+from django.db.models import F, FilteredRelation, Min, Q
 
 from conversations.domain.errors import NotFound
 from conversations.domain.events import APPROVAL, INFO, TURN_SEPARATOR, USER_MESSAGE
 from conversations.domain.run_transcript import SPOKEN, AnswerPart, StoryRow, parts_of_turn
-from conversations.domain.runs import COMPACT, FINAL_STATES
+from conversations.domain.runs import COMPACT
 from conversations.models import ChatEvent, Run, Session, Turn
 
-from .journal import RawEvent, read_raw_events
+from .journal import StoredEvent, walk_events
 
-# What a run has said so far, as it is on disk: its rows, its answers, its draft.
+PAGE = 200  # Rows that are read at once.
 
-
-PAGE = 200
-"""Rows that are read at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """A run as it stands. ``from_seq`` is its first row, None before it has one."""
-
-    pk: int
-    uuid: UUID
-    session_pk: int
-    session: UUID
-    client_id: str
-    kind: str
-    state: str
-    error_code: str
-    note: str
-    user_turn: int | None
-    user_seq: int | None
-    from_seq: int | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in FINAL_STATES
-
-
-_COLUMNS = (
-    "pk",
-    "uuid",
-    "session_id",
-    "session__uuid",
-    "client_id",
-    "kind",
-    "state",
-    "error_code",
-    "note",
-    "user_turn",
-    "user_seq",
-    "from_seq",
-    "created_at",
-    "started_at",
-    "finished_at",
+# With their sessions, of which only this is read.
+_RUNS = (
+    Run.objects.select_related("session")
+    .only(
+        *("uuid", "client_id", "kind", "state", "error_code", "note", "user_turn", "user_seq"),
+        *("from_seq", "created_at", "started_at", "finished_at"),
+        *("session", "session__uuid", "session__next_seq"),
+    )
+    .order_by()
 )
 
 
-def find_run(session: Session, run: UUID) -> RunFacts:
+def find_run(session: Session, run: UUID) -> Run:
     """Raises NotFound."""
-    for row in Run.objects.filter(session=session.pk, uuid=run).values_list(*_COLUMNS):
-        return _facts(row)
-    raise NotFound("There is no such run in this session.")
+    found = _RUNS.filter(session=session.pk, uuid=run).first()
+    if found is None:
+        raise NotFound("There is no such run in this session.")
+    return found
 
 
-def read_run(run_pk: int) -> RunFacts:
-    return _facts(Run.objects.values_list(*_COLUMNS).get(pk=run_pk))
+def read_run(run_pk: int) -> Run:
+    return _RUNS.get(pk=run_pk)
 
 
-def list_runs(session_pk: int, *, from_pk: int | None, back: bool, limit: int) -> list[RunFacts]:
+def list_runs(session_pk: int, *, from_pk: int | None, back: bool, limit: int) -> list[Run]:
     """The newest first, before the run of that key; or, with ``back``, the oldest first,
     after it."""
-    runs = Run.objects.filter(session=session_pk).order_by("pk" if back else "-pk")
+    runs = _RUNS.filter(session=session_pk).order_by("pk" if back else "-pk")
     if from_pk is not None:
         runs = runs.filter(pk__gt=from_pk) if back else runs.filter(pk__lt=from_pk)
-    return [_facts(row) for row in runs.values_list(*_COLUMNS)[:limit]]
-
-
-def _facts(row: tuple[Any, ...]) -> RunFacts:
-    pk, uuid, session_pk, session, client_id, kind, state, error_code, note, *rest = row
-    user_turn, user_seq, from_seq, created_at, started_at, finished_at = rest
-    return RunFacts(
-        pk=pk,
-        uuid=uuid,
-        session_pk=session_pk,
-        session=session,
-        client_id=client_id,
-        kind=kind,
-        state=state,
-        error_code=error_code,
-        note=note,
-        user_turn=user_turn,
-        user_seq=user_seq,
-        from_seq=from_seq or user_seq,
-        created_at=created_at,
-        started_at=started_at,
-        finished_at=finished_at,
-    )
+    return list(runs[:limit])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,31 +55,30 @@ class RunProgress:
     """One look at a run. ``last_seq`` is the session's last row; ``chunks`` are the
     draft's pieces after an ordinal: ``(ordinal, part, kind, text)``."""
 
-    run: RunFacts
+    run: Run
     last_seq: int
     chunks: list[tuple[int, int, str, str]]
 
 
 def read_moment(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
-    fresh = FilteredRelation("draft_chunks", condition=Q(draft_chunks__ordinal__gt=after_ordinal))
+    # One statement: what is read by two is of two moments, and a draft goes when its row comes.
     rows = list(
-        Run.objects.filter(pk=run_pk)
-        .annotate(fresh=fresh)
-        .order_by("fresh__ordinal")
-        .values_list(
-            *_COLUMNS,
-            "session__next_seq",
-            "fresh__ordinal",
-            "fresh__part",
-            "fresh__kind",
-            "fresh__text",
+        _RUNS.filter(pk=run_pk)
+        .annotate(
+            fresh=FilteredRelation(
+                "draft_chunks", condition=Q(draft_chunks__ordinal__gt=after_ordinal)
+            ),
+            ordinal=F("fresh__ordinal"),
+            part=F("fresh__part"),
+            spoken=F("fresh__kind"),
+            piece=F("fresh__text"),
         )
+        .order_by("ordinal")
     )
     if not rows:
         raise NotFound("There is no such run.")
-    *facts, next_seq, _, _, _, _ = rows[0]
-    chunks = [row[-4:] for row in rows if row[-4] is not None]
-    return RunProgress(run=_facts(tuple(facts)), last_seq=next_seq - 1, chunks=chunks)
+    chunks = [(r.ordinal, r.part, r.spoken, r.piece) for r in rows if r.ordinal is not None]
+    return RunProgress(run=rows[0], last_seq=rows[0].session.last_seq, chunks=chunks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,18 +91,27 @@ class SomeRows:
     has_ended: bool
 
 
-def read_story_rows(run: RunFacts, *, after: int, reached: int, last_seq: int) -> SomeRows:
+def read_story_rows(run: Run, *, after: int, reached: int, last_seq: int) -> SomeRows:
     """The rows of the run after the row ``after``, of those beyond ``reached`` and up to
     ``last_seq``: a few hundred at most."""
-    if run.from_seq is None:
+    if run.first_seq is None:
         return SomeRows(rows=[], reached=last_seq, has_ended=False)
-    if _is_last_row(run, after):
+    told_before = walk_events(run.session_id, start=after - 1, limit=1) if after else []
+    if any(event.seq == after and _ends(run, event) for event in told_before):
         return SomeRows(rows=[], reached=last_seq, has_ended=True)
-    low = max(after, reached, run.from_seq - 1)
-    found = read_raw_events(run.session_pk, start=low, limit=PAGE)
+    low = max(after, reached, run.first_seq - 1)
+    found = walk_events(run.session_id, start=low, limit=PAGE)
     there = [event for event in found if event.seq <= last_seq]
-    told = list(_told(run, there))
-    own = [event for event in told if _belongs(run, event)]
+    told, has_ended = [], False
+    for event in there:
+        is_end = _ends(run, event)
+        is_message = event.event_type == USER_MESSAGE and event.seq != run.user_seq
+        is_of_another = is_message or (event.event_type == TURN_SEPARATOR and not is_end)
+        if not is_of_another:
+            told.append(event)
+        if has_ended := is_end or is_of_another:
+            break
+    own = [event for event in told if _is_said_by(run, event)]
     answers = _read_answers(run, own)
     return SomeRows(
         rows=[
@@ -170,54 +119,33 @@ def read_story_rows(run: RunFacts, *, after: int, reached: int, last_seq: int) -
             for event in own
         ],
         reached=last_seq if len(there) < PAGE else there[-1].seq,
-        has_ended=len(told) < len(there) or (bool(told) and _ends(run, told[-1])),
+        has_ended=has_ended,
     )
 
 
-def _is_last_row(run: RunFacts, seq: int) -> bool:
-    found = read_raw_events(run.session_pk, start=seq - 1, limit=1) if seq else []
-    return any(event.seq == seq and _ends(run, event) for event in found)
-
-
-def _told(run: RunFacts, events: list[RawEvent]) -> Iterator[RawEvent]:
-    """Up to the end of the run, or where another one's rows begin."""
-    for event in events:
-        ends = _ends(run, event)
-        if event.event_type == USER_MESSAGE and event.seq != run.user_seq:
-            return
-        if event.event_type == TURN_SEPARATOR and not ends:
-            return
-        yield event
-        if ends:
-            return
-
-
-def _ends(run: RunFacts, event: RawEvent) -> bool:
+def _ends(run: Run, event: StoredEvent) -> bool:
     """A summary ends with its notice, everything else with a footer."""
     last = INFO if run.kind == COMPACT else TURN_SEPARATOR
-    return event.event_type == last and _names(event, run)
+    return event.event_type == last and getattr(event.payload, "run", "") == str(run.uuid)
 
 
-def _names(event: RawEvent, run: RunFacts) -> bool:
-    return (event.payload or {}).get("run") == str(run.uuid)
-
-
-def _belongs(run: RunFacts, event: RawEvent) -> bool:
-    """Whether the run says this itself. Notices of others may come at any moment."""
+def _is_said_by(run: Run, event: StoredEvent) -> bool:
+    # Notices of others may come at any moment.
     if event.event_type != INFO:
         return run.kind != COMPACT
-    return _names(event, run) or (event.payload or {}).get("kind") == APPROVAL
+    named, kind = (getattr(event.payload, name, "") for name in ("run", "kind"))
+    return named == str(run.uuid) or kind == APPROVAL
 
 
-def _read_answers(run: RunFacts, events: list[RawEvent]) -> dict[int, tuple[AnswerPart, ...]]:
+def _read_answers(run: Run, events: list[StoredEvent]) -> dict[int, tuple[AnswerPart, ...]]:
     """The answers whose first row is among these, by that row."""
     numbers = sorted({event.turn for event in events if event.turn is not None})
-    turns = Turn.objects.filter(session=run.session_pk, number__in=numbers, role="assistant")
+    turns = Turn.objects.filter(session=run.session_id, number__in=numbers, role="assistant")
     spoken = {
         turn.number: parts_of_turn(turn)
         for turn in turns.only("number", "content", "blocks", "complete", "metadata")
     }
-    firsts = ChatEvent.objects.filter(session=run.session_pk, turn_number__in=list(spoken))
+    firsts = ChatEvent.objects.filter(session=run.session_id, turn_number__in=list(spoken))
     numbered = firsts.order_by().values_list("turn_number").annotate(first=Min("seq"))
     return {first: spoken[turn] for turn, first in numbered}
 
@@ -226,7 +154,7 @@ def _read_answers(run: RunFacts, events: list[RawEvent]) -> dict[int, tuple[Answ
 class RunTranscript:
     """What a run has said by now: its rows, and the parts of what is no row yet."""
 
-    run: RunFacts
+    run: Run
     rows: list[dict[str, Any]]
     draft: list[AnswerPart]
 
@@ -245,8 +173,8 @@ def read_said(run_pk: int) -> RunTranscript:
     return RunTranscript(run=moment.run, rows=[row.data for row in rows], draft=draft_parts(draft))
 
 
+# The parts of a draft by their numbers: the kind of each, and its pieces.
 type Draft = dict[int, tuple[str, list[str]]]
-"""The parts of a draft by their numbers: the kind of each, and its pieces."""
 
 
 def add_chunks(draft: Draft, chunks: list[tuple[int, int, str, str]]) -> None:

@@ -37,6 +37,7 @@ from conversations.models import DraftChunk, Run, ToolCall
 from .append import Appended, LockedSession, NewEvent, Row, locked_session, moment_value
 from .attachments import attachment_block, list_attachments, read_uuids, record_sent
 from .journal import Chunk, StoredEvent, append_draft_chunks, get_chat_events
+from .run_transcript import Draft, add_chunks
 from .tool_calls import close_open_calls
 from .turns import MAX_PAGE
 
@@ -115,6 +116,10 @@ def append_user_turn(run: Run, session: LockedSession, text: str) -> Appended:
     has_files = run.attachments not in ("", "[]")
     attachments = list_attachments(session.pk, read_uuids(run)) if has_files else []
     references = [attachment_block(attachment) for attachment in attachments]
+    blocks = None
+    if references or not is_storable(text):
+        said = [{"type": "text", "text": text}] if text.strip() or not references else []
+        blocks = dump_json([*references, *said])
     message = UserMessage(
         text=content,
         client_id=run.client_id,
@@ -125,7 +130,7 @@ def append_user_turn(run: Run, session: LockedSession, text: str) -> Appended:
             NewTurn(
                 role="user",
                 content=content,
-                blocks=_user_blocks(references, text),
+                blocks=blocks,
                 token_count=estimate_tokens(content) + sum(a.tokens for a in attachments),
             )
         ],
@@ -136,13 +141,6 @@ def append_user_turn(run: Run, session: LockedSession, text: str) -> Appended:
     if attachments:
         record_sent(attachments, turn=run.user_turn)
     return appended
-
-
-def _user_blocks(references: list[dict[str, Any]], text: str) -> str | None:
-    if not references and is_storable(text):
-        return None
-    said = [{"type": "text", "text": text}] if text.strip() or not references else []
-    return dump_json([*references, *said])
 
 
 def message_text(run: Run) -> str:
@@ -221,7 +219,8 @@ def finish_run(
         rows: list[Row] = []
         if draft or has_draft:
             append_draft_chunks(draft)
-            turns, rows = _append_draft(session, claimed.run_pk)
+            kept = _append_draft(session, claimed.run_pk)
+            turns, rows = kept.turns, kept.rows
         if has_calls:
             rows += close_open_calls(session, claimed.run_pk, state=STOPPED, outputs=outputs)
         rows += session.append(events=[NewEvent(payload=payload) for payload in payloads]).rows
@@ -246,48 +245,42 @@ RETURNING EXISTS(SELECT 1 FROM conversations_draftchunk WHERE run_id = %s),
 """  # noqa: S608 (nothing but marks)
 
 
-def _append_draft(session: LockedSession, run_pk: int) -> tuple[list[int], list[Row]]:
-    parts: dict[int, tuple[str, list[str]]] = {}
+def _append_draft(session: LockedSession, run_pk: int) -> Appended:
+    """The draft becomes a partial turn."""
     chunks = DraftChunk.objects.filter(run=run_pk).order_by("ordinal")
-    for part, kind, text in chunks.values_list("part", "kind", "text"):
-        parts.setdefault(part, (kind, []))[1].append(text)
-    if not parts:
-        return [], []
+    draft: Draft = {}
+    add_chunks(draft, list(chunks.values_list("ordinal", "part", "kind", "text")))
     chunks.delete()
-    text = SEPARATOR.join("".join(pieces) for kind, pieces in parts.values() if kind == TEXT)
-    thinking = SEPARATOR.join(
-        "".join(pieces) for kind, pieces in parts.values() if kind == THINKING
+    parts = [(kind, "".join(pieces)) for kind, pieces in draft.values()]
+    text, thinking = (
+        SEPARATOR.join(piece for kind, piece in parts if kind == wanted)
+        for wanted in (TEXT, THINKING)
     )
-    unfinished = ["".join(pieces) for kind, pieces in parts.values() if kind not in SPOKEN]
+    unfinished = [piece for kind, piece in parts if kind not in SPOKEN]
     if not text and not thinking and not unfinished:
-        return [], []
-    spoken = [(kind, len("".join(pieces))) for kind, pieces in parts.values() if kind in SPOKEN]
+        return Appended(turns=[], rows=[])
+    spoken = [(kind, len(piece)) for kind, piece in parts if kind in SPOKEN]
     metadata = {
         "thinking": thinking,
         "unfinished_calls": unfinished,
         "parts": spoken if len(spoken) > 1 else None,
     }
-    appended = session.append(
-        turns=[
-            NewTurn(
-                role="assistant",
-                content=text,
-                token_count=estimate_tokens(text),
-                complete=False,
-                metadata=dump_json({name: value for name, value in metadata.items() if value}),
-            )
-        ],
-        events=[NewEvent(payload=AssistantText(text=text, thinking=thinking, partial=True), new=0)]
-        if text or thinking
-        else [],
+    turn = NewTurn(
+        role="assistant",
+        content=text,
+        token_count=estimate_tokens(text),
+        complete=False,
+        metadata=dump_json({name: value for name, value in metadata.items() if value}),
     )
-    return appended.turns, appended.rows
+    said = AssistantText(text=text, thinking=thinking, partial=True)
+    events = [NewEvent(payload=said, new=0)] if text or thinking else []
+    return session.append(turns=[turn], events=events)
 
 
+# Why a run could not be finished: how the sentence of its row begins.
 SERVER_STOPPED = "The server stopped"
 SERVER_FAILED = "The server failed"
 DATABASE_AWAY = "The database could not be reached"
-"""Why a run could not be finished: how the sentence of its row begins."""
 
 
 def interrupt_run(
@@ -306,10 +299,23 @@ def interrupt_run(
         if not changed:
             return []
         append_draft_chunks(draft)
-        _, rows = _append_draft(session, run_pk)
+        rows = _append_draft(session, run_pk).rows
         rows += close_open_calls(session, run_pk, state=INTERRUPTED)
-        events = [NewEvent(payload=payload) for payload in _interrupted_rows(run, cause)]
-        rows += session.append(events=events).rows
+        payloads: list[Payload] = []
+        if run.kind == states.COMPACT:
+            text = f"{cause} while a summary was being written. Nothing has changed."
+            payloads.append(Info(text=text, code="compaction_interrupted"))
+        else:
+            notice = Info(
+                text=f"{cause} while this answer was being written. What had arrived is kept.",
+                kind="interrupted",
+                code="interrupted",
+                action="continue",
+                run=str(run.uuid),
+            )
+            footer = TurnSeparator(run=str(run.uuid), state=states.INTERRUPTED)
+            payloads += [notice, footer]
+        rows += session.append(events=[NewEvent(payload=payload) for payload in payloads]).rows
         session.save()
         for feature in features():
             feature.on_run_finished(run_pk, run.session_id)
@@ -352,20 +358,6 @@ def release_run(claimed: Claimed, *, outputs: Mapping[int, str]) -> list[Row] | 
     return rows
 
 
-def _interrupted_rows(run: Run, cause: str) -> list[Payload]:
-    if run.kind == states.COMPACT:
-        text = f"{cause} while a summary was being written. Nothing has changed."
-        return [Info(text=text, code="compaction_interrupted")]
-    notice = Info(
-        text=f"{cause} while this answer was being written. What had arrived is kept.",
-        kind="interrupted",
-        code="interrupted",
-        action="continue",
-        run=str(run.uuid),
-    )
-    return [notice, TurnSeparator(run=str(run.uuid), state=states.INTERRUPTED)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRun:
     run_pk: int
@@ -387,30 +379,16 @@ def active_runs(
     found = Run.objects.filter(state__in=ACTIVE_STATES).order_by("pk")
     if session_pks is not None:
         found = found.filter(session__in=session_pks)
-    rows = found.values_list(
-        "pk",
-        "uuid",
-        "session_id",
-        "session__uuid",
-        "state",
-        "owner",
-        "note",
-        "started_at",
-        "heartbeat_at",
-    )
+    columns = ("pk", "uuid", "session_id", "session__uuid", "state", "owner", "note")
+    rows = found.values_list("started_at", "heartbeat_at", *columns)
+    names = ("run_pk", "run", "session_pk", "session", "state", "owner", "note")
     return [
         ActiveRun(
-            run_pk=pk,
-            run=uuid,
-            session_pk=session_pk,
-            session=session,
-            state=state,
-            owner=owner,
-            note=note,
+            **dict(zip(names, values, strict=True)),
             elapsed_ms=int((now - (started_at or now)).total_seconds() * 1000),
             is_stale=(heartbeat_at or now) < now - timedelta(seconds=stale_seconds),
         )
-        for pk, uuid, session_pk, session, state, owner, note, started_at, heartbeat_at in rows
+        for started_at, heartbeat_at, *values in rows
     ]
 
 

@@ -5,12 +5,12 @@ of several workspaces, each is read by its own index and no further than a page,
 neither other people's sessions nor their number cost anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -24,22 +24,21 @@ from conversations.domain.text import dump_json, load_json, storable
 from conversations.models import Rewind, Run, Session, Workspace
 
 from .append import EXPIRED, lock_session
-from .expiry import is_current, is_over
 from .rights import Person, workspaces_of
 from .sessions import (
     archive_session,
     choose_model,
     has_expired,
+    is_current,
+    is_over,
     pin_session,
     rename_session,
 )
 from .turns import merge_ranges
 
-MAX_WORKSPACES_MERGED = 100
-"""Workspaces that are read one by one."""
-
-MAX_FILTER_WORDS = 8
-"""Words that a filter looks at."""
+MAX_WORKSPACES_MERGED = 100  # Workspaces that are read one by one.
+MAX_FILTER_WORDS = 8  # Words that a filter looks at.
+MAX_METADATA_CHARS = 65_536  # Of a session's metadata as JSON.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +106,7 @@ class SessionRecord:
         return replace(self, preview=None, instructions="", metadata={})
 
 
+# Fields of the record whose columns have other names.
 _COLUMNS = {
     "workspace": "workspace__slug",
     "workspace_name": "workspace__name",
@@ -115,15 +115,12 @@ _COLUMNS = {
     "parent": "parent__uuid",
     "purge_due": "purge_order__due_at",
 }
-"""Fields of the record whose columns have other names."""
-
+# Fields that are made from the sources below.
 _MADE = {"state", "turns", "active_turns", "events", "expired"}
-"""Fields that are made from ``_SOURCES``."""
-
 _SOURCES = ("former_key", "next_turn", "next_seq", "latest_state", "active_state", "is_queued")
 
+# Columns of up to 100,000 characters, which lists on pages leave out.
 _LARGE = {"instructions": "", "metadata": "{}"}
-"""Columns of up to 100,000 characters, which lists on pages leave out."""
 
 
 def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[SessionRecord]:
@@ -140,54 +137,38 @@ def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[
             is_queued=Exists(Run.objects.filter(session=OuterRef("pk"), state=QUEUED)),
         ).values(*columns.values(), *_SOURCES)
     )
-    rewound = _count_rewound([row["pk"] for row in rows if row["rewind_count"]])
+    pks = [row["pk"] for row in rows if row["rewind_count"]]
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    rewinds = Rewind.objects.filter(session__in=pks).order_by("pk")
+    for pk, first, last in rewinds.values_list("session", "from_turn", "to_turn") if pks else ():
+        ranges.setdefault(pk, []).append((first, last))
     return [
         _record(
             {name: row[column] for name, column in columns.items()} | left_out,
             row,
-            rewound=rewound.get(row["pk"], 0),
+            rewound=merge_ranges(ranges.get(row["pk"], ())),
         )
         for row in rows
     ]
 
 
-def _record(values: dict[str, Any], row: dict[str, Any], *, rewound: int) -> SessionRecord:
-    turns = row["next_turn"] - 1
-    return SessionRecord(
-        **values
-        | {
-            "key": row["key"] or row["former_key"] or "",
-            "state": _state_of(row),
-            "turns": turns,
-            "active_turns": turns - rewound,
-            "events": row["next_seq"] - 1,
-            "expired": has_expired(row["expires_at"]),
-            "metadata": read_metadata(values["metadata"]),
-        }
-    )
-
-
-def _state_of(row: dict[str, Any]) -> str:
-    """The run state that a list shows, or ``idle``."""
-    if row["active_state"]:
-        return str(row["active_state"])
-    if row["is_queued"]:
-        return QUEUED
-    return str(row["latest_state"]) if row["latest_state"] in (INTERRUPTED, FAILED) else IDLE
-
-
-def _count_rewound(session_pks: Sequence[int]) -> dict[int, int]:
-    """How many turns of each were taken back. One statement, none for no session."""
-    if not session_pks:
-        return {}
-    ranges: dict[int, list[tuple[int, int]]] = {}
-    rewinds = Rewind.objects.filter(session__in=session_pks).order_by("pk")
-    for pk, first, last in rewinds.values_list("session", "from_turn", "to_turn"):
-        ranges.setdefault(pk, []).append((first, last))
-    return {
-        pk: sum(last - first + 1 for first, last in merge_ranges(some))
-        for pk, some in ranges.items()
+def _record(
+    values: dict[str, Any], row: dict[str, Any], *, rewound: list[tuple[int, int]]
+) -> SessionRecord:
+    turns, state = row["next_turn"] - 1, row["active_state"]
+    if not state:  # how its last answer ended is of interest where that was not meant
+        ended = row["latest_state"] if row["latest_state"] in (INTERRUPTED, FAILED) else IDLE
+        state = QUEUED if row["is_queued"] else ended
+    made = {
+        "key": row["key"] or row["former_key"] or "",
+        "state": state,
+        "turns": turns,
+        "active_turns": turns - sum(last - first + 1 for first, last in rewound),
+        "events": row["next_seq"] - 1,
+        "expired": has_expired(row["expires_at"]),
+        "metadata": read_metadata(values["metadata"]),
     }
+    return SessionRecord(**values | made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,57 +249,32 @@ def read_metadata(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# Several columns of a session changed at once, or none of them.
-
-
-MAX_METADATA_CHARS = 65_536
-"""Characters of a session's metadata as JSON."""
-
-
-class _Kept:
-    """Stands for a value that stays what it is."""
-
-
-KEPT: Final = _Kept()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionChange:
-    """None: that stays as it is. ``metadata`` is merged: its names are set, those with
-    null are removed. ``expires_at`` None: never."""
-
-    title: str | None = None
-    model: str | None = None
-    archived: bool | None = None
-    pinned: bool | None = None
-    metadata: dict[str, Any] | None = None
-    expires_at: datetime | _Kept | None = KEPT
-
-
-def change_session(session: Session, change: SessionChange) -> None:
-    """Raises Rejected and Conflict as the functions do that change one thing, TooLarge for
-    too much metadata; then nothing has changed."""
+def change_session(session: Session, changes: Mapping[str, Any]) -> None:
+    """Change several columns at once, or none of them. ``title``, ``model``, ``archived``,
+    ``pinned`` that are None stay as they are. ``metadata`` is merged: its names are set,
+    those with null are removed. ``expires_at`` None: never. Raises Rejected and Conflict as
+    the functions do that change one thing, TooLarge for too much metadata."""
     with transaction.atomic():
         closed = lock_session(session.pk)
-        if change.title is not None:
-            rename_session(session, title=change.title)
-        if change.model is not None:
-            choose_model(session, model=change.model)
-        if change.metadata is not None:
+        if changes.get("title") is not None:
+            rename_session(session, title=changes["title"])
+        if changes.get("model") is not None:
+            choose_model(session, model=changes["model"])
+        if changes.get("metadata") is not None:
             text = Session.objects.values_list("metadata", flat=True).get(pk=session.pk)
-            merged = read_metadata(text) | change.metadata
+            merged = read_metadata(text) | changes["metadata"]
             merged = {name: value for name, value in merged.items() if value is not None}
             Session.objects.filter(pk=session.pk).update(metadata=dump_metadata(merged))
-        if not isinstance(change.expires_at, _Kept):
+        if "expires_at" in changes:
             # An expired session stays so: its key may be another's by now.
             if closed == EXPIRED:
                 raise Conflict("This session has expired already.", code="session_expired")
-            require_future(change.expires_at)
-            Session.objects.filter(pk=session.pk).update(expires_at=change.expires_at)
-        if change.pinned is not None:
-            pin_session(session, pinned=change.pinned)
-        if change.archived is not None:
-            archive_session(session, archived=change.archived)
+            require_future(changes["expires_at"])
+            Session.objects.filter(pk=session.pk).update(expires_at=changes["expires_at"])
+        if changes.get("pinned") is not None:
+            pin_session(session, pinned=changes["pinned"])
+        if changes.get("archived") is not None:
+            archive_session(session, archived=changes["archived"])
 
 
 def dump_metadata(metadata: dict[str, Any]) -> str:
@@ -337,9 +293,6 @@ def require_future(moment: datetime | None) -> None:
     """Raises Rejected for a moment at which a session cannot expire any more."""
     if moment is not None and moment <= timezone.now():
         raise Rejected("expires_at lies in the future, or is null.", code="bad_expiry")
-
-
-# Sessions on pages: of one workspace, of a person, of another session.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Sessions: create, find, list, rename, pin, archive; the window's state."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from conversations.domain.digest import first_digest
@@ -20,15 +21,59 @@ from conversations.domain.people import VIEWER
 from conversations.domain.session_keys import channel_of
 from conversations.domain.text import dump_json, is_storable, one_line, storable
 from conversations.domain.tool_policy import ToolScope
-from conversations.domain.turns import StoredTurn
 from conversations.feature import features
 from conversations.models import PurgeOrder, Session, Workspace
 
 from .append import lock_session
-from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
 from .rights import may_write_sql, roles_of_person
-from .turns import read_recent_turns
 from .workspaces import WorkspaceDir
+
+# Expiry: from a moment on a session is not gone on with. Nothing of it is removed.
+
+
+CHUNK = 200
+
+
+def expiry_of(workspace: Workspace, now: datetime) -> datetime | None:
+    """When a session that begins now expires, as its workspace has it."""
+    hours = workspace.expire_after_hours
+    return now + timedelta(hours=hours) if hours else None
+
+
+def is_over(now: datetime) -> Q:
+    """Of sessions that have expired by then."""
+    return Q(expires_at__lte=now)
+
+
+def is_current(now: datetime) -> Q:
+    """Of sessions that have not expired by then."""
+    # The negation of ``is_over`` would leave out those that never expire.
+    return Q(expires_at=None) | Q(expires_at__gt=now)
+
+
+def list_due(now: datetime) -> Iterator[Session]:
+    """The expired sessions of which nobody took note yet, in order, with their workspaces."""
+    last = 0
+    due = Session.objects.filter(is_over(now), expired_at=None).order_by("pk")
+    while page := list(due.filter(pk__gt=last).select_related("workspace")[:CHUNK]):
+        yield from page
+        last = page[-1].pk
+
+
+def take_note(session: UUID, *, now: datetime) -> bool:
+    """Free the key of a session that has expired. False: it has not, or that was done."""
+    with transaction.atomic():
+        sessions = Session.objects.filter(is_over(now), uuid=session, expired_at=None)
+        return bool(
+            sessions.update(expired_at=now, former_key=Coalesce("key", "former_key"), key=None)
+        )
+
+
+def last_of_key(workspace: Workspace, key: str) -> Session | None:
+    """The session that had this key last, and has it no more."""
+    sessions = Session.objects.filter(workspace=workspace, former_key=key)
+    return sessions.order_by("-pk").first()
+
 
 TITLE_LIMIT = 120
 
@@ -200,11 +245,6 @@ def find_session(name: str) -> Session:
     return found[0]
 
 
-def resume_session(session: Session, *, recent_limit: int = 100) -> list[StoredTurn]:
-    """The session's latest turns, oldest first, to go on from."""
-    return read_recent_turns(session.pk, limit=recent_limit)
-
-
 def rename_session(session: Session, *, title: str) -> str:
     """Give the session a title of the person's choice; empty is refused."""
     chosen = one_line(without_unseen(storable(title)), limit=TITLE_LIMIT)
@@ -309,45 +349,52 @@ def read_place(session_pk: int) -> WorkspaceDir:
     return WorkspaceDir(workspace=slug, root=Path(root))
 
 
-_MAY_WRITE = may_write_sql("w.id")
+# What assembling a window needs to know → where it comes from.
+_FACTS = {
+    "session": "s.uuid",
+    "floor": "s.floor_turn",
+    "system_prompt": "s.system_prompt",
+    "workspace_name": "w.name",
+    "root": "w.root",
+    "instructions": "w.instructions",
+    "own_instructions": "s.instructions",
+    "rewinds": "s.rewind_count",
+    "model": "COALESCE(NULLIF(s.model, ''), w.default_model)",
+    "reads_instruction_files": "w.reads_instruction_files",
+    "context_limit": "s.context_limit",
+    "token_ratio": "s.token_ratio",
+    "token_model": "s.token_model",
+    "strategy": "w.window_strategy",
+    "keep_recent": "w.keep_recent",
+    "high_water": "w.high_water",
+    "low_water": "w.low_water",
+    "has_compactions": "EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id)",
+    "has_skills": "EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id)",
+    "context_tokens": "s.context_tokens",
+    "workspace_slug": "w.slug",
+    "tool_policy": "w.tool_policy",
+    "allows_network": "w.allows_network",
+    "may_change": f"CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}",
+}
 
 
 def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:
-    """Raw SQL, because every first word waits for it. ``user_pk`` is the person whose
-    message is answered; None: a program of the server, which may what members may."""
-    limits = " OR ".join(one.has_call_limits_sql for one in features() if one.has_call_limits_sql)
-    limits = limits or "FALSE"
+    """``user_pk`` is the person whose message is answered; None: a program of the server,
+    which may what members may."""
+    limits = [one.has_call_limits_sql for one in features() if one.has_call_limits_sql]
+    columns = ", ".join([*_FACTS.values(), " OR ".join(limits) or "FALSE"])
+    # Raw SQL, because every first word waits for it.
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT s.uuid, s.floor_turn, s.system_prompt, w.name, w.root, w.instructions,"  # noqa: S608 (our own)
-            " s.instructions, s.rewind_count, COALESCE(NULLIF(s.model, ''), w.default_model),"
-            " w.reads_instruction_files, s.context_limit, s.token_ratio, s.token_model,"
-            " w.window_strategy, w.keep_recent, w.high_water, w.low_water,"
-            " EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id),"
-            " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id),"
-            " s.context_tokens, w.slug, w.tool_policy, w.allows_network,"
-            f" CAST(%s AS bigint) IS NULL OR {_MAY_WRITE},"
-            f" {limits}"
-            " FROM conversations_session s"
+            f"SELECT {columns} FROM conversations_session s"  # noqa: S608 (our own)
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [user_pk, user_pk, user_pk, session_pk],
         )
-        uuid, floor, system, name, root, instructions, own, rewinds, model, reads, *rules = (
-            cursor.fetchone()
-        )
-    return WindowFacts(
-        uuid if isinstance(uuid, UUID) else UUID(uuid),
-        floor,
-        system,
-        name,
-        Path(root),
-        instructions,
-        own,
-        rewinds,
-        model,
-        None if reads is None else bool(reads),
-        *rules,
-    )
+        facts = dict(zip((*_FACTS, "has_call_limits"), cursor.fetchone(), strict=True))
+    reads = facts["reads_instruction_files"]  # SQLite's truths are numbers
+    facts["reads_instruction_files"] = None if reads is None else bool(reads)
+    facts |= {"session": UUID(str(facts["session"])), "root": Path(facts["root"])}
+    return WindowFacts(**facts)
 
 
 def open_first_session(user: User) -> Session | None:

@@ -11,11 +11,20 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from conversations.domain import runs as run_states
 from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.events import APPROVAL, APPROVAL_DECIDED, Info
+from conversations.domain.events import (
+    APPROVAL,
+    APPROVAL_DECIDED,
+    TOOL_CALL_COMPLETED,
+    Info,
+    ToolCallCompleted,
+)
+from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import (
     ALWAYS,
@@ -32,9 +41,10 @@ from conversations.domain.tool_calls import (
     make_result_payloads,
     make_result_turn,
 )
-from conversations.domain.tool_policy import ApprovalRequest, is_kind, read_asked
+from conversations.domain.tool_policy import ApprovalRequest, ToolScope, is_kind, read_asked
+from conversations.domain.turns import TOOL, read_tool_outcome
 from conversations.feature import features
-from conversations.models import Run, Session, ToolCall
+from conversations.models import ChatEvent, Run, Session, ToolCall, ToolPermission, Workspace
 
 from .append import (
     LockedSession,
@@ -45,7 +55,79 @@ from .append import (
     lock_session,
     locked_session,
 )
-from .tool_permissions import allowed_kinds, grant_permission
+from .journal import read_payload
+from .rights import may_write_sql
+from .turns import read_turn
+
+# What people have always allowed in a workspace, and the rules that a call runs under.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """``allowed`` are the keys of the kinds that run without a question."""
+
+    scope: ToolScope
+    allowed: frozenset[str]
+
+
+def read_rules(session_pk: int, *, user_pk: int | None) -> Rules:
+    """The rules in force now, for the person whose message is answered (``user_pk``
+    None: a program of the server, which may what members may)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT w.slug, w.tool_policy, w.allows_network,"  # noqa: S608 (our own)
+            f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}"
+            " FROM conversations_session s"
+            " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
+            [user_pk, user_pk, user_pk, session_pk],
+        )
+        slug, policy, allows_network, may_change = cursor.fetchone()
+    scope = ToolScope(
+        workspace=slug,
+        policy=policy,
+        may_change=bool(may_change),
+        allows_network=bool(allows_network),
+    )
+    return Rules(scope=scope, allowed=allowed_kinds(session_pk))
+
+
+def allowed_kinds(session_pk: int) -> frozenset[str]:
+    """The keys of the kinds that are always allowed in the session's workspace."""
+    found = ToolPermission.objects.filter(workspace__sessions=session_pk, revoked_at=None)
+    return frozenset(filter(is_kind, found.order_by("pk").values_list("kind", flat=True)))
+
+
+def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int | None) -> None:
+    """Allow a kind of call in a workspace until it is taken back. Twice is once."""
+    try:
+        with transaction.atomic():
+            ToolPermission.objects.create(
+                workspace_id=workspace_pk,
+                kind=kind,
+                label=label[:255],
+                granted_by_id=user_pk,
+                granted_at=timezone.now(),
+            )
+    except IntegrityError:
+        found = ToolPermission.objects.filter(workspace=workspace_pk, revoked_at=None, kind=kind)
+        if not found.exists():
+            raise
+
+
+def list_permissions(workspace: Workspace) -> list[ToolPermission]:
+    """Those in force, in the order in which they were given, with who gave them."""
+    found = ToolPermission.objects.filter(workspace=workspace, revoked_at=None).order_by("pk")
+    return list(found.select_related("granted_by"))
+
+
+def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> None:
+    """Take a permission back; twice is once. Raises NotFound for one of another
+    workspace."""
+    found = ToolPermission.objects.filter(workspace=workspace, pk=pk)
+    if not found.exists():
+        raise NotFound("There is no such permission in this workspace.")
+    found.filter(revoked_at=None).update(revoked_at=timezone.now(), revoked_by_id=user_pk)
+
 
 MAX_REASON_CHARS = 2_000
 """Characters of a reason that the model reads."""
@@ -85,19 +167,11 @@ def read_open_calls(run_pk: int) -> list[ToolCallRecord]:
     return _records(ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """What may have happened to a run's open calls. ``allowed`` are the kinds that run
-    without a question now."""
-
-    calls: list[ToolCallRecord]
-    allowed: frozenset[str]
-
-
-def read_news(run_pk: int, session_pk: int) -> News:
+def read_news(run_pk: int, session_pk: int) -> tuple[list[ToolCallRecord], frozenset[str]]:
+    """A run's open calls as they are now, and the kinds that run without a question."""
     calls = read_open_calls(run_pk)
     waits = any(call.state == WAITING and not call.decision for call in calls)
-    return News(calls=calls, allowed=allowed_kinds(session_pk) if waits else frozenset())
+    return calls, allowed_kinds(session_pk) if waits else frozenset()
 
 
 def _records(calls: Any) -> list[ToolCallRecord]:
@@ -106,7 +180,6 @@ def _records(calls: Any) -> list[ToolCallRecord]:
 
 
 def _record(call: ToolCall) -> ToolCallRecord:
-    asked = load_json(call.asked, default=None) if call.asked else None
     return ToolCallRecord(
         pk=call.pk,
         uuid=call.uuid,
@@ -114,12 +187,17 @@ def _record(call: ToolCall) -> ToolCallRecord:
         name=call.name,
         arguments=load_json(call.arguments, default=None),
         state=call.state,
-        asked=read_asked(asked) if isinstance(asked, dict) else None,
+        asked=_read_asked(call),
         decision=call.decision,
         decided_by=_name(call.decided_by) if call.decided_at else "",
         reason=call.reason,
         stopped_by=_name(call.stop_requested_by) if call.stop_requested_at else "",
     )
+
+
+def _read_asked(call: ToolCall) -> ApprovalRequest | None:
+    asked = load_json(call.asked, default=None) if call.asked else None
+    return read_asked(asked) if isinstance(asked, dict) else None
 
 
 def _name(user: User | None) -> str:
@@ -328,3 +406,99 @@ def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> i
             found.stop_requested_at, found.stop_requested_by_id = timezone.now(), user_pk
             found.save(update_fields=["stop_requested_at", "stop_requested_by"])
         return found.run_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRecord:
+    """A call for people and programs. ``completed`` is what its row was made from; None
+    while the call is open, and in a list. ``changed_files`` counts the files that are known
+    to have been touched."""
+
+    call: ToolCall
+    changed_files: int
+    completed: ToolCallCompleted | None = None
+
+    @property
+    def asked(self) -> ApprovalRequest | None:
+        try:
+            return _read_asked(self.call)
+        except ValueError:  # damaged
+            return None
+
+    @property
+    def decided_by(self) -> str:
+        return self.call.decided_by.get_username() if self.call.decided_by else ""
+
+    @property
+    def stopped_by(self) -> str:
+        by = self.call.stop_requested_by
+        return by.get_username() if by else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutput:
+    """All of what a call gave."""
+
+    name: str
+    text: str
+
+
+def read_tool_record(session: Session, call: UUID) -> ToolRecord:
+    """The record of a call of this session. Raises NotFound."""
+    found = find_call(session, call)
+    changed = found.file_changes.values("path").distinct().count()
+    completed = None
+    events = ChatEvent.objects.filter(
+        session=session.pk, turn_number=found.result_turn, event_type=TOOL_CALL_COMPLETED
+    ).order_by("seq")
+    texts = events.values_list("payload", flat=True)[:20]
+    for text in texts if found.result_turn is not None else ():
+        payload = read_payload(TOOL_CALL_COMPLETED, text)
+        if isinstance(payload, ToolCallCompleted) and payload.call in ("", str(found.uuid)):
+            completed = payload
+            break
+    return ToolRecord(call=found, changed_files=changed, completed=completed)
+
+
+def list_tool_records(
+    session_pk: int,
+    *,
+    start: int | None = None,
+    is_back: bool = False,
+    limit: int,
+    is_open: bool = False,
+) -> list[ToolRecord]:
+    """Calls above ``start``, a key (None: from the first), or with ``is_back`` below it, the
+    nearest first; all of them, or those that have not ended."""
+    calls = ToolCall.objects.filter(session=session_pk)
+    if is_open:
+        # Looked for in runs that have not ended: that costs the same at any age.
+        runs = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES)
+        calls = ToolCall.objects.filter(run__in=runs, state__in=OPEN_STATES)
+    if start is not None:
+        calls = calls.filter(Q(pk__lt=start) if is_back else Q(pk__gt=start))
+    rows = calls.select_related("run", "decided_by", "stop_requested_by").annotate(
+        changed=Count("file_changes__path", distinct=True)
+    )
+    rows = rows.order_by("-pk" if is_back else "pk")
+    return [ToolRecord(call=call, changed_files=call.changed) for call in rows[:limit]]
+
+
+def read_call_output(session: Session, call: UUID) -> ToolOutput:
+    """What a call gave, all of it; empty while it is open. Raises NotFound."""
+    found = find_call(session, call)
+    if found.result_turn is None:
+        return ToolOutput(name=found.name, text="")
+    return read_turn_output(session.pk, found.result_turn)
+
+
+def read_turn_output(session_pk: int, number: int) -> ToolOutput:
+    """The same of the turn with a call's result, where the call has no record; of any
+    other turn its text."""
+    turn = read_turn(session_pk, number)
+    if turn is None:
+        raise NotFound("This session has no such turn.")
+    if turn.role != TOOL:
+        return ToolOutput(name="", text=turn.content)
+    _, output, error = read_tool_outcome(turn)
+    return ToolOutput(name=turn.tool_name or "", text=output or error)

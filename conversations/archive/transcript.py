@@ -7,13 +7,14 @@ their rendering; what is not rendered yet, or by an older version, is made now.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import reduce
 from operator import or_
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import Q
 
-from conversations.domain.events import Fallback
+from conversations.domain.events import Fallback, Payload
 from conversations.domain.keyset import Cursor
 from conversations.domain.text import dump_json, load_json, storable
 from conversations.domain.turns import StoredTurn
@@ -22,12 +23,12 @@ from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_rew
 
 from .append import Row
 from .journal import read_payload, synthesise_events
+from .rewinds import first_seq_from_turn
 from .transcript_plan import (
     RewoundRange,
     Stretch,
     cut_after,
     cut_before,
-    first_seq_of_turn,
     locate,
     make_plan,
     rewound_ranges,
@@ -64,7 +65,7 @@ class TranscriptPage:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the stretches of one page, taking note of what has to be cached."""
+    """Notes of one page's rows what has to be cached."""
 
     session: Session
     stale_events: list[tuple[int, str]] = field(default_factory=list)
@@ -106,13 +107,16 @@ def read_page(
 
 def find_rewound(session: Session, rows: Sequence[PageRow]) -> frozenset[str]:
     """The cursors of those rows that left the active path."""
-    kinds = {_parse(row.cursor).source for row in rows}
-    ranges = {source: rewound_ranges(session, source=source) for source in kinds}
-
-    def is_rewound(cursor: Cursor) -> bool:
-        return any(part.low <= cursor.number <= part.high for part in ranges[cursor.source])
-
-    return frozenset(row.cursor for row in rows if is_rewound(_parse(row.cursor)))
+    cursors = {row.cursor: _parse(row.cursor) for row in rows}
+    ranges = {
+        source: rewound_ranges(session, source=source)
+        for source in {cursor.source for cursor in cursors.values()}
+    }
+    return frozenset(
+        text
+        for text, cursor in cursors.items()
+        if any(part.low <= cursor.number <= part.high for part in ranges[cursor.source])
+    )
 
 
 def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
@@ -130,29 +134,25 @@ def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
 def _page(
     session: Session, plan: list[Stretch], earlier: list[Stretch], later: list[Stretch], limit: int
 ) -> TranscriptPage:
-    """Rows from the end of ``earlier`` and from the start of ``later``; half of
-    each where both are given, more of one where the other is short."""
+    """Rows from the end of ``earlier`` and from the start of ``later``."""
     reader = _Reader(session)
-    newest_first: list[PageRow] = []
-    after_share = 0
-    tail: list[PageRow] = []
-    if later:
-        after_share = limit if not earlier else limit - limit // 4
-        tail = _take(reader, later, after_share, newest_first=False)
-    if earlier:
-        newest_first = _take(reader, earlier, limit - len(tail), newest_first=True)
-    rows = newest_first[::-1] + tail
+    # A quarter comes from before where both are given, more where there is little after.
+    after_share = limit - limit // 4 if earlier else limit
+    tail = _take(reader, later, after_share, newest_first=False)
+    rows = _take(reader, earlier, limit - len(tail), newest_first=True)[::-1] + tail
     _cache(reader)
     if not rows:
         return TranscriptPage(rows=[], older=None, newer=None)
-    has_after = bool(rest := cut_after(plan, _parse(rows[-1].cursor)))
+    first, last = _parse(rows[0].cursor), _parse(rows[-1].cursor)
+    has_after = bool(rest := cut_after(plan, last))
     if len(rest) == 1 and rest[0].kind == "turn" and rest[0].low == rest[0].high:
+        # What is left is one turn, of which all rows may have been taken.
         [turn] = _read_turns(session, rest[0], newest_first=False, limit=1)
         has_after = len(_turn_rows(_Reader(session), turn)) > rest[0].skip
     kinds = {row.cursor.partition(":")[0] for row in rows}
     return TranscriptPage(
         rows=rows,
-        older=rows[0].cursor if cut_before(plan, _parse(rows[0].cursor)) else None,
+        older=rows[0].cursor if cut_before(plan, first) else None,
         newer=rows[-1].cursor if has_after else None,
         source="mixed" if len(kinds) > 1 else {"seq": "journal", "turn": "turns"}[kinds.pop()],
     )
@@ -167,7 +167,6 @@ def _parse(text: str) -> Cursor:
 def _take(
     reader: _Reader, stretches: list[Stretch], limit: int, *, newest_first: bool
 ) -> list[PageRow]:
-    """Up to ``limit`` rows from one end, in the order of taking."""
     chosen: list[Stretch | list[PageRow]] = []
     left = limit
     for stretch in reversed(stretches) if newest_first else stretches:
@@ -205,6 +204,7 @@ def _read_events(reader: _Reader, stretches: list[Stretch]) -> dict[int, PageRow
     rows = ChatEvent.objects.filter(wanted, session=reader.session.pk).order_by("seq")
     found: dict[int, PageRow] = {}
     stale: list[int] = []
+    # The cache alone, which is a sixth of the cost of whole events.
     columns = ("pk", "seq", "turn_number", "html", "render_version")
     for pk, seq, turn, html, version in rows.values_list(*columns):
         if version == RENDER_VERSION:
@@ -218,37 +218,29 @@ def _read_events(reader: _Reader, stretches: list[Stretch]) -> dict[int, PageRow
 
 def _render_event(reader: _Reader, event: ChatEvent) -> PageRow:
     payload = read_payload(event.event_type, event.payload)
-    place = RowPosition(
-        session=reader.session.uuid,
-        seq=str(event.seq),
-        turn="" if event.turn_number is None else str(event.turn_number),
-        created_at=event.created_at,
-    )
-    html = storable(render_row(payload, place=place))
+    turn = "" if event.turn_number is None else str(event.turn_number)
+    row = _render(reader.session, str(event.seq), turn, event.created_at, payload)
+    if not row.is_fallback:
+        reader.stale_events.append((event.pk, row.html))
+    return replace(row, turn=event.turn_number)
+
+
+def _render(
+    session: Session, seq: str, turn: str, created_at: datetime, payload: Payload | Fallback
+) -> PageRow:
+    place = RowPosition(session=session.uuid, seq=seq, turn=turn, created_at=created_at)
+    is_fallback = isinstance(payload, Fallback)
     if isinstance(payload, Fallback):
-        _report_malformed(reader.session, place=place, reason=payload.reason)
-    else:
-        reader.stale_events.append((event.pk, html))
-    return PageRow(
-        cursor=place.cursor,
-        html=html,
-        turn=event.turn_number,
-        is_fallback=isinstance(payload, Fallback),
-    )
-
-
-def _report_malformed(session: Session, *, place: RowPosition, reason: str) -> None:
-    logger.warning(
-        "chat_row_malformed",
-        extra={"fields": {"session_id": str(session.uuid), "row": place.cursor, "reason": reason}},
-    )
+        fields = {"session_id": str(session.uuid), "row": place.cursor, "reason": payload.reason}
+        logger.warning("chat_row_malformed", extra={"fields": fields})
+    html = storable(render_row(payload, place=place))
+    return PageRow(cursor=place.cursor, html=html, is_fallback=is_fallback)
 
 
 def _take_turns(
     reader: _Reader, stretch: Stretch, limit: int, *, newest_first: bool
 ) -> list[PageRow]:
-    """Rows synthesised from turns, read a batch at a time until there are enough:
-    a turn may have no row (a system hint) or several."""
+    # A batch at a time until there are enough: a turn may have no row (a system hint) or several.
     taken: list[PageRow] = []
     while stretch.low <= stretch.high and len(taken) < limit:
         turns = _read_turns(reader.session, stretch, newest_first=newest_first, limit=limit)
@@ -272,7 +264,7 @@ def _take_turns(
 
 @dataclass(frozen=True, slots=True)
 class _CachedTurn:
-    """A turn's cached rows, or the turn itself where they have to be made."""
+    """``turn`` is there where the rows have to be made."""
 
     pk: int
     number: int
@@ -308,26 +300,17 @@ def _turn_rows(reader: _Reader, turn: _CachedTurn) -> list[PageRow]:
 
 def render_turn(session: Session, turn: StoredTurn) -> list[PageRow]:
     """The rows that a turn without events stands for."""
-    rows = []
-    for event in synthesise_events(turn):
-        place = RowPosition(
-            session=session.uuid,
-            seq=f"turn:{event.turn}.{event.part}",
-            turn=str(event.turn),
-            created_at=event.created_at,
+    number = str(turn.number)
+    return [
+        replace(
+            _render(session, f"turn:{number}.{one.part}", number, one.created_at, one.payload),
+            turn=turn.number,
         )
-        is_fallback = isinstance(event.payload, Fallback)
-        if isinstance(event.payload, Fallback):
-            _report_malformed(session, place=place, reason=event.payload.reason)
-        html = storable(render_row(event.payload, place=place))
-        rows.append(
-            PageRow(cursor=place.cursor, html=html, turn=event.turn, is_fallback=is_fallback)
-        )
-    return rows
+        for one in synthesise_events(turn)
+    ]
 
 
 def _cache(reader: _Reader) -> None:
-    """Keep what was rendered. A cache only: a busy database is no reason to fail."""
     if not reader.stale_events and not reader.stale_turns:
         return
     try:
@@ -338,7 +321,7 @@ def _cache(reader: _Reader) -> None:
                     " SET html = %s, render_version = %s WHERE id = %s",
                     [(html, RENDER_VERSION, pk) for pk, html in stale],
                 )
-    except OperationalError as error:
+    except OperationalError as error:  # a cache only: a busy database is no reason to fail
         logger.warning("row_cache_not_written", extra={"fields": {"reason": str(error)}})
 
 
@@ -374,7 +357,7 @@ def live_seq_of(session: Session, cursor: Cursor) -> int:
         return gap.after_seq
     if cursor.number > session.journal_turn:
         return session.last_seq
-    first = first_seq_of_turn(session, cursor.number)
+    first = first_seq_from_turn(session.pk, cursor.number)
     return session.last_seq if first is None else first
 
 

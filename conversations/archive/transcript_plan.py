@@ -13,6 +13,7 @@ from datetime import datetime
 from conversations.domain.keyset import Cursor
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
+from .rewinds import first_seq_from_turn
 from .turns import merge_ranges
 
 
@@ -85,7 +86,7 @@ def make_plan(
 
 
 def _cut_out(stretch: Stretch, hidden: Iterable[RewoundRange]) -> Iterator[Stretch]:
-    """The stretch without what is hidden, a marker in the place of each range."""
+    """A marker stands in the place of each range."""
     low = stretch.low
     for rewound in hidden:
         start, end = max(low, rewound.low), min(stretch.high, rewound.high)
@@ -108,36 +109,23 @@ def _cut_out(stretch: Stretch, hidden: Iterable[RewoundRange]) -> Iterator[Stret
 def locate(session: Session, plan: Sequence[Stretch], cursor: Cursor) -> Cursor:
     """The cursor in the source in which the plan has its place: a turn that the
     journal covers is found by the seq of its first event, and the reverse."""
-    has_turns = any(_source(stretch) == "turn" for stretch in plan)
+    sources = {_source(stretch) for stretch in plan}
     if cursor.source == "turn":
-        inside = any(
+        is_inside = any(
             _source(stretch) == "turn" and stretch.low <= cursor.number <= stretch.high
             for stretch in plan
         )
-        if inside or (not any(_source(stretch) == "seq" for stretch in plan)):
+        if is_inside or "seq" not in sources:
             return cursor
-        first = first_seq_of_turn(session, cursor.number)
+        first = first_seq_from_turn(session.pk, cursor.number)
         return Cursor("seq", first) if first is not None else cursor
-    if has_turns and not any(_source(stretch) == "seq" for stretch in plan):
-        turn = (
-            ChatEvent.objects.filter(
-                session=session.pk, seq__lte=cursor.number, turn_number__isnull=False
-            )
-            .order_by("-seq")
-            .values_list("turn_number", flat=True)
-            .first()
-        )
-        return Cursor("turn", turn or 0)
-    return cursor
-
-
-def first_seq_of_turn(session: Session, turn: int) -> int | None:
-    return (
-        ChatEvent.objects.filter(session=session.pk, turn_number__gte=turn)
-        .order_by("turn_number", "seq")
-        .values_list("seq", flat=True)
-        .first()
+    if sources != {"turn"}:
+        return cursor
+    events = ChatEvent.objects.filter(
+        session=session.pk, seq__lte=cursor.number, turn_number__isnull=False
     )
+    turn = events.order_by("-seq").values_list("turn_number", flat=True).first()
+    return Cursor("turn", turn or 0)
 
 
 def _source(stretch: Stretch) -> str:

@@ -85,7 +85,7 @@ def walk_active_turns_back(
 ) -> Iterator[StoredTurn]:
     """Turns on the active path below ``before``, newest first, read a page at a time as
     needed. Raw SQL, because every first word waits for it."""
-    gone = _rewound_ranges(session_pk) if has_rewinds else []
+    gone = read_rewound(session_pk, "turn") if has_rewinds else []
     statement = _WALK_BACK.format(" AND number NOT BETWEEN %s AND %s" * len(gone))
     while True:
         values = [session_pk, down_to, before, *chain.from_iterable(gone), page]
@@ -152,21 +152,23 @@ def count_active_before(session_pk: int, number: int, *, has_rewinds: bool = Tru
     """Active turns below that number."""
     if not has_rewinds:
         return number - 1
-    ranges = _rewound_ranges(session_pk)
+    ranges = read_rewound(session_pk, "turn")
     gone = sum(min(high, number - 1) - low + 1 for low, high in ranges if low < number)
     return number - 1 - gone
 
 
 def _rewound_turns(session_pk: int) -> Q:
     condition = Q(pk__in=[])
-    for low, high in _rewound_ranges(session_pk):
+    for low, high in read_rewound(session_pk, "turn"):
         condition |= Q(number__range=(low, high))
     return condition
 
 
-def _rewound_ranges(session_pk: int) -> list[tuple[int, int]]:
-    rewinds = Rewind.objects.filter(session=session_pk)
-    return merge_ranges(rewinds.values_list("from_turn", "to_turn"))
+def read_rewound(session_pk: int, source: str) -> list[tuple[int, int]]:
+    """What is not on the active path, as ranges in order: of turns (``turn``) by their
+    numbers, or of events (``seq``)."""
+    rewinds = Rewind.objects.filter(session=session_pk).order_by("pk")
+    return merge_ranges(rewinds.values_list(f"from_{source}", f"to_{source}"))
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

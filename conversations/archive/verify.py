@@ -28,7 +28,7 @@ from conversations.models import (
 
 from .append import event_digest, turn_digest, walk_rows
 from .blobs import read_blob
-from .skills import digest_of
+from .context import digest_of
 from .turns import COLUMNS
 
 CHUNK = 500

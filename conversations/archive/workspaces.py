@@ -1,9 +1,12 @@
 """Workspaces: create, change, and who belongs to them."""
 
+import hashlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
@@ -16,11 +19,62 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.people import OWNER
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import is_storable, one_line, storable
-from conversations.models import Membership, Workspace, WorkspaceGroup
+from conversations.models import Membership, SignInLink, Workspace, WorkspaceGroup
 
-from .accounts import read_username
 from .audit import AuditEvent, AuditOrigin, record
 from .rights import roles_of_person, workspaces_of
+
+# People: single-use sign-in links, as a terminal prints them; names.
+
+
+LINK_LIFETIME = timedelta(hours=12)
+
+
+def create_first_superuser(username: str) -> User:
+    """The account of whoever starts the server, where no superuser can sign in yet."""
+    with transaction.atomic():
+        user = User.objects.create_superuser(username=username)
+        metadata = {"person": username, "account": "made", "rank": "superuser, staff"}
+        record(AuditOrigin(name="the first start"), AuditEvent(action=ROLE, metadata=metadata))
+    return user
+
+
+def create_sign_in_link(user: User) -> str:
+    """A token that signs this person in once, within twelve hours. Only its digest
+    is kept; links that are over are removed."""
+    token = secrets.token_urlsafe(32)
+    now = timezone.now()
+    SignInLink.objects.filter(expires_at__lt=now).delete()
+    SignInLink.objects.create(
+        digest=digest_of(token), user=user, created_at=now, expires_at=now + LINK_LIFETIME
+    )
+    return token
+
+
+def use_sign_in_link(token: str) -> User | None:
+    """The person whom the token signs in; None when it was used, is over or unknown.
+    Marking it used is one statement, so two requests cannot both succeed."""
+    now = timezone.now()
+    links = SignInLink.objects.filter(digest=digest_of(token))
+    used = links.filter(used_at=None, expires_at__gte=now, user__is_active=True).update(used_at=now)
+    return links.select_related("user").get().user if used else None
+
+
+def read_name(user_pk: int) -> str:
+    """What a person is called: the full name, else the name to sign in with."""
+    user = User.objects.filter(pk=user_pk).only("first_name", "last_name", "username").first()
+    return "" if user is None else user.get_full_name() or user.get_username()
+
+
+def read_username(user_pk: int) -> str:
+    """The name to sign in with."""
+    return User.objects.values_list("username", flat=True).filter(pk=user_pk).first() or ""
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 MAX_SLUG_CHARS = 50
 
@@ -215,21 +269,19 @@ class WorkspaceItem:
 def list_workspaces(user_pk: int) -> list[WorkspaceItem]:
     """The workspaces that a person belongs to, by name. Two statements."""
     roles = roles_of_person(user_pk)
+    is_listed = Q(sessions__archived_at=None)
+    is_running = Q(sessions__runs__state__in=ACTIVE_STATES)
     rows = (
         Workspace.objects.filter(pk__in=roles)
         .order_by("name", "pk")
         .annotate(
-            session_count=Count("sessions", filter=_LISTED, distinct=True),
-            running_count=Count("sessions", filter=_RUNNING, distinct=True),
-            last_active_at=Max("sessions__last_active_at", filter=_LISTED),
+            session_count=Count("sessions", filter=is_listed, distinct=True),
+            running_count=Count("sessions", filter=is_running, distinct=True),
+            last_active_at=Max("sessions__last_active_at", filter=is_listed),
         )
     )
     columns = ("name", "slug", "root", "session_count", "running_count", "last_active_at")
     return [WorkspaceItem(role=roles[row.pop("pk")], **row) for row in rows.values("pk", *columns)]
-
-
-_LISTED = Q(sessions__archived_at=None)
-_RUNNING = Q(sessions__runs__state__in=ACTIVE_STATES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,32 +305,20 @@ def workspace_names() -> list[tuple[str, str]]:
 
 def members_of(workspace: Workspace) -> list[tuple[str, str]]:
     """Names and roles of the workspace's members."""
-    return list(
-        Membership.objects.filter(workspace=workspace)
-        .order_by("user__username")
-        .values_list("user__username", "role")
-    )
+    members = Membership.objects.filter(workspace=workspace).order_by("user__username")
+    return list(members.values_list("user__username", "role"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupItem:
-    pk: int
-    name: str
-    role: str
-    people: int
-
-
-def groups_of(workspace: Workspace) -> list[GroupItem]:
-    """The groups whose people are in the workspace, by name."""
+def groups_of(workspace: Workspace) -> list[dict[str, Any]]:
+    """The groups whose people are in the workspace, by name: ``pk``, ``name``, ``role`` and
+    how many ``people``."""
     rows = (
         WorkspaceGroup.objects.filter(workspace=workspace)
         .annotate(people=Count("group__user", filter=Q(group__user__is_active=True)))
         .order_by("group__name", "pk")
         .values_list("group", "group__name", "role", "people")
     )
-    return [
-        GroupItem(pk=pk, name=name, role=role, people=people) for pk, name, role, people in rows
-    ]
+    return [dict(zip(("pk", "name", "role", "people"), row, strict=True)) for row in rows]
 
 
 def groups_to_add(workspace: Workspace) -> list[tuple[int, str]]:

@@ -11,8 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 
-from conversations.archive.disk_space import MIB, free_bytes, min_free_bytes
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import MIB, free_bytes, min_free_bytes, translate_storage_error
 from conversations.domain.errors import LoomError, StorageFull
 
 

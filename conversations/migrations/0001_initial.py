@@ -54,6 +54,33 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='Workspace',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=120)),
+                ('slug', models.SlugField(max_length=60, unique=True)),
+                ('root', models.CharField(max_length=1024)),
+                ('instructions', models.TextField(blank=True, default='')),
+                ('reads_instruction_files', models.BooleanField(blank=True, null=True)),
+                ('default_model', models.CharField(blank=True, default='', max_length=120)),
+                ('tool_policy', models.CharField(choices=[('read_only', 'read only'), ('ask', 'ask'), ('auto', 'automatic')], db_default='ask', default='ask', max_length=12)),
+                ('allows_network', models.BooleanField(db_default=False, default=False)),
+                ('window_strategy', models.CharField(blank=True, db_default='', default='', max_length=16)),
+                ('keep_recent', models.PositiveSmallIntegerField(blank=True, null=True)),
+                ('high_water', models.PositiveSmallIntegerField(blank=True, null=True)),
+                ('low_water', models.PositiveSmallIntegerField(blank=True, null=True)),
+                ('expire_after_hours', models.PositiveIntegerField(blank=True, null=True)),
+                ('retention_days', models.PositiveIntegerField(blank=True, null=True)),
+                ('members_may_purge', models.BooleanField(db_default=False, default=False)),
+                ('uses_cold_storage', models.BooleanField(db_default=False, default=False)),
+                ('created_at', models.DateTimeField()),
+            ],
+            options={
+                'ordering': ('name', 'id'),
+                'constraints': [models.CheckConstraint(condition=models.Q(('tool_policy__in', ('read_only', 'ask', 'auto'))), name='workspace_tool_policy_known'), models.CheckConstraint(condition=models.Q(('window_strategy__in', ('', 'archive', 'sliding_window', 'summarize'))), name='workspace_strategy_known')],
+            },
+        ),
+        migrations.CreateModel(
             name='Session',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -95,13 +122,14 @@ class Migration(migrations.Migration):
                 ('pinned_at', models.DateTimeField(blank=True, null=True)),
                 ('metadata', models.TextField(db_default='{}', default='{}')),
                 ('owner', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to=settings.AUTH_USER_MODEL)),
+                ('workspace', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to='conversations.workspace')),
                 ('parent', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='forks', to='conversations.session')),
             ],
             options={
                 'ordering': ('-last_active_at', '-id'),
                 'permissions': (('review_transcripts', "Can read and review other people's transcripts"),),
-                'indexes': [models.Index(fields=['-last_active_at', '-id'], name='session_by_time'), models.Index(condition=models.Q(('next_turn__gt', django.db.models.expressions.CombinedExpression(models.F('reviewed_turn'), '+', models.Value(1)))), fields=['-last_active_at', '-id'], name='session_unreviewed'), models.Index(condition=models.Q(('expired_at', None), ('expires_at__isnull', False)), fields=['expires_at'], name='session_to_expire'), models.Index(condition=models.Q(('next_turn__gt', models.F('unindexed_turn'))), fields=['id'], name='session_unindexed')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('next_seq__gte', 1), ('next_turn__gte', 1)), name='session_counters')],
+                'indexes': [models.Index(fields=['workspace', '-last_active_at', '-id'], name='session_by_activity'), models.Index(fields=['workspace', 'channel', '-last_active_at', '-id'], name='session_of_channel'), models.Index(fields=['-last_active_at', '-id'], name='session_by_time'), models.Index(condition=models.Q(('next_turn__gt', django.db.models.expressions.CombinedExpression(models.F('reviewed_turn'), '+', models.Value(1)))), fields=['-last_active_at', '-id'], name='session_unreviewed'), models.Index(condition=models.Q(('expired_at', None), ('expires_at__isnull', False)), fields=['expires_at'], name='session_to_expire'), models.Index(condition=models.Q(('former_key__isnull', False)), fields=['workspace', 'former_key', '-expired_at'], name='session_by_former_key'), models.Index(condition=models.Q(('next_turn__gt', models.F('unindexed_turn'))), fields=['id'], name='session_unindexed')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('key__isnull', False)), fields=('workspace', 'key'), name='session_key_unique'), models.CheckConstraint(condition=models.Q(('next_seq__gte', 1), ('next_turn__gte', 1)), name='session_counters')],
             },
         ),
         migrations.CreateModel(
@@ -111,11 +139,17 @@ class Migration(migrations.Migration):
                 ('role', models.CharField(choices=[('viewer', 'viewer'), ('member', 'member'), ('owner', 'owner')], default='member', max_length=8)),
                 ('created_at', models.DateTimeField()),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to=settings.AUTH_USER_MODEL)),
+                ('workspace', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to='conversations.workspace')),
             ],
             options={
                 'ordering': ('id',),
-                'constraints': [models.CheckConstraint(condition=models.Q(('role__in', ('viewer', 'member', 'owner'))), name='membership_role_known')],
+                'constraints': [models.UniqueConstraint(fields=('workspace', 'user'), name='membership_unique'), models.CheckConstraint(condition=models.Q(('role__in', ('viewer', 'member', 'owner'))), name='membership_role_known')],
             },
+        ),
+        migrations.AddField(
+            model_name='workspace',
+            name='members',
+            field=models.ManyToManyField(related_name='workspaces', through='conversations.Membership', to=settings.AUTH_USER_MODEL),
         ),
         migrations.CreateModel(
             name='Receipt',
@@ -657,6 +691,7 @@ class Migration(migrations.Migration):
                 ('switched_off_at', models.DateTimeField(null=True)),
                 ('created_at', models.DateTimeField()),
                 ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('workspace', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='webhooks', to='conversations.workspace')),
             ],
             options={
                 'ordering': ('id',),
@@ -685,39 +720,6 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['webhook', '-id'], name='delivery_of_webhook'), models.Index(condition=models.Q(('state', 'pending')), fields=['webhook', 'next_at'], name='delivery_due')],
                 'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ('pending', 'delivered', 'failed'))), name='delivery_state_known')],
             },
-        ),
-        migrations.CreateModel(
-            name='Workspace',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120)),
-                ('slug', models.SlugField(max_length=60, unique=True)),
-                ('root', models.CharField(max_length=1024)),
-                ('instructions', models.TextField(blank=True, default='')),
-                ('reads_instruction_files', models.BooleanField(blank=True, null=True)),
-                ('default_model', models.CharField(blank=True, default='', max_length=120)),
-                ('tool_policy', models.CharField(choices=[('read_only', 'read only'), ('ask', 'ask'), ('auto', 'automatic')], db_default='ask', default='ask', max_length=12)),
-                ('allows_network', models.BooleanField(db_default=False, default=False)),
-                ('window_strategy', models.CharField(blank=True, db_default='', default='', max_length=16)),
-                ('keep_recent', models.PositiveSmallIntegerField(blank=True, null=True)),
-                ('high_water', models.PositiveSmallIntegerField(blank=True, null=True)),
-                ('low_water', models.PositiveSmallIntegerField(blank=True, null=True)),
-                ('expire_after_hours', models.PositiveIntegerField(blank=True, null=True)),
-                ('retention_days', models.PositiveIntegerField(blank=True, null=True)),
-                ('members_may_purge', models.BooleanField(db_default=False, default=False)),
-                ('uses_cold_storage', models.BooleanField(db_default=False, default=False)),
-                ('created_at', models.DateTimeField()),
-                ('members', models.ManyToManyField(related_name='workspaces', through='conversations.Membership', to=settings.AUTH_USER_MODEL)),
-            ],
-            options={
-                'ordering': ('name', 'id'),
-                'constraints': [models.CheckConstraint(condition=models.Q(('tool_policy__in', ('read_only', 'ask', 'auto'))), name='workspace_tool_policy_known'), models.CheckConstraint(condition=models.Q(('window_strategy__in', ('', 'archive', 'sliding_window', 'summarize'))), name='workspace_strategy_known')],
-            },
-        ),
-        migrations.AddField(
-            model_name='webhook',
-            name='workspace',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='webhooks', to='conversations.workspace'),
         ),
         migrations.CreateModel(
             name='UsageDay',
@@ -775,16 +777,6 @@ class Migration(migrations.Migration):
                 'ordering': ('id',),
                 'constraints': [models.UniqueConstraint(condition=models.Q(('revoked_at', None)), fields=('workspace', 'kind'), name='tool_permission_unique')],
             },
-        ),
-        migrations.AddField(
-            model_name='session',
-            name='workspace',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to='conversations.workspace'),
-        ),
-        migrations.AddField(
-            model_name='membership',
-            name='workspace',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to='conversations.workspace'),
         ),
         migrations.CreateModel(
             name='Invitation',
@@ -1010,25 +1002,5 @@ class Migration(migrations.Migration):
                 'ordering': ('run', 'ordinal'),
                 'constraints': [models.UniqueConstraint(fields=('run', 'ordinal'), name='draft_chunk_unique')],
             },
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['workspace', '-last_active_at', '-id'], name='session_by_activity'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['workspace', 'channel', '-last_active_at', '-id'], name='session_of_channel'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(condition=models.Q(('former_key__isnull', False)), fields=['workspace', 'former_key', '-expired_at'], name='session_by_former_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='session',
-            constraint=models.UniqueConstraint(condition=models.Q(('key__isnull', False)), fields=('workspace', 'key'), name='session_key_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='membership',
-            constraint=models.UniqueConstraint(fields=('workspace', 'user'), name='membership_unique'),
         ),
     ]

@@ -1,11 +1,15 @@
 """Who read what of other people's, and who decided what about it."""
 
+import uuid
+
+from django.conf import settings
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q
 
 from conversations.domain.audit import AUDIT_ACTIONS
 
 from .fields import actor_field
+from .sessions import Session
 
 
 class AuditEntry(models.Model):
@@ -64,3 +68,82 @@ class AuditHead(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number} entries"
+
+
+# Orders to purge a session, and what remains of a purge.
+
+
+class PurgeOrder(models.Model):
+    """The session is to be purged at ``due_at``; until then the order can be called
+    off. ``by_policy``: it was idle for as long as its workspace allows. ``was_archived``
+    is how it was before the order, which archives it; ``keeps_copy``: it was ordered with a
+    copy in cold storage, which there is no more, and is not carried out."""
+
+    session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="purge_order")
+    ordered_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    ordered_at = models.DateTimeField()
+    reason = models.CharField(max_length=500)
+    due_at = models.DateTimeField(db_index=True)
+    by_policy = models.BooleanField(default=False, db_default=False)
+    was_archived = models.BooleanField(default=False, db_default=False)
+    keeps_copy = models.BooleanField(default=False, db_default=False)
+
+    class Meta:
+        ordering = ("due_at", "id")
+
+    def __str__(self) -> str:
+        return f"purge of session {self.session_id} due {self.due_at:%Y-%m-%d}"
+
+
+class Receipt(models.Model):
+    """What remains of a purged session. ``counts`` is JSON: the rows that went, by
+    table. The digests are the ends of the session's chains, so that a copy of it can be
+    checked; ``digest`` covers all columns and stands in the audit log as well.
+    ``cold_name`` and ``cold_digest`` say where earlier versions kept a copy. Names are those
+    of the time. The database refuses every change."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.UUIDField(db_index=True)
+    workspace = models.CharField(max_length=60)
+    owner = models.CharField(max_length=150)
+    key = models.CharField(max_length=255, default="", db_default="")
+    channel = models.CharField(max_length=32)
+    created_at = models.DateTimeField()
+    last_active_at = models.DateTimeField()
+    purged_at = models.DateTimeField()
+    ordered_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    ordered_by_name = models.CharField(max_length=200)
+    reason = models.CharField(max_length=500)
+    by_policy = models.BooleanField(default=False, db_default=False)
+    turns = models.BigIntegerField()
+    events = models.BigIntegerField()
+    counts = models.TextField(default="{}", db_default="{}")
+    turn_digest = models.CharField(max_length=64)
+    event_digest = models.CharField(max_length=64)
+    cold_name = models.CharField(max_length=500, default="", db_default="")
+    cold_digest = models.CharField(max_length=64, default="", db_default="")
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"receipt of session {self.session}"
+
+
+class PurgedContent(models.Model):
+    """A content (``archive.blobs``) that a purged session named. It goes as soon as it is
+    certain that nothing else does."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    purged_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"content {self.digest[:12]}"

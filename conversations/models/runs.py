@@ -5,7 +5,15 @@ import uuid
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
-from conversations.domain.runs import ACTIVE_STATES, FAILED, INTERRUPTED, RUN_KINDS, RUN_STATES
+from conversations.domain.runs import (
+    ACTIVE_STATES,
+    FAILED,
+    FINAL_STATES,
+    INTERRUPTED,
+    RUN_KINDS,
+    RUN_STATES,
+)
+from conversations.domain.stream import Usage
 from conversations.domain.tool_calls import DECISIONS, OPEN_STATES, TOOL_CALL_STATES
 
 from .fields import actor_field
@@ -81,6 +89,15 @@ class Run(models.Model):
     def __str__(self) -> str:
         return f"run {self.uuid} ({self.state})"
 
+    @property
+    def first_seq(self) -> int | None:
+        """The run's first row; None: it has none yet."""
+        return self.from_seq or self.user_seq
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in FINAL_STATES
+
 
 class ModelCall(models.Model):
     """One request to the provider, with what it was given. Times in milliseconds,
@@ -124,6 +141,22 @@ class ModelCall(models.Model):
 
     def __str__(self) -> str:
         return f"model call {self.ordinal} ({self.model})"
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cache_read_tokens=self.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens,
+        )
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """The whole prompt: what was read from the cache or written to it is a part of it."""
+        if self.input_tokens is None:
+            return None
+        return self.input_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
 
 
 class ToolCall(models.Model):

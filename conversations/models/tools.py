@@ -5,6 +5,8 @@ import uuid
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
+from conversations.domain.tool_policy import is_kind
+
 from .fields import actor_field
 from .runs import Run, ToolCall
 from .sessions import Session
@@ -37,6 +39,11 @@ class ToolPermission(models.Model):
 
     def __str__(self) -> str:
         return self.label
+
+    @property
+    def applies(self) -> bool:
+        """False: it was given for what is no kind any more, and calls ask again."""
+        return is_kind(self.kind)
 
 
 class Revert(models.Model):

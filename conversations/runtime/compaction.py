@@ -25,24 +25,22 @@ from conversations.agent.window.summary import (
     take_stage,
 )
 from conversations.agent.window.window import digest_of, request_digest
-from conversations.archive.answers import (
-    CallRecord,
+from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
+from conversations.archive.context import (
+    CompactionRequest,
+    append_compaction,
+    read_request,
+    read_useless_size,
+)
+from conversations.archive.messages import queued_messages
+from conversations.archive.model_calls import (
     append_call,
     append_failed_call,
     check_model_call,
 )
-from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
-from conversations.archive.compactions import (
-    CompactionRequest,
-    NewCompaction,
-    append_compaction,
-    read_last_attempt,
-    read_request,
-)
-from conversations.archive.messages import queued_messages
 from conversations.archive.runs import Claimed, finish_run
 from conversations.archive.sessions import WindowFacts, read_window_facts
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
@@ -56,6 +54,7 @@ from conversations.domain.windows import (
     is_due,
     tokens_at,
 )
+from conversations.models import Compaction, ModelCall
 from conversations.rendering.source_text import number_text
 
 from .execution import Execution, RunContext
@@ -155,12 +154,12 @@ class CompactionExecution(Execution):
             await self._context.publisher.publish_window(self.claimed.session_pk)
         return True
 
-    async def _work(self) -> tuple[NewCompaction, PreparedEvent, CallRecord]:
+    async def _work(self) -> tuple[Compaction, PreparedEvent, ModelCall]:
         job = await self._prepare()
         previous = job.plan.previous
         summary, reached = (previous.summary, previous.to_turn) if previous else ("", 0)
         rest: Sequence[SummaryTurn] = job.plan.parts
-        record: CallRecord | None = None
+        record: ModelCall | None = None
         while rest:
             if record is not None:
                 await self._write(append_call, self.claimed, call=record)
@@ -206,7 +205,7 @@ class CompactionExecution(Execution):
 
     async def _stage(
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> tuple[_Stage, MessageCompleted, CallRecord]:
+    ) -> tuple[_Stage, MessageCompleted, ModelCall]:
         while True:
             if job.facts.has_call_limits:
                 await self._context.database.readers.read(
@@ -281,7 +280,7 @@ class CompactionExecution(Execution):
         else:
             raise error
 
-    def _judge(self, job: _Job, summary: str) -> NewCompaction:
+    def _judge(self, job: _Job, summary: str) -> Compaction:
         """The summary as it is kept. Raises NotWorthIt where it does not help."""
         plan, tokens = job.plan, estimate_tokens(summary)
         if job.request.reason == THRESHOLD:
@@ -289,7 +288,7 @@ class CompactionExecution(Execution):
         summarised = sum(part.tokens for part in plan.parts)
         if tokens >= summarised + (estimate_tokens(plan.previous.summary) if plan.previous else 0):
             raise NotWorthIt("The summary would be longer than what it stands for.")
-        return NewCompaction(
+        return Compaction(
             uuid=uuid4(),
             from_turn=plan.from_turn,
             to_turn=plan.to_turn,
@@ -303,7 +302,7 @@ class CompactionExecution(Execution):
             after_tokens=plan.stays + tokens,
         )
 
-    def _make_row(self, compaction: NewCompaction, plan: CompactionPlan) -> PreparedEvent:
+    def _make_row(self, compaction: Compaction, plan: CompactionPlan) -> PreparedEvent:
         before = compaction.before_tokens - plan.stays
         after = compaction.after_tokens - plan.stays
         data = {
@@ -350,11 +349,11 @@ class CompactionExecution(Execution):
         began: float,
         *,
         error_code: str = "",
-    ) -> CallRecord:
+    ) -> ModelCall:
         usage = message.usage if message else Usage()
         model = (message.model if message else "") or stage.request.model
         self._ordinal += 1
-        return CallRecord(
+        return ModelCall(
             ordinal=self._ordinal - 1,
             model=model[:120],
             manifest=stage.manifest,
@@ -378,9 +377,7 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
     at = _threshold(facts, context)
     if at is None or facts.context_tokens < at:
         return None
-    tried = read_last_attempt(session_pk)
-    without_help = tried.tokens if tried and not tried.helped else None
-    if not is_due(facts.context_tokens, at=at, tried=without_help):
+    if not is_due(facts.context_tokens, at=at, tried=read_useless_size(session_pk)):
         return None
     return CompactionRequest(reason=THRESHOLD, tokens=facts.context_tokens)
 

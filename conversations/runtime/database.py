@@ -36,7 +36,7 @@ from django.db import (
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from conversations.archive.model_calls import save_prompt_texts
-from conversations.archive.storage_errors import (
+from conversations.archive.storage import (
     database_unavailable,
     is_storage_error,
     status_of,

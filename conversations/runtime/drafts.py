@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from conversations.archive.journal import Chunk, append_draft_chunks
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 
 from .database import Writer

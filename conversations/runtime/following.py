@@ -8,17 +8,15 @@ hub says when to look; where another process writes, it is looked at now and the
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import groupby
 from time import monotonic
 from typing import Protocol
 
-from conversations.archive.journal import Chunk, RawEvent, read_raw_events
-from conversations.archive.rewinds import RewindRecord, read_rewinds
+from conversations.archive.journal import Chunk, StoredEvent, walk_events
+from conversations.archive.rewinds import read_rewinds
 from conversations.archive.run_transcript import (
     PAGE,
     Draft,
-    RunFacts,
     RunProgress,
     add_chunks,
     draft_parts,
@@ -38,12 +36,16 @@ from conversations.domain.run_transcript import (
 )
 from conversations.domain.runs import FINAL_STATES
 from conversations.domain.text import storable
+from conversations.models import Rewind, Run
 
 from .database import wait_for_database
 from .publish import Listener
 from .service import Runtime
 
 END_ID = "end"
+
+# What programs are told of a rewind.
+REWIND_COLUMNS = ("from_turn", "to_turn", "from_seq", "to_seq", "reason", "created_at")
 
 
 class Reader(Protocol):
@@ -128,7 +130,7 @@ class SessionReader:
 
     def read_on(self) -> list[StoryEvent]:
         # The rows first: a rewind that comes later stands after all of them.
-        rows = read_raw_events(self._session_pk, start=self._place.row, limit=PAGE)
+        rows = walk_events(self._session_pk, start=self._place.row, limit=PAGE)
         self.has_more = len(rows) == PAGE
         last = rows[-1].seq if rows else self._place.row
         rewinds = read_rewinds(self._session_pk, from_seq=self._place.row, to_seq=last)
@@ -137,7 +139,7 @@ class SessionReader:
     def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
         return []
 
-    def _merge(self, rows: list[RawEvent], rewinds: list[RewindRecord]) -> Iterator[StoryEvent]:
+    def _merge(self, rows: list[StoredEvent], rewinds: list[Rewind]) -> Iterator[StoryEvent]:
         made = {seq: list(some) for seq, some in groupby(rewinds, key=lambda one: one.to_seq)}
         yield from self._tell_rewinds(made)
         for row in rows:
@@ -145,14 +147,16 @@ class SessionReader:
             yield StoryEvent(str(self._place), ROW, row.as_data())
             yield from self._tell_rewinds(made)
 
-    def _tell_rewinds(self, made: dict[int, list[RewindRecord]]) -> Iterator[StoryEvent]:
+    def _tell_rewinds(self, made: dict[int, list[Rewind]]) -> Iterator[StoryEvent]:
         row, told = self._place.row, self._place.part
         for number, rewind in enumerate(made.get(row, [])[told:], told + 1):
             self._place = StreamCursor(row, number)
-            yield StoryEvent(str(self._place), REWOUND, asdict(rewind))
+            yield StoryEvent(
+                str(self._place), REWOUND, {name: getattr(rewind, name) for name in REWIND_COLUMNS}
+            )
 
 
-def end_of(run: RunFacts) -> dict[str, object]:
+def end_of(run: Run) -> dict[str, object]:
     return {"run": str(run.uuid), "state": run.state, "error_code": run.error_code}
 
 
@@ -181,18 +185,18 @@ async def follow(
                 told_at = monotonic()
 
 
-async def wait_for_end(runtime: Runtime, run: RunFacts, *, seconds: float) -> bool:
+async def wait_for_end(runtime: Runtime, run: Run, *, seconds: float) -> bool:
     """Whether the run has ended within so many seconds, in whatever process."""
     wait_for_database(runtime.options.database_wait)
     end = monotonic() + seconds
-    with _listening(runtime, Listener(run.session_pk, of_drafts=False)) as listener:
+    with _listening(runtime, Listener(run.session_id, of_drafts=False)) as listener:
         while True:
             listener.take()  # before it is read: what comes meanwhile is read again
             if (await runtime.readers.read(read_run, run.pk)).is_over:
                 return True
             if listener.is_closed or monotonic() >= end:
                 return False
-            await listener.wait(_patience(runtime, run.session_pk, end - monotonic()))
+            await listener.wait(_patience(runtime, run.session_id, end - monotonic()))
 
 
 def _patience(runtime: Runtime, session_pk: int, seconds: float) -> float:

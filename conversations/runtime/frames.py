@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from conversations.archive.answers import WindowMark, window_mark_of
 from conversations.archive.append import Row
 from conversations.archive.messages import QueuedMessage, queued_messages
+from conversations.archive.model_calls import WindowMark, window_mark_of
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import live_seq_of, read_live_rows

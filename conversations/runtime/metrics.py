@@ -1,7 +1,7 @@
 """What this process does right now, and how much the archive holds in flight."""
 
-from conversations.archive.disk_space import data_free_bytes
 from conversations.archive.runs import count_runs_by_state
+from conversations.archive.storage import data_free_bytes
 from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
 from conversations.feature import Metric, features
 

@@ -12,10 +12,10 @@ from uuid import UUID
 
 from channels.layers import get_channel_layer
 
-from conversations.archive.answers import WindowMark, read_window_mark
 from conversations.archive.append import Row
 from conversations.archive.journal import Chunk
 from conversations.archive.messages import queued_messages
+from conversations.archive.model_calls import WindowMark, read_window_mark
 from conversations.archive.rewinds import Rewound
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_live_rows, render_rewound_marker

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from conversations.archive import runs as archive_runs
-from conversations.archive.compactions import request_compaction
-from conversations.archive.disk_space import MONITOR
+from conversations.archive.context import request_compaction
 from conversations.archive.journal import Chunk
 from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.sessions import get_session
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import MONITOR, is_storage_error
 from conversations.domain import runs as states
 from conversations.domain.errors import Conflict
 from conversations.domain.runs import RunChoices

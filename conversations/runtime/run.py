@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 from uuid import uuid4
@@ -15,16 +15,15 @@ from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
-from conversations.archive.answers import (
+from conversations.archive.append import Appended, Row, prepare_events
+from conversations.archive.model_calls import (
     AppendedAnswer,
-    CallRecord,
     append_answer,
     append_failed_call,
     append_notices,
     check_model_call,
+    read_past_calls,
 )
-from conversations.archive.append import Appended, Row, prepare_events
-from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, record_run_note, release_run
 from conversations.archive.sessions import (
     WindowFacts,
@@ -33,7 +32,7 @@ from conversations.archive.sessions import (
     save_floor,
     save_system_prompt,
 )
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.archive.turns import read_turn
 from conversations.archive.workspaces import WorkspaceDir
 from conversations.domain import runs as states
@@ -50,6 +49,7 @@ from conversations.domain.stream import (
 )
 from conversations.domain.text import cost_text, storable
 from conversations.feature import Notices
+from conversations.models import ModelCall
 
 from .database import PatientWriter
 from .execution import Execution, RunContext
@@ -475,7 +475,7 @@ class RunExecution(Execution):
             self._publish(frame)
 
     async def _commit_answer(
-        self, answer: _Answer, message: MessageCompleted, call: CallRecord
+        self, answer: _Answer, message: MessageCompleted, call: ModelCall
     ) -> AppendedAnswer:
         has_turn, run_pk = bool(message.blocks), self.claimed.run_pk
         tool_calls = [(uuid4(), block) for block in tool_calls_of(message.blocks)]
@@ -533,17 +533,18 @@ class RunExecution(Execution):
 
     async def _record_failure(self, answer: _Answer, error: ProviderError) -> None:
         """A failed call is a record too; the next try has an ordinal of its own."""
-        call = replace(await self._record(answer, None), error_code=error.code)
+        call = await self._record(answer, None)
+        call.error_code = error.code
         await self.writer.write(append_failed_call, self.claimed, call=call)
         answer.ordinal = self._next_ordinal()
 
-    async def _record(self, answer: _Answer, message: MessageCompleted | None) -> CallRecord:
+    async def _record(self, answer: _Answer, message: MessageCompleted | None) -> ModelCall:
         manifest, digest = await asyncio.to_thread(answer.window.describe)
         usage = message.usage if message else Usage()
         model = (message.model if message else "") or answer.window.request.model
         options = self._context.options
         stop_sequence = message.stop_sequence if message else None
-        return CallRecord(
+        return ModelCall(
             ordinal=answer.ordinal,
             model=model[:120],
             manifest=manifest,
@@ -569,7 +570,7 @@ class RunExecution(Execution):
         read, claimed = self._context.database.readers.read, self.claimed
         for call in await read(read_past_calls, claimed.run_pk):
             self._tries += 1
-            if not call.failed:
+            if not call.error_code:
                 self._calls += 1
                 self._count_call(call.usage, call.model, call.cost_microusd, call.first_token_ms)
         facts = await read(read_window_facts, claimed.session_pk, user_pk=claimed.user_pk)

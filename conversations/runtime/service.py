@@ -14,12 +14,12 @@ from conversations.agent.mcp.servers import ToolServers
 from conversations.agent.undo.records import Scope
 from conversations.agent.undo.revert import Reverted, revert_files
 from conversations.agent.undo.trees import complete_all
-from conversations.archive import compactions as archive_compactions
+from conversations.archive import context as archive_compactions
 from conversations.archive import messages as archive_messages
 from conversations.archive import runs as archive_runs
 from conversations.archive import tool_calls as archive_calls
-from conversations.archive.compactions import CompactionRequest
-from conversations.archive.messages import Accepted, Restarted
+from conversations.archive.context import CompactionRequest
+from conversations.archive.messages import Accepted
 from conversations.archive.rewinds import Rewound
 from conversations.archive.session_state import edit_state
 from conversations.domain.errors import LoomError
@@ -220,7 +220,7 @@ class Runtime:
     async def edit(
         self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
     ) -> Accepted:
-        restarted = await self.writer.write(
+        accepted = await self.writer.write(
             archive_messages.edit_message,
             session,
             client_id=client_id,
@@ -228,7 +228,7 @@ class Runtime:
             text=text,
             user_pk=user_pk,
         )
-        return await self._restart(session, restarted)
+        return await self._restart(session, accepted)
 
     async def regenerate(
         self,
@@ -240,7 +240,7 @@ class Runtime:
         choices: RunChoices | None = None,
     ) -> Accepted:
         """See ``archive.messages.regenerate``."""
-        restarted = await self.writer.write(
+        accepted = await self.writer.write(
             archive_messages.regenerate,
             session,
             client_id=client_id,
@@ -248,13 +248,13 @@ class Runtime:
             user_pk=user_pk,
             choices=choices,
         )
-        return await self._restart(session, restarted)
+        return await self._restart(session, accepted)
 
-    async def _restart(self, session: Session, restarted: Restarted) -> Accepted:
-        await self._publish_rewound(session, restarted.rewound)
-        self.publisher.publish_rows(session.pk, restarted.accepted.rows)
+    async def _restart(self, session: Session, accepted: Accepted) -> Accepted:
+        await self._publish_rewound(session, accepted.rewound)
+        self.publisher.publish_rows(session.pk, accepted.rows)
         self.queue.begin(session.pk)
-        return restarted.accepted
+        return accepted
 
     async def _publish_rewound(self, session: Session, rewound: Rewound) -> None:
         self.watcher.record_rewinds(session.pk, rewound.count)
@@ -355,7 +355,7 @@ class Runtime:
         return accepted
 
     async def undo_compaction(self, session: Session, *, uuid: UUID, user_pk: int | None) -> None:
-        """See ``archive.compactions``."""
+        """See ``archive.context``."""
         appended = await self.writer.write(
             archive_compactions.undo_compaction, session, uuid=uuid, user_pk=user_pk
         )

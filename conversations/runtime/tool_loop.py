@@ -17,21 +17,22 @@ from typing import Any, Protocol
 
 from conversations.agent.tools.registry import TOOLS, find_tool
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
-from conversations.archive.answers import append_tool_result
 from conversations.archive.append import Appended, prepare_events
+from conversations.archive.model_calls import append_tool_result
 from conversations.archive.runs import Claimed, RunLost
 from conversations.archive.sessions import get_session
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import translate_storage_error
 from conversations.archive.tool_calls import (
+    Rules,
     ToolCallRecord,
     ask_for_calls,
     begin_call,
     decide_call,
     read_calls,
     read_news,
+    read_rules,
     show_run_waiting,
 )
-from conversations.archive.tool_permissions import Rules, read_rules
 from conversations.domain import runs as run_states
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info
@@ -193,20 +194,22 @@ class ToolLoop:
         calls = [call for call in self._calls if not call.has_ended and not call.stopped_by]
         if not calls:
             return
-        news = await self._readers.read(read_news, self._claimed.run_pk, self._claimed.session_pk)
+        open_calls, allowed = await self._readers.read(
+            read_news, self._claimed.run_pk, self._claimed.session_pk
+        )
         by_pk = {call.record.pk: call for call in calls}
         before = [(call.decision, call.stopped_by) for call in calls]
-        for record in news.calls:
+        for record in open_calls:
             if (call := by_pk.get(record.pk)) is not None:
                 self._note(call, record)
         if before != [(call.decision, call.stopped_by) for call in calls]:
             await self._context.publisher.publish_missed_rows(self._claimed.session_pk)
-        still_open = {record.pk for record in news.calls}
+        still_open = {record.pk for record in open_calls}
         for call in calls:
             if call.waits and call.record.pk not in still_open:
                 call.is_lost = True
                 call.settled.set()
-            elif call.waits and call.asked is not None and call.asked.kind_key in news.allowed:
+            elif call.waits and call.asked is not None and call.asked.kind_key in allowed:
                 await self._allow_by_permission(call)
 
     def _note(self, call: _Call, record: ToolCallRecord) -> None:

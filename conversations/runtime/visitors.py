@@ -12,7 +12,7 @@ from threading import Lock
 
 from django.db import DatabaseError
 
-from conversations.archive.access_snapshots import AccessSnapshot, OpenPage, read_standings
+from conversations.archive.rights import AccessSnapshot, OpenPage, read_standings
 from conversations.domain.errors import TooMany, Unavailable
 
 from .database import Readers

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
-from conversations.archive.answers import read_window_mark
 from conversations.archive.journal import Chunk, read_draft
 from conversations.archive.messages import QueuedMessage, queued_messages_of
+from conversations.archive.model_calls import read_window_mark
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.transcript import SessionMarks, read_live_rows, read_session_marks
 from conversations.domain.runs import RUNNING

@@ -23,7 +23,7 @@ from conversations.accounts.tokens import READ
 from conversations.api.auth import caller_of, needs
 from conversations.api.fields import Page, ShortText, Text
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import NotFound, Unavailable
 
 from . import (

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for, record_reading, require_reason_to_search
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
-from conversations.archive.storage_errors import is_storage_error
+from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 from conversations.models import Session

@@ -16,15 +16,15 @@ from django.views.decorators.http import require_POST, require_safe
 
 from conversations.access import Access, get_session_for, sign_in_first, visit_of
 from conversations.agent.undo.records import has_changes
-from conversations.archive.call_records import (
+from conversations.archive.rights import WRITE
+from conversations.archive.tool_calls import (
     ToolOutput,
     ToolRecord,
     read_call_output,
     read_tool_record,
     read_turn_output,
+    require_decidable,
 )
-from conversations.archive.rights import WRITE
-from conversations.archive.tool_calls import require_decidable
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
@@ -108,25 +108,25 @@ def _output_page(
 
 
 def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
-    word, icon = tool_word(record.name)
-    arguments = read_arguments(record.arguments)
+    word, icon = tool_word(record.call.name)
+    arguments = read_arguments(record.call.arguments)
     done, asked = record.completed, record.asked
     diff_text = (done.diff if done else "") or (asked.diff if asked else "")
     diff = render_diff(diff_text, most_lines=LONG_DIFF_LINES, most_chars=LONG_DIFF_CHARS)
     text = arguments_text(arguments, without_texts=False)
     context: dict[str, Any] = {
         "heading": word,
-        "name": record.name,
+        "name": record.call.name,
         "icon": icon,
-        "argument_html": show_hidden(telling_argument(record.name, arguments)),
-        "state": state_word(record.state, record.ok),
+        "argument_html": show_hidden(telling_argument(record.call.name, arguments)),
+        "state": state_word(record.call.state, record.call.ok),
         "exit_code": done.exit_code if done else None,
-        "duration": duration_text(record.duration_ms),
+        "duration": duration_text(record.call.duration_ms),
         "decision_html": show_hidden(
             decision_text(
-                record.decision,
+                record.call.decision,
                 by=record.decided_by,
-                reason=record.reason,
+                reason=record.call.reason,
                 kind=asked.kind_label if asked else "",
             )
         ),
@@ -137,33 +137,33 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
         "diff_left": number_text(diff.left_out) if diff.left_out else "",
         "changes": changes_text(diff.added, diff.removed),
         "is_planned": bool(diff_text) and not (done and done.diff),
-        "call": record.call,
-        "has_changes": has_changes(found.pk, call=record.call),
-        "turn": record.turn,
+        "call": record.call.uuid,
+        "has_changes": has_changes(found.pk, call=record.call.uuid),
+        "turn": record.call.turn_number,
         "changed_files": number_text(record.changed_files),
-        "changes_url": f"{reverse('session_changes', args=[found.uuid])}?call={record.call}"
+        "changes_url": f"{reverse('session_changes', args=[found.uuid])}?call={record.call.uuid}"
         if record.changed_files
         else "",
-        "address": reverse("tool_call", args=[found.uuid, record.call]),
-        "output_url": reverse("tool_call_output", args=[found.uuid, record.call]),
+        "address": reverse("tool_call", args=[found.uuid, record.call.uuid]),
+        "output_url": reverse("tool_call_output", args=[found.uuid, record.call.uuid]),
     }
-    if record.result_turn is not None:
-        output = read_turn_output(found.pk, record.result_turn)
+    if record.call.result_turn is not None:
+        output = read_turn_output(found.pk, record.call.result_turn)
         context["page"] = render_output_page(
             output.text, name=output.name, start=0, session=found.uuid
         )
-        context["source_url"] = reverse("turn_source", args=[found.uuid, record.result_turn])
+        context["source_url"] = reverse("turn_source", args=[found.uuid, record.call.result_turn])
     return context
 
 
 def _moments(record: ToolRecord) -> Iterator[CallEvent]:
     by = f" by {record.stopped_by}" if record.stopped_by else ""
     for what, at in (
-        ("Called", record.created_at),
-        ("Asked", record.asked_at),
-        ("Decided", record.decided_at),
-        ("Started", record.started_at),
-        (f"Stopped{by}", record.stop_requested_at),
+        ("Called", record.call.created_at),
+        ("Asked", record.call.asked_at),
+        ("Decided", record.call.decided_at),
+        ("Started", record.call.started_at),
+        (f"Stopped{by}", record.call.stop_requested_at),
     ):
         if at is not None:
             yield CallEvent(what=what, at=at)

@@ -18,9 +18,8 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from conversations.access import SignedOut, get_session_for, recheck_access, visit_of_socket
-from conversations.archive.access_snapshots import OpenPage, read_standing
-from conversations.archive.rights import READ, WRITE
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.rights import READ, WRITE, OpenPage, read_standing
+from conversations.archive.storage import translate_storage_error
 from conversations.domain.errors import (
     DATABASE_UNAVAILABLE,
     LoomError,

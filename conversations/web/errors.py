@@ -15,7 +15,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.views.defaults import server_error
 
 from conversations.api.problems import ROOT, for_programs, problem_of
-from conversations.archive.storage_errors import translate_storage_error, watch_writes
+from conversations.archive.storage import translate_storage_error, watch_writes
 from conversations.domain.errors import LoomError, Rejected, StorageFull, Unavailable
 from conversations.review.reason_pages import ask_reason
 from conversations.review.reasons import ReasonNeeded

@@ -1,11 +1,11 @@
 """For those who run the server: is it up, is it ready, what does it do."""
 
+from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
-from conversations.archive.disk_space import MONITOR, min_free_mib
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import MONITOR, translate_storage_error
 from conversations.domain.errors import StorageFull
 from conversations.models.guards import missing_guards
 from conversations.runtime.metrics import read_metrics
@@ -29,7 +29,7 @@ def readyz(_: HttpRequest) -> JsonResponse:
         return JsonResponse({"status": problem}, status=503)
     if not MONITOR.is_low():
         return JsonResponse({"status": "ready"})
-    warning = f"low on disk space: less than {min_free_mib()} MiB are free"
+    warning = f"low on disk space: less than {settings.LOOM.min_free_mib} MiB are free"
     return JsonResponse({"status": "ready", "warnings": [warning]})
 
 

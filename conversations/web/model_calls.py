@@ -13,21 +13,19 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
 from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest, rebuild_request
-from conversations.archive.answers import window_mark_of
 from conversations.archive.model_calls import (
-    CallDetail,
-    CallLine,
-    find_call_of_turn,
     find_newest_call,
     list_calls,
+    list_calls_of_run,
     read_skill_names,
     read_summarised,
     require_call,
+    window_mark_of,
 )
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.events import Malformed
 from conversations.domain.text import cost_text, dump_json, one_line, storable
-from conversations.models import Session
+from conversations.models import ModelCall, Session
 from conversations.rendering.rows import STOP_WORDS
 from conversations.rendering.source_text import duration_text, number_text
 
@@ -78,7 +76,7 @@ class Section:
 
 
 def make_sections(
-    call: CallDetail,
+    call: ModelCall,
     manifest: Manifest | None,
     *,
     skills: list[str],
@@ -91,9 +89,9 @@ def make_sections(
             Section(name="Turns", facts=list(_turns(manifest))),
             Section(name="Also sent", facts=list(_beside(manifest, skills, summarised))),
             Section(name="Shortened", facts=list(_shortened(manifest))),
-            Section(name="Size in tokens", facts=list(_size(manifest, call.line))),
+            Section(name="Size in tokens", facts=list(_size(manifest, call))),
         ]
-    sections.append(Section(name="Result", facts=list(_outcome(manifest, call.line))))
+    sections.append(Section(name="Result", facts=list(_outcome(manifest, call))))
     return [section for section in sections if section.facts]
 
 
@@ -167,7 +165,7 @@ def _shortened(manifest: Manifest) -> Iterator[Fact]:
         yield Fact(label=label, parts=[CallFactText(text=sizes, turn=one.turn)])
 
 
-def _size(manifest: Manifest, line: CallLine) -> Iterator[Fact]:
+def _size(manifest: Manifest, call: ModelCall) -> Iterator[Fact]:
     estimated = dict(manifest.estimated)
     total = estimated.pop("total", None)
     for name, tokens in estimated.items():
@@ -175,8 +173,8 @@ def _size(manifest: Manifest, line: CallLine) -> Iterator[Fact]:
             yield _fact(PARTS.get(name, name), f"about {number_text(tokens)}")
     if total is not None:
         yield _fact("Total", f"about {number_text(total)}")
-    if line.input_tokens is not None:
-        yield _fact("Provider’s count", number_text(line.input_tokens), *_error(total, line))
+    if call.prompt_tokens is not None:
+        yield _fact("Provider’s count", number_text(call.prompt_tokens), *_error(total, call))
     if manifest.ratio is not None:
         yield _fact("Correction", f"estimates times {manifest.ratio:.2f}")
     if manifest.limit is not None:
@@ -186,51 +184,51 @@ def _size(manifest: Manifest, line: CallLine) -> Iterator[Fact]:
         yield _fact("Budget", number_text(manifest.budget))
 
 
-def _error(total: int | None, line: CallLine) -> list[str]:
+def _error(total: int | None, call: ModelCall) -> list[str]:
     """How far the estimate was off."""
-    if not total or not line.input_tokens:
+    if not total or not call.prompt_tokens:
         return []
-    percent = round(100 * (1 - line.input_tokens / total))
+    percent = round(100 * (1 - call.prompt_tokens / total))
     if percent == 0:
         return ["as estimated"]
     return [f"{abs(percent)} % {'less' if percent > 0 else 'more'} than estimated"]
 
 
-def _outcome(manifest: Manifest | None, line: CallLine) -> Iterator[Fact]:
-    yield _fact("Model", line.model)
-    if line.error_code:
-        yield _fact("Failed", line.error_code.replace("_", " "))
-    elif line.stop_reason:
-        reason = line.stop_reason
+def _outcome(manifest: Manifest | None, call: ModelCall) -> Iterator[Fact]:
+    yield _fact("Model", call.model)
+    if call.error_code:
+        yield _fact("Failed", call.error_code.replace("_", " "))
+    elif call.stop_reason:
+        reason = call.stop_reason
         yield _fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
     if manifest is not None and manifest.max_tokens is not None:
         yield _fact("Output limit", f"{number_text(manifest.max_tokens)} tokens of answer")
-    yield from _usage(line)
-    if line.first_token_ms is not None:
-        yield _fact("First token after", duration_text(line.first_token_ms))
-    if line.duration_ms is not None:
-        yield _fact("Duration", duration_text(line.duration_ms))
+    yield from _usage(call)
+    if call.first_token_ms is not None:
+        yield _fact("First token after", duration_text(call.first_token_ms))
+    if call.duration_ms is not None:
+        yield _fact("Duration", duration_text(call.duration_ms))
     if manifest is not None and manifest.breakpoints:
         yield _fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
 
 
-def _usage(line: CallLine) -> Iterator[Fact]:
-    if line.input_tokens is not None:
-        yield _fact("Input", f"{number_text(line.input_tokens)} tokens")
+def _usage(call: ModelCall) -> Iterator[Fact]:
+    if call.prompt_tokens is not None:
+        yield _fact("Input", f"{number_text(call.prompt_tokens)} tokens")
     for label, tokens in (
-        ("Read from cache", line.cache_read_tokens),
-        ("Written to cache", line.cache_write_tokens),
+        ("Read from cache", call.cache_read_tokens),
+        ("Written to cache", call.cache_write_tokens),
     ):
         if tokens is not None:
-            yield _fact(label, f"{number_text(tokens)} tokens", *_share(tokens, line))
-    if line.output_tokens is not None:
-        yield _fact("Output", f"{number_text(line.output_tokens)} tokens")
-    if cost := cost_text(line.cost_microusd):
+            yield _fact(label, f"{number_text(tokens)} tokens", *_share(tokens, call))
+    if call.output_tokens is not None:
+        yield _fact("Output", f"{number_text(call.output_tokens)} tokens")
+    if cost := cost_text(call.cost_microusd):
         yield _fact("Cost", f"${cost}", "list price")
 
 
-def _share(tokens: int, line: CallLine) -> list[str]:
-    return [f"{100 * tokens // line.input_tokens} %"] if line.input_tokens else []
+def _share(tokens: int, call: ModelCall) -> list[str]:
+    return [f"{100 * tokens // call.prompt_tokens} %"] if call.prompt_tokens else []
 
 
 def place_text(place: tuple[str, int | None]) -> str:
@@ -241,18 +239,18 @@ def place_text(place: tuple[str, int | None]) -> str:
     return f"after the {'system prompt' if name == 'system' else name}"
 
 
-def summary_of(line: CallLine) -> str:
+def summary_of(call: ModelCall) -> str:
     """One line for a list."""
-    if line.error_code:
-        return f"failed: {line.error_code.replace('_', ' ')}"
+    if call.error_code:
+        return f"failed: {call.error_code.replace('_', ' ')}"
     parts = []
-    if line.input_tokens is not None:
-        parts.append(f"{number_text(line.input_tokens)} tokens in")
-        if line.input_tokens and line.cache_read_tokens:
-            parts.append(f"{100 * line.cache_read_tokens // line.input_tokens} % cached")
-    if line.output_tokens is not None:
-        parts.append(f"{number_text(line.output_tokens)} out")
-    if cost := cost_text(line.cost_microusd):
+    if call.prompt_tokens is not None:
+        parts.append(f"{number_text(call.prompt_tokens)} tokens in")
+        if call.prompt_tokens and call.cache_read_tokens:
+            parts.append(f"{100 * call.cache_read_tokens // call.prompt_tokens} % cached")
+    if call.output_tokens is not None:
+        parts.append(f"{number_text(call.output_tokens)} out")
+    if cost := cost_text(call.cost_microusd):
         parts.append(f"${cost}")
     return " · ".join(parts) or "no figures"
 
@@ -279,7 +277,7 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
             "floor": mark.floor,
         },
         "newest": _describe(request, found, newest) if newest else None,
-        "calls": [_line(found, line) for line in calls[:CALLS_PAGE]],
+        "calls": [_line(found, call) for call in calls[:CALLS_PAGE]],
         "next": calls[CALLS_PAGE - 1].pk if len(calls) > CALLS_PAGE else None,
     }
     return render_panel(request, found, access, "window", context)
@@ -292,7 +290,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
         raise NotFound("This session has no such turn.")
-    call = find_call_of_turn(found.pk, number)
+    call = find_newest_call(found.pk, turn=number)
     context = {
         "heading": "Model request",
         "turn": number,
@@ -310,7 +308,7 @@ def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> Htt
     call = require_call(found.pk, run=run, ordinal=ordinal)
     context = {
         "heading": "Model request",
-        "turn": call.line.turn,
+        "turn": call.turn_number,
         "call": _describe(request, found, call),
         "address": _address("model_call", found, call),
     }
@@ -324,7 +322,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     shows one of them alone, ``check`` says only whether it matches."""
     found, access = get_session_for(request, uuid)
     call = require_call(found.pk, run=run, ordinal=ordinal)
-    rebuilt = rebuild_request(call.line.pk)
+    rebuilt = rebuild_request(call.pk)
     if request.GET.get("check"):
         return render(request, "panel/call.html#verdict", {"rebuilt": rebuilt})
     part = request.GET.get("part", "")
@@ -338,7 +336,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
         "rebuilt": rebuilt,
         "page": page,
         "part": part,
-        "turn": call.line.turn,
+        "turn": call.turn_number,
         "digest": call.request_digest,
         "address": _address("model_call_text", found, call),
         "query": request.GET.urlencode(),
@@ -354,21 +352,21 @@ def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int
     """The request as JSON, to keep, with whether it is what was sent."""
     found, _ = get_session_for(request, uuid)
     call = require_call(found.pk, run=run, ordinal=ordinal)
-    rebuilt = rebuild_request(call.line.pk)
+    rebuilt = rebuild_request(call.pk)
     body = {
-        "turn": call.line.turn,
+        "turn": call.turn_number,
         "digest": call.request_digest,
         "matches": rebuilt.matches,
         "reason": rebuilt.reason,
         "request": asdict(rebuilt.request) if rebuilt.request else None,
     }
     response = HttpResponse(dump_json(body), content_type="application/json; charset=utf-8")
-    name = f"request-{call.line.turn or f'{run}-{ordinal}'}.json"
+    name = f"request-{call.turn_number or f'{run}-{ordinal}'}.json"
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
 
-def _describe(request: HttpRequest, session: Session, call: CallDetail) -> dict[str, Any]:
+def _describe(request: HttpRequest, session: Session, call: ModelCall) -> dict[str, Any]:
     """A call for the page. On a page of its own it is checked at once; the panel asks
     for that when it has been shown."""
     manifest, damage = _read(call)
@@ -381,38 +379,39 @@ def _describe(request: HttpRequest, session: Session, call: CallDetail) -> dict[
     return {
         "sections": sections,
         "damage": damage,
-        "turn": call.line.turn,
-        "created_at": call.line.created_at,
+        "turn": call.turn_number,
+        "created_at": call.created_at,
         "digest": call.request_digest,
         "of_run": [
-            _line(session, line) | {"is_this": line.pk == call.line.pk} for line in call.of_run
+            _line(session, one) | {"is_this": one.pk == call.pk}
+            for one in list_calls_of_run(call.run_id)
         ],
         "url": _address("model_call", session, call),
         "text_url": _address("model_call_text", session, call),
-        "rebuilt": None if is_fragment(request) else rebuild_request(call.line.pk),
+        "rebuilt": None if is_fragment(request) else rebuild_request(call.pk),
     }
 
 
-def _read(call: CallDetail) -> tuple[Manifest | None, str]:
+def _read(call: ModelCall) -> tuple[Manifest | None, str]:
     try:
         return read_manifest(call.manifest), ""
     except Malformed as error:
         return None, str(error)
 
 
-def _line(session: Session, line: Any) -> dict[str, Any]:
+def _line(session: Session, call: ModelCall) -> dict[str, Any]:
     return {
-        "url": reverse("model_call", args=[session.uuid, line.run, line.ordinal]),
-        "turn": line.turn,
-        "ordinal": line.ordinal + 1,
-        "summary": summary_of(line),
-        "created_at": line.created_at,
-        "is_failed": bool(line.error_code),
+        "url": reverse("model_call", args=[session.uuid, call.run.uuid, call.ordinal]),
+        "turn": call.turn_number,
+        "ordinal": call.ordinal + 1,
+        "summary": summary_of(call),
+        "created_at": call.created_at,
+        "is_failed": bool(call.error_code),
     }
 
 
-def _address(name: str, session: Session, call: CallDetail) -> str:
-    return reverse(name, args=[session.uuid, call.line.run, call.line.ordinal])
+def _address(name: str, session: Session, call: ModelCall) -> str:
+    return reverse(name, args=[session.uuid, call.run.uuid, call.ordinal])
 
 
 def _number(request: HttpRequest, name: str) -> int | None:

@@ -34,15 +34,15 @@ from conversations.accounts.members import members_context
 from conversations.agent.window.system_prompt import describe_problems
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
-from conversations.archive.answers import window_mark_of
 from conversations.archive.attachments import list_attachments
-from conversations.archive.compactions import require_compaction
+from conversations.archive.context import require_compaction
 from conversations.archive.messages import queued_messages
+from conversations.archive.model_calls import window_mark_of
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import MANAGE, WRITE
 from conversations.archive.runs import active_runs
 from conversations.archive.sessions import has_expired, open_first_session
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import translate_storage_error
 from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
 from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted, Rejected

@@ -15,7 +15,7 @@ from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.agent.sandbox.support import describe
 from conversations.agent.tools.registry import TOOLS, is_offered
 from conversations.archive.rights import MANAGE, change_channel_recall
-from conversations.archive.tool_permissions import list_permissions, revoke_permission
+from conversations.archive.tool_calls import list_permissions, revoke_permission
 from conversations.archive.workspaces import change_tool_rules
 from conversations.domain.errors import NotFound
 from conversations.domain.tool_policy import ToolScope

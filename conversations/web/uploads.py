@@ -6,7 +6,7 @@ from typing import Any
 from django.core.files.uploadedfile import UploadedFile
 
 from conversations.archive.attachments import attachment_block, check_size, upload_attachment
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import translate_storage_error
 from conversations.domain.attachments import clean_name, shown_attachment
 from conversations.domain.errors import Rejected, StorageFull
 

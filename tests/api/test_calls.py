@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
-from conversations.archive.tool_permissions import list_permissions
+from conversations.archive.tool_calls import list_permissions
 from conversations.archive.workspaces import add_member
 from conversations.models import Run, Session, ToolCall
 from conversations.runtime.current import current_runtime

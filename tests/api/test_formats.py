@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from conversations.archive.session_messages import read_messages
+from conversations.archive.message_formats import read_messages
 from conversations.archive.sessions import get_session
 from conversations.domain.keyset import PageCursor
 from conversations.models import Session

@@ -12,9 +12,8 @@ from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from conversations.archive.expiry import take_note
 from conversations.archive.session_records import SessionFilter
-from conversations.archive.sessions import create_session, get_session
+from conversations.archive.sessions import create_session, get_session, take_note
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.models import Rewind, Run, Session, Turn, Workspace

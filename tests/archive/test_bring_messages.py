@@ -8,8 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from conversations.agent.window.messages import MessageCaps, join_pieces, make_piece
-from conversations.archive.import_history import import_history, prepare_messages
-from conversations.archive.session_messages import read_messages
+from conversations.archive.message_formats import import_history, prepare_messages, read_messages
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import read_turns

@@ -12,7 +12,7 @@ from conversations.agent.window.messages import MISSING, withhold
 from conversations.archive.append import append
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.blobs import put_blob
-from conversations.archive.session_messages import read_messages
+from conversations.archive.message_formats import read_messages
 from conversations.archive.sessions import get_session
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn

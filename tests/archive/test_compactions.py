@@ -6,27 +6,25 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 
-from conversations.archive.answers import CallRecord
 from conversations.archive.append import NewEvent, append, prepare_event
-from conversations.archive.compactions import (
+from conversations.archive.context import (
     CompactionRequest,
-    NewCompaction,
     append_compaction,
+    append_loaded_skill,
     read_active_compaction,
     read_compaction,
-    read_last_attempt,
+    read_useless_size,
     request_compaction,
     undo_compaction,
 )
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.runs import claim_next_run, finish_run
 from conversations.archive.sessions import archive_session, get_session, save_floor
-from conversations.archive.skills import append_loaded_skill
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.events import Info, UserMessage
 from conversations.domain.turns import NewTurn
-from conversations.models import Compaction, Run, Session
+from conversations.models import Compaction, ModelCall, Run, Session
 from tests.archive.test_verify import tamper
 
 pytestmark = pytest.mark.django_db
@@ -60,7 +58,7 @@ def compact(session: Session, *, to_turn: int, floor: int = 1, tokens: int = 0) 
     )
     claimed = claim_next_run(session.pk, owner="test")
     assert claimed is not None
-    new = NewCompaction(
+    new = Compaction(
         uuid=uuid4(),
         from_turn=1,
         to_turn=to_turn,
@@ -76,7 +74,7 @@ def compact(session: Session, *, to_turn: int, floor: int = 1, tokens: int = 0) 
     row = prepare_event(
         NewEvent(payload=Info(text="Summarised.", code="compacted")), session_uuid=session.uuid
     )
-    call = CallRecord(
+    call = ModelCall(
         ordinal=0, model="m", manifest="{}", request_digest="", input_tokens=70, output_tokens=7
     )
     append_compaction(claimed, new=new, event=row, call=call)
@@ -215,16 +213,12 @@ def test_an_empty_session_has_nothing_to_summarise(session: Session) -> None:
         )
 
 
-def test_the_last_attempt_is_remembered(talked: Session, user: User) -> None:
-    assert read_last_attempt(talked.pk) is None
+def test_an_attempt_that_did_not_help_is_remembered(talked: Session, user: User) -> None:
+    assert read_useless_size(talked.pk) is None
     done = compact(talked, to_turn=4, tokens=5000)
-    attempt = read_last_attempt(talked.pk)
-    assert attempt is not None
-    assert (attempt.tokens, attempt.helped) == (5000, True)
+    assert read_useless_size(talked.pk) is None
     undo_compaction(talked, uuid=done.uuid, user_pk=user.pk)
-    attempt = read_last_attempt(talked.pk)
-    assert attempt is not None
-    assert not attempt.helped
+    assert read_useless_size(talked.pk) == 5000
 
 
 @pytest.mark.parametrize(

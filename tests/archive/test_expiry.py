@@ -8,16 +8,17 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from conversations.archive.compactions import CompactionRequest, request_compaction
-from conversations.archive.expiry import list_due, take_note
+from conversations.archive.context import CompactionRequest, request_compaction
 from conversations.archive.messages import accept_message, continue_run, edit_message, regenerate
 from conversations.archive.session_records import list_sessions
 from conversations.archive.sessions import (
     create_session,
     get_or_create_by_key,
     get_session,
+    list_due,
     open_empty_session,
     open_first_session,
+    take_note,
 )
 from conversations.archive.transcript import read_page
 from conversations.domain.errors import Conflict
@@ -110,13 +111,13 @@ def test_note_is_taken_once(workspace: Workspace, session: Session, user: User) 
     assert not list(list_due(now))
     expire(session)
     expire(keyed)
-    assert [(due.session, due.key) for due in list_due(now)] == [
-        (session.uuid, ""),
+    assert [(due.uuid, due.key) for due in list_due(now)] == [
+        (session.uuid, None),
         (keyed.uuid, "bead:1"),
     ]
     assert take_note(keyed.uuid, now=now)
     assert not take_note(keyed.uuid, now=now)
-    assert [due.session for due in list_due(now)] == [session.uuid]
+    assert [due.uuid for due in list_due(now)] == [session.uuid]
 
 
 def test_note_is_not_taken_of_a_session_that_was_given_more_time(session: Session) -> None:

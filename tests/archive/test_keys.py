@@ -9,8 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
-from conversations.archive.expiry import take_note
-from conversations.archive.sessions import begin_anew, find_by_key, get_or_create_by_key
+from conversations.archive.sessions import begin_anew, find_by_key, get_or_create_by_key, take_note
 from conversations.models import PurgeOrder, Session, Workspace
 
 KEY = "discord:thread:42"

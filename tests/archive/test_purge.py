@@ -16,6 +16,7 @@ from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin, verify_audit
 from conversations.archive.blobs import put_blob
+from conversations.archive.context import digest_of
 from conversations.archive.messages import accept_message
 from conversations.archive.purge import (
     PurgeRequest,
@@ -28,7 +29,6 @@ from conversations.archive.purge import (
 )
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.skills import digest_of
 from conversations.archive.verify import verify_sessions
 from conversations.domain.audit import PURGED
 from conversations.domain.errors import Conflict, NotFound
@@ -138,7 +138,9 @@ def every_table() -> Iterator[type[Model]]:
 
 
 def count_all() -> dict[str, int]:
-    counts = {name_of(model): model._default_manager.count() for model in every_table()}
+    counts = {
+        name_of(model, purged_tables()): model._default_manager.count() for model in every_table()
+    }
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT count(*) FROM {INDEX} WHERE {INDEX} MATCH 'bean'")
@@ -175,7 +177,9 @@ def test_what_remains_is_what_the_plan_left_out_to_the_row(
     stock(session, user)
     stock(other, user)
     plan, before = plan_purge(get_session(session.uuid)), count_all()
-    assert set(plan.counts) == {name_of(model) for model in purged_tables().removed}
+    assert set(plan.counts) == {
+        name_of(model, purged_tables()) for model in purged_tables().removed
+    }
     receipt = remove(session, user)
     after = count_all()
     assert load_json(receipt.counts) == plan.counts

@@ -19,18 +19,16 @@ from conversations.archive.journal import append_chat_event
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
     StateText,
+    behind_sessions,
+    check_state,
     edit_state,
     read_state_text,
     read_state_view,
+    rebuild_behind_states,
+    rebuild_state,
     rebuild_state_text,
 )
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.state_history import (
-    behind_sessions,
-    check_state,
-    rebuild_behind_states,
-    rebuild_state,
-)
 from conversations.domain.errors import Unavailable
 from conversations.domain.events import Info
 from conversations.models import Session, StateCheckpoint, Workspace

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import errors as postgres
 
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import translate_storage_error
 from conversations.domain.errors import Conflict, StorageFull, Unavailable
 
 

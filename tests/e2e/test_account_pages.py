@@ -94,7 +94,8 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(
 ) -> None:
     for name, path in list(PAGES.items())[part::3]:
         shown = tab.goto(server.url + path.format(story=story, **used))
-        assert shown is not None and shown.ok, name
+        assert shown is not None, name
+        assert shown.ok, name
         assert violations_everywhere(tab, name) == [], name
         assert not tab.get_by_text(IN_UTC).count(), name
 

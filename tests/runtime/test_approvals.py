@@ -9,11 +9,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.archive.tool_permissions import (
-    grant_permission,
-    list_permissions,
-    revoke_permission,
-)
+from conversations.archive.tool_calls import grant_permission, list_permissions, revoke_permission
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Membership, Run, Session, ToolCall, Workspace
 from conversations.runtime.service import Runtime
@@ -187,7 +183,7 @@ async def test_what_is_always_allowed_is_not_asked_again_until_it_is_taken_back(
     wire.enqueue(*answers(("add", {"line": "four"}), prefix="b"))
     assert (await ask(runtime, garden, "again")).state == "completed"
     [permission] = await sync_to_async(list_permissions)(garden.workspace)
-    assert (permission.label, permission.granted_by) == ("changes of files", "ann")
+    assert (permission.label, str(permission.granted_by)) == ("changes of files", "ann")
     await sync_to_async(revoke_permission)(
         garden.workspace, pk=permission.pk, user_pk=garden.owner_id
     )

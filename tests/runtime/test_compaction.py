@@ -11,15 +11,15 @@ from asgiref.sync import sync_to_async
 
 from conversations.agent.window.manifest import rebuild_request
 from conversations.agent.window.summary import SYSTEM
-from conversations.archive.compactions import (
+from conversations.archive.context import (
     CompactionRequest,
+    append_loaded_skill,
     read_active_compaction,
     request_compaction,
 )
 from conversations.archive.runs import interrupt_run
 from conversations.archive.session_records import list_sessions
 from conversations.archive.sessions import archive_session
-from conversations.archive.skills import append_loaded_skill
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected

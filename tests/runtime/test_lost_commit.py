@@ -13,7 +13,7 @@ from enum import Enum
 import pytest
 from django.db import connection, connections
 
-from conversations.archive.storage_errors import status_of, transaction_id
+from conversations.archive.storage import status_of, transaction_id
 from conversations.archive.turns import append_turn, read_turns
 from conversations.domain.errors import Unavailable
 from conversations.domain.turns import NewTurn

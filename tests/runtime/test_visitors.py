@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from conversations.archive.access_snapshots import MAX_PAGES_AT_ONCE, OpenPage, read_standings
+from conversations.archive.rights import MAX_PAGES_AT_ONCE, OpenPage, read_standings
 from conversations.archive.workspaces import add_member
 from conversations.models import Workspace
 from conversations.runtime import visitors

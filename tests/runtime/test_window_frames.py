@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.archive.answers import read_window_mark
+from conversations.archive.model_calls import read_window_mark
 from conversations.models import Session
 from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall

@@ -13,8 +13,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import create_sign_in_link
 from conversations.models import AuditEntry, Workspace
 from tests.web.sockets import open_socket
 

@@ -8,8 +8,8 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
-from conversations.archive.skills import LoadedSkill, append_loaded_skill, read_loaded_skills
-from conversations.models import Session
+from conversations.archive.context import append_loaded_skill, read_loaded_skills
+from conversations.models import Session, SessionSkill
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask
 from tests.wire.scenario import Scenario, ToolCall
@@ -25,7 +25,7 @@ def write_skill(root: Path, name: str, text: str) -> Path:
     return path
 
 
-async def loaded(session: Session) -> list[LoadedSkill]:
+async def loaded(session: Session) -> list[SessionSkill]:
     return await sync_to_async(read_loaded_skills)(session.pk)
 
 

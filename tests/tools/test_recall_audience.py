@@ -17,7 +17,6 @@ from conversations.agent.recall.tool import TOOL
 from conversations.agent.window.related_turns import find_hint, name_turns
 from conversations.agent.window.window import WindowWish, assemble_window
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.expiry import take_note
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rights import readable_sessions, role_group
 from conversations.archive.sessions import (
@@ -25,6 +24,7 @@ from conversations.archive.sessions import (
     begin_anew,
     create_session,
     get_or_create_by_key,
+    take_note,
 )
 from conversations.archive.workspaces import (
     add_group,

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.archive.accounts import LINK_LIFETIME, create_sign_in_link
+from conversations.archive.workspaces import LINK_LIFETIME, create_sign_in_link
 from conversations.models import Session, SignInLink
 
 from .conftest import browser_of

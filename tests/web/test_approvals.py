@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import AsyncClient
 from django.urls import reverse
 
-from conversations.archive.tool_permissions import (
+from conversations.archive.tool_calls import (
     allowed_kinds,
     grant_permission,
     list_permissions,

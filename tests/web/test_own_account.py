@@ -20,9 +20,8 @@ from django.utils import timezone
 
 from conversations.accounts.devices import list_devices, name_of_agent, see_device
 from conversations.accounts.people import read_preferences
-from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.sessions import create_session
-from conversations.archive.workspaces import add_member
+from conversations.archive.workspaces import add_member, create_sign_in_link
 from conversations.models import AuditEntry, Device, Preferences, Session, Workspace
 
 from .conftest import browser_of, flat, say

@@ -9,13 +9,15 @@ from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from conversations.archive.access_snapshots import OpenPage, read_standing, read_standings
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.rights import (
     READ,
     ROLE_GROUPS,
+    OpenPage,
     find_person,
     quotable_sessions,
+    read_standing,
+    read_standings,
     readable_sessions,
     readable_workspaces,
     rights_in,
@@ -24,7 +26,7 @@ from conversations.archive.rights import (
 )
 from conversations.archive.session_records import list_recent_sessions
 from conversations.archive.sessions import create_session, open_first_session, read_window_facts
-from conversations.archive.tool_permissions import read_rules
+from conversations.archive.tool_calls import read_rules
 from conversations.archive.workspaces import (
     add_group,
     add_member,

@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from conversations.agent import sandbox
-from conversations.archive.accounts import read_name
+from conversations.archive.workspaces import read_name
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, READS
 from conversations.domain.tool_policy import CallPlan, ToolScope

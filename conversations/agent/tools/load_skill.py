@@ -12,7 +12,7 @@ from django.conf import settings
 from pydantic import Field
 
 from conversations.agent.files.skills import Skill, find_skills, read_skill
-from conversations.archive.skills import append_loaded_skill
+from conversations.archive.context import append_loaded_skill
 
 from .tool import Arguments, ExactText, Must, ToolContext, ToolResult, declare_tool
 

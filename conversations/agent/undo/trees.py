@@ -25,7 +25,7 @@ from conversations.agent.sandbox.repositories import (
 )
 from conversations.agent.sandbox.support import UNSANDBOXED, find_mode
 from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_blob
-from conversations.archive.disk_space import require_space
+from conversations.archive.storage import require_space
 from conversations.domain.errors import LoomError, NotFound, Rejected
 
 from .disarming import Disarmed, disarm, without_failed

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from conversations.archive.compactions import read_compaction
-from conversations.archive.model_calls import StoredCall, read_call, read_prompt_texts, walk_calls
+from conversations.archive.context import read_compaction, read_skills
+from conversations.archive.model_calls import read_call, read_prompt_texts, walk_calls
 from conversations.archive.session_state import StateText, rebuild_state_text
-from conversations.archive.skills import read_skills
 from conversations.archive.turns import read_turns_in
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
 from conversations.domain.runs import read_choices
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import load_json
+from conversations.models import ModelCall
 
 from .messages import MessageCaps, make_piece
 from .summary import KIND, rebuild_summary_request
@@ -196,17 +196,17 @@ def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:
                 yield uuid, call_pk, rebuilt.reason
 
 
-def _rebuild(call: StoredCall, manifest: Mapping[str, Any]) -> ModelRequest:
+def _rebuild(call: ModelCall, manifest: Mapping[str, Any]) -> ModelRequest:
     if manifest.get("kind") == KIND:
-        return rebuild_summary_request(call.session_pk, manifest)
-    texts = _read_texts(call.session_pk, manifest)
+        return rebuild_summary_request(call.session_id, manifest)
+    texts = _read_texts(call.session_id, manifest)
     ranges = [(low, high) for low, high in manifest["turns"]]
     if manifest["head"] is not None:
         ranges.insert(0, (manifest["head"], manifest["head"]))
     caps = MessageCaps(**manifest["caps"])
     pieces = [
         make_piece(turn, model=manifest["model"], caps=caps)
-        for turn in read_turns_in(call.session_pk, ranges)
+        for turn in read_turns_in(call.session_id, ranges)
     ]
     request, _ = make_request(
         pieces,

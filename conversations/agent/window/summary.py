@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from conversations.archive.compactions import StoredCompaction, read_active_compaction
+from conversations.archive.context import read_active_compaction
 from conversations.archive.model_calls import read_prompt_texts
 from conversations.archive.turns import read_turns_in, walk_active_turns_back
 from conversations.domain.stream import ModelRequest
@@ -25,6 +25,7 @@ from conversations.domain.turns import (
     read_tool_calls,
 )
 from conversations.domain.windows import HEADINGS, TASK
+from conversations.models import Compaction
 
 from .shorten import shorten_text
 
@@ -80,7 +81,7 @@ class CompactionPlan:
     from_turn: int
     to_turn: int
     parts: list[SummaryTurn]
-    previous: StoredCompaction | None
+    previous: Compaction | None
     stays: int
     goes: int
     turns_kept: int

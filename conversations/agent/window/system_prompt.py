@@ -19,9 +19,9 @@ from conversations.agent.files.skills import (
     find_skills,
     read_instruction_files,
 )
-from conversations.archive.skills import LoadedSkill
 from conversations.domain.text import one_line
 from conversations.domain.windows import SLIDING_WINDOW
+from conversations.models import SessionSkill
 
 # The index of the workspace's skills, for the system prompt.
 
@@ -157,7 +157,7 @@ def make_preamble(
     lines: Mapping[int, str],
     summary: str,
     summary_to: int,
-    skills: Sequence[LoadedSkill],
+    skills: Sequence[SessionSkill],
 ) -> str:
     """The text, empty when nothing is left out. ``lines`` are beginnings of messages by turn;
     ``summary`` stands for the turns up to ``summary_to``."""
@@ -170,7 +170,7 @@ def make_preamble(
     if left_out:
         parts.append(_notice(strategy, floor, left_out, lines))
     parts += [
-        f"[Skill {skill.name!r}, loaded at turn {skill.turn} and still in force.]\n"
+        f"[Skill {skill.name!r}, loaded at turn {skill.turn_number} and still in force.]\n"
         f"{skill.content.strip()}\n[End of the skill.]"
         for skill in skills
     ]

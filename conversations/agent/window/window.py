@@ -11,9 +11,11 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from conversations.archive.compactions import StoredCompaction, read_active_compaction
+from conversations.archive.context import (
+    read_active_compaction,
+    read_loaded_skills,
+)
 from conversations.archive.session_state import StateText, read_state_text
-from conversations.archive.skills import LoadedSkill, read_loaded_skills
 from conversations.archive.turns import (
     count_active_before,
     list_user_turns_before,
@@ -27,6 +29,7 @@ from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
+from conversations.models import Compaction, SessionSkill
 
 from .budget import Choice, Place, WindowBudget, choose_turns, make_budget, make_caps, mark_cache
 from .messages import (
@@ -83,8 +86,8 @@ class Texts:
     tools: str
     state: StateText
     hint: str
-    skills: list[LoadedSkill]
-    compaction: StoredCompaction | None
+    skills: list[SessionSkill]
+    compaction: Compaction | None
     lines: dict[int, str]
 
 
@@ -137,7 +140,7 @@ def assemble_window(wish: WindowWish) -> Window:
         tools=wish.tools,
         state=state,
         hint=wish.hint,
-        skills=[skill for skill in skills if skill.turn < choice.floor],
+        skills=[skill for skill in skills if skill.turn_number < choice.floor],
         compaction=compaction,
         lines=_read_lines(wish, choice),
     )

@@ -129,9 +129,9 @@ class Reply:
         """Add the run's rows that are new, as far as the moment knows them: what it has of
         the draft follows them."""
         if self._after is None:
-            if moment.run.from_seq is None:
+            if moment.run.first_seq is None:
                 return  # its message waits
-            self._after = moment.run.from_seq - 1
+            self._after = moment.run.first_seq - 1
         session = await self._runtime.readers.read(get_session, self.record.session)
         while self._after < moment.last_seq and not self._has_all_rows:
             events = await self._runtime.readers.read(

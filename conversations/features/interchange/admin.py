@@ -7,6 +7,6 @@ show_tables(
         "conversations.Import": Table(
             "uuid name workspace user format state created_at",
             filters=(choice_filter("state", IMPORT_STATES),),
-        ),
+        )
     }
 )

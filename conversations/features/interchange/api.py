@@ -19,7 +19,7 @@ from conversations.archive.rights import WRITE as TO_WRITE
 
 from . import service
 from .export import FORMATS as EXPORT_FORMATS
-from .models import STATES, Import
+from .models import STATES, STOPPED, Import
 from .views import export_response
 
 router = Router()
@@ -151,7 +151,7 @@ def get_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
 def stop_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
     """End an import. What was imported stays; one that has ended stays as it is."""
     found = service.get_import(caller_of(request).user, import_uuid)
-    service.stop_import(found)
+    service.end_import(found.pk, STOPPED)
     found.refresh_from_db()
     return _as_import(found)
 

@@ -6,10 +6,9 @@ that the person saw last. A call of a tool is an assistant's message to somebody
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from functools import partial
 from pathlib import PurePosixPath
-from typing import Any
 
 from conversations.domain.text import dump_json
 
@@ -18,80 +17,73 @@ from .making import (
     Files,
     Item,
     Object,
+    a_text,
+    an_id,
+    an_object,
     as_input,
     assistant_turn,
+    ids,
     join_texts,
+    objects,
     own_uuid,
     result_turn,
-    stable_uuid,
     user_turn,
     without,
 )
 from .opening import ImportSource, SourceFile
-from .trees import (
-    Made,
-    Path,
-    Tree,
-    a_text,
-    an_id,
-    an_object,
-    ids,
-    objects,
-    read_conversations,
-    tell_paths,
-)
+from .trees import Conversation, Made, Path, Tree, read_conversations
 
 SOURCE = "chatgpt"
 CUT_OFF = ("max_tokens", "interrupted", "client_stopped")
-CALLERS = 30
-"""Messages above a result among which its call is sought."""
+CALLERS = 30  # Messages above a result among which its call is sought.
+MAX_ASSET_BYTES = 50 * 1024 * 1024
 
 _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
 
+# Of contents whose text does not stand in ``parts``: the keys that are their text.
+_TEXTS = {
+    "tether_quote": ("title", "url", "text"),
+    "tether_browsing_display": ("summary", "result"),
+    "user_editable_context": ("user_profile", "user_instructions"),
+    "model_editable_context": ("model_set_context",),
+    "system_error": ("name", "text"),
+    "reasoning_recap": ("content",),
+}
+
+# Keys of a content that are in the turn's text.
+_TOLD = {"text": ("parts",), "code": ("text",), "execution_output": ("text",)}
+
 
 def read_chatgpt(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
-    """Every conversation, in the order of the file."""
     # The files of the archive by the ids with which their names begin.
     matches = ((_ASSET.match(PurePosixPath(file.name).name), file) for file in source.files)
     assets = {match.group(): file for match, file in matches if match}
 
-    def read(item: Object, place: str) -> Iterator[Item]:
-        yield from _Conversation(item, place, assets, source, archive).read()
-
-    yield from read_conversations(file, read)
+    conversation = partial(_ChatGpt, archive=archive, assets=assets, source=source)
+    return read_conversations(file, conversation)
 
 
-@dataclass(slots=True)
-class _Conversation:
-    told: Object
-    place: str
-    assets: dict[str, SourceFile]
-    source: ImportSource
-    archive: Archive
-    messages: dict[str, Object] = field(default_factory=dict)
-    tree: Tree = field(init=False)
-    _added: set[str] = field(default_factory=set)
-    _names: dict[str, str] = field(default_factory=dict)
+class _ChatGpt(Conversation):
+    def __init__(
+        self,
+        told: Object,
+        place: str,
+        archive: Archive,
+        assets: dict[str, SourceFile],
+        source: ImportSource,
+    ) -> None:
+        super().__init__(told, place, archive)
+        self.assets = assets
+        self.source = source
+        id = a_text(told.get("conversation_id") or told.get("id"))
+        known = id or f"{told.get('create_time')} {told.get('title')}"
+        self.tree = Tree(own_uuid(SOURCE, known), SOURCE)
 
     def read(self) -> Iterator[Item]:
-        id = a_text(self.told.get("conversation_id") or self.told.get("id"))
-        known = id or f"{self.told.get('create_time')} {self.told.get('title')}"
-        main = own_uuid(SOURCE, known)
-        self.tree = Tree(main, lambda node: stable_uuid(SOURCE, str(main), node))
-        self._plant(an_object(self.told.get("mapping")))
-        yield from tell_paths(
-            self.tree.plan(self.archive),
-            self.archive,
-            place=self.place,
-            header=self._header,
-            make=self._make,
-        )
-
-    def _plant(self, mapping: dict[str, Any]) -> None:
         """The nodes that say something, each below the next one above that does."""
         parents: dict[str, str | None] = {}
         ordinals: dict[str, int] = {}
-        for id, node in mapping.items():
+        for id, node in an_object(self.told.get("mapping")).items():
             node = an_object(node)
             parents[id] = an_id(node.get("parent"))
             for ordinal, child in enumerate(ids(node.get("children"))):
@@ -103,6 +95,7 @@ class _Conversation:
             self.tree.parents[id] = self._above(id, parents)
         leaf = an_id(self.told.get("current_node"))
         self.tree.leaf = leaf if leaf in self.messages else self._above(leaf, parents)
+        yield from self.tell(self.tree)
 
     def _above(self, id: str | None, parents: dict[str, str | None]) -> str | None:
         above = parents.get(id) if id else None
@@ -116,7 +109,7 @@ class _Conversation:
         parents |= dict.fromkeys(passed, above)  # they are not walked again
         return above
 
-    def _header(self, path: Path) -> Object:
+    def header(self, path: Path) -> Object:
         told = self.told
         updated = told.get("update_time") or told.get("create_time")
         return {
@@ -129,13 +122,13 @@ class _Conversation:
             | without(told, "mapping", "title", "create_time", "update_time", "moderation_results"),
         }
 
-    def _make(self, path: Path, node: str) -> Iterator[Made]:
+    def make(self, path: Path, node: str) -> Iterator[Made]:
         message = self.messages[node]
         author, told = an_object(message.get("author")), an_object(message.get("metadata"))
-        files = Files(self.archive.resolve(path.uuid), node)
-        turn = self._turn(node, message, author, told, files)
-        finish = an_object(told.get("finish_details")).get("type")
         content = an_object(message.get("content"))
+        files = self.files(path, node)
+        turn = self._turn(node, message, told, files)
+        finish = an_object(told.get("finish_details")).get("type")
         told_already = _TOLD.get(a_text(content.get("content_type")), ())
         extra: Object = {
             "created_at": message.get("create_time"),
@@ -146,32 +139,25 @@ class _Conversation:
         }
         if turn["role"] == "system" and author.get("role") != "system":
             extra["original_role"] = author.get("role")
-        yield Made({k: v for k, v in extra.items() if v is not None} | turn, files.lines)
+        yield {k: v for k, v in extra.items() if v is not None} | turn, files.lines
 
-    def _turn(
-        self, node: str, message: Object, author: Object, told: Object, files: Files
-    ) -> Object:
-        self._added = set()
-        self._names = {
-            a_text(attached.get("id")): a_text(attached.get("name"))
-            for attached in objects(told.get("attachments"))
-        }
-        role, content = author.get("role"), an_object(message.get("content"))
-        kind = content.get("content_type")
+    def _turn(self, node: str, message: Object, told: Object, files: Files) -> Object:
+        author, content = an_object(message.get("author")), an_object(message.get("content"))
+        role, kind = author.get("role"), content.get("content_type")
         model = a_text(told.get("model_slug")) or SOURCE
         if kind == "thoughts":
-            thoughts = [
-                {
-                    "type": "thinking",
-                    "thinking": join_texts((thought.get("summary"), thought.get("content"))),
-                }
-                for thought in objects(content.get("thoughts"))
-            ]
-            return assistant_turn(thoughts, model=model)
-        text = self._text(content, files)
+            thoughts = objects(content.get("thoughts"))
+            texts = [join_texts((one.get("summary"), one.get("content"))) for one in thoughts]
+            return assistant_turn([{"type": "thinking", "thinking": t} for t in texts], model=model)
+        attached = objects(told.get("attachments"))
+        added: set[str] = set()
+        text = self._text(content, attached, added, files)
         is_hidden = told.get("is_visually_hidden_from_conversation") is True
         if role == "user" and kind != "user_editable_context" and not is_hidden:
-            self._add_attachments(told, files)
+            for one in attached:
+                id, name = a_text(one.get("id")), a_text(one.get("name"))
+                if id not in added:  # pictures are among the parts as well
+                    self._add_asset(id, name or id, one, files)
             return user_turn(text, files)
         if role == "assistant" and kind != "reasoning_recap":
             recipient = a_text(message.get("recipient")) or "all"
@@ -179,13 +165,13 @@ class _Conversation:
             if recipient != "all":
                 given = as_input(text, name="code" if recipient == "python" else "text")
                 block = {"type": "tool_use", "id": node, "name": recipient, "input": given}
-            return assistant_turn([block], model=model) | _kept(files)
+            return assistant_turn([block], model=model) | files.all()
         if role == "tool":
             name = a_text(author.get("name"))
             ok = kind != "system_error"
             call = self._call_of(node, name)
             return result_turn(text, call_id=call, name=name or "tool", ok=ok, files=files)
-        return {"role": "system", "content": text} | _kept(files)
+        return {"role": "system", "content": text} | files.all()
 
     def _call_of(self, node: str, name: str) -> str:
         """The message that called the tool of this result: the nearest one above."""
@@ -199,36 +185,26 @@ class _Conversation:
             above = self.tree.parents.get(above)
         return node
 
-    def _text(self, content: Object, files: Files) -> str:
-        read = _TEXTS.get(a_text(content.get("content_type")))
-        if read is not None:
-            return read(content)
-        parts = content.get("parts")
-        if isinstance(parts, list):
-            return join_texts(self._part(part, files) for part in parts)
-        return a_text(content.get("text") or content.get("result")) or (
-            dump_json(content) if content else ""
-        )
-
-    def _part(self, part: Any, files: Files) -> str:
-        """A part's text; what is a picture or a sound goes to the files."""
-        if not isinstance(part, dict):
-            return a_text(part)
-        if a_text(part.get("text")):
-            return a_text(part.get("text"))
-        id = a_text(part.get("asset_pointer")).split("/")[-1]
-        self._add_asset(id, self._names.get(id, id), part, files)
-        return ""
-
-    def _add_attachments(self, told: Object, files: Files) -> None:
-        """What the person attached, but for the pictures that are among the parts."""
-        for attached in objects(told.get("attachments")):
-            id, name = a_text(attached.get("id")), a_text(attached.get("name"))
-            if id not in self._added:
-                self._add_asset(id, name or id, attached, files)
+    def _text(self, content: Object, attached: list[Object], added: set[str], files: Files) -> str:
+        """Its text; what is a picture or a sound goes to the files, its id to ``added``."""
+        kind, parts = a_text(content.get("content_type")), content.get("parts")
+        if kind in _TEXTS:
+            return join_texts(content.get(name) for name in _TEXTS[kind])
+        if not isinstance(parts, list):
+            text = a_text(content.get("text") or content.get("result"))
+            return text or (dump_json(content) if content else "")
+        names = {a_text(one.get("id")): a_text(one.get("name")) for one in attached}
+        texts: list[str] = []
+        for part in parts:
+            if text := a_text(part.get("text") if isinstance(part, dict) else part):
+                texts.append(text)
+            elif isinstance(part, dict):
+                id = a_text(part.get("asset_pointer")).split("/")[-1]
+                added.add(id)
+                self._add_asset(id, names.get(id, id), part, files)
+        return join_texts(texts)
 
     def _add_asset(self, id: str, name: str, described: Object, files: Files) -> None:
-        self._added.add(id)
         match = _ASSET.search(id)
         asset = self.assets.get(match.group()) if match else None
         if asset is None or asset.size > MAX_ASSET_BYTES:
@@ -239,29 +215,3 @@ class _Conversation:
         self.source.used.add(asset.name)
         with asset.open() as stream:
             files.add(stream.read(), name)
-
-
-MAX_ASSET_BYTES = 50 * 1024 * 1024
-
-
-def _kept(files: Files) -> Object:
-    return {"files": [*files.left, *files.blocks]} if files.left or files.blocks else {}
-
-
-_TEXTS: dict[str, Callable[[Object], str]] = {
-    "tether_quote": lambda content: join_texts(
-        content.get(name) for name in ("title", "url", "text")
-    ),
-    "tether_browsing_display": lambda content: join_texts(
-        content.get(name) for name in ("summary", "result")
-    ),
-    "user_editable_context": lambda content: join_texts(
-        content.get(name) for name in ("user_profile", "user_instructions")
-    ),
-    "model_editable_context": lambda content: a_text(content.get("model_set_context")),
-    "system_error": lambda content: join_texts(content.get(name) for name in ("name", "text")),
-    "reasoning_recap": lambda content: a_text(content.get("content")),
-}
-
-_TOLD = {"text": ("parts",), "code": ("text",), "execution_output": ("text",)}
-"""Keys of a content that are in the turn's text."""

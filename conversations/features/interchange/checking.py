@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, BinaryIO
@@ -46,7 +46,7 @@ def check_copy(stream: BinaryIO) -> Iterator[CheckedCopy]:
             if value.get("type") == "session":
                 if chains is not None:
                     yield chains.compare()
-                chains = _begin(value)
+                chains = _Chains(value)
             elif chains is not None:
                 chains.follow(value)
         except Unusable as error:
@@ -56,23 +56,26 @@ def check_copy(stream: BinaryIO) -> Iterator[CheckedCopy]:
         yield chains.compare()
 
 
-@dataclass(slots=True, kw_only=True)
 class _Chains:
     """Both chains of digests of a session, as far as the file was read."""
 
-    session: UUID
-    created_at: datetime | None
-    turn_digest: str
-    event_digest: str
-    turns: int = 0
-    events: int = 0
-    damage: list[str] = field(default_factory=list)
+    def __init__(self, value: dict[str, Any]) -> None:
+        """Raises Unusable."""
+        header = read_session(value)
+        if header.uuid is None:
+            raise Unusable("a session without a uuid")
+        self.session = header.uuid
+        self.created_at: datetime | None = header.columns["created_at"]
+        self.turn_digest = first_digest(header.uuid, chain="turns")
+        self.event_digest = first_digest(header.uuid, chain="events")
+        self.turns = self.events = 0
+        self.damage: list[str] = []
 
     def follow(self, value: dict[str, Any]) -> None:
         """The next line of the session. Raises Unusable."""
         kind = value.get("type")
         if kind == "turn":
-            turn = read_turn(value).turn
+            _, turn, _ = read_turn(value)
             self.turns += 1
             self.turn_digest = turn_digest(
                 self.turn_digest,
@@ -81,27 +84,27 @@ class _Chains:
                 created_at=self._time(turn.created_at, "a turn"),
             )
         elif kind == "event":
-            line = read_event(value)
+            _, event, _ = read_event(value)
             self.events += 1
             self.event_digest = event_digest(
                 self.event_digest,
                 seq=self.events,
-                event_type=line.event_type,
-                payload=line.payload,
-                turn=line.turn,
-                created_at=self._time(line.created_at, "an event"),
+                event_type=event.event_type,
+                payload=event.payload,
+                turn=event.turn_number,
+                created_at=self._time(event.created_at, "an event"),
             )
         elif kind == "attachment":
             file = read_attachment(value)
-            for data, digest in ((file.data, file.digest), (file.sent_data, file.sent_digest)):
+            for data, digest in (("data", "digest"), ("sent_data", "sent_digest")):
                 try:
-                    is_whole = not data or sha256(base64.b64decode(data)).hexdigest() == digest
+                    content = base64.b64decode(file[data])
+                    is_whole = not file[data] or sha256(content).hexdigest() == file[digest]
                 except binascii.Error:
                     is_whole = False
                 if not is_whole:
-                    self.damage.append(
-                        f"the attachment {file.columns['name']} is not what its digest says"
-                    )
+                    name = file["name"]
+                    self.damage.append(f"the attachment {name} is not what its digest says")
 
     def _time(self, given: datetime | None, what: str) -> datetime:
         time = given or self.created_at
@@ -133,15 +136,3 @@ class _Chains:
             receipt=(same or receipts)[0].uuid if receipts else None,
             problem=problem,
         )
-
-
-def _begin(value: dict[str, Any]) -> _Chains:
-    header = read_session(value)
-    if header.uuid is None:
-        raise Unusable("a session without a uuid")
-    return _Chains(
-        session=header.uuid,
-        created_at=header.columns["created_at"],
-        turn_digest=first_digest(header.uuid, chain="turns"),
-        event_digest=first_digest(header.uuid, chain="events"),
-    )

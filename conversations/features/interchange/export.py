@@ -1,21 +1,28 @@
-"""In which formats a session is exported, and all sessions of a person."""
+"""In which formats a session is exported, and all sessions of a person. All is streamed:
+memory does not grow with a session."""
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 
 from conversations.archive.append import walk_rows
+from conversations.archive.blobs import read_blob
+from conversations.archive.message_formats import walk_messages
 from conversations.archive.rights import workspaces_of
-from conversations.archive.session_messages import walk_messages
-from conversations.archive.transcript_plan import RewoundRange, rewound_ranges
+from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import instant
+from conversations.domain.errors import NotFound
 from conversations.domain.formats import ANTHROPIC, OPENAI, Message
 from conversations.domain.formats.messages_api import split_system
 from conversations.domain.text import dump_json, one_line
@@ -27,15 +34,116 @@ from conversations.domain.turns import (
     MalformedTurn,
     StoredTurn,
     attached_names,
+    calls_of,
     read_blocks,
     read_metadata,
-    read_tool_calls,
 )
-from conversations.models import Session, Turn
+from conversations.models import (
+    Attachment,
+    ChatEvent,
+    Compaction,
+    JournalGap,
+    Rewind,
+    Session,
+    SessionSkill,
+    Turn,
+)
 
-from .export_sessions import session_lines
+from .fields import (
+    ATTACHMENT_COLUMNS,
+    EVENT_COLUMNS,
+    MARKER_COLUMNS,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
+    write_line,
+)
 
-# A session as Markdown, for reading; the interchange file is for keeping.
+VERSION = 1
+PAGE = 100
+ATTACHMENT_PAGE = 20
+MARKER_PAGE = 10
+
+# A session as lines of the interchange file, which is for keeping.
+
+
+def choose_sessions(
+    *, session: UUID | None = None, workspace: str | None = None
+) -> Iterator[Session]:
+    """The sessions to export, oldest first: one, a workspace's, or all. Raises
+    NotFound when none can be meant."""
+    found = Session.objects.select_related("workspace", "owner", "parent").order_by("pk")
+    if session is not None:
+        found = found.filter(uuid=session)
+        if not found.exists():
+            raise NotFound(f"There is no session {session}.")
+    if workspace is not None:
+        found = found.filter(workspace__slug=workspace)
+    return _by_key(found, page=PAGE)
+
+
+def _by_key(rows: QuerySet[Any], *, page: int, key: str = "pk") -> Iterator[Any]:
+    last = 0
+    while found := list(rows.filter(**{f"{key}__gt": last}).order_by(key)[:page]):
+        yield from found
+        last = getattr(found[-1], key)
+
+
+def session_lines(session: Session) -> Iterator[str]:
+    """The session as lines of JSON, without line ends. Raises NotFound, before the first
+    one, where it is gone."""
+    # What was read with the list may be old by now, and must fit to the rows.
+    try:
+        session.refresh_from_db()
+    except Session.DoesNotExist:
+        raise NotFound("There is no such session.") from None
+    # Only rows below the counters that were read are written, so that an export of a session
+    # in use is whole as of its first line.
+    yield dump_json(write_line("session", session, SESSION_COLUMNS, version=VERSION))
+    turns = Turn.objects.filter(session=session.pk, number__lt=session.next_turn)
+    for row in walk_rows(turns, *COLUMNS, key="number"):
+        line = write_line("turn", StoredTurn(**row), TURN_COLUMNS)
+        for name, usual in (("token_count", 0), ("stop_reason", ""), ("complete", True)):
+            if line[name] == usual:
+                del line[name]
+        yield dump_json(line)
+    sent = Attachment.objects.filter(session=session.pk, turn_number__lt=session.next_turn)
+    for attachment in _by_key(sent.select_related("added_by"), page=ATTACHMENT_PAGE):
+        yield dump_json(_attachment_line(attachment))
+    events = ChatEvent.objects.filter(session=session.pk, seq__lt=session.next_seq)
+    for row in walk_rows(events, *EVENT_COLUMNS, key="seq"):
+        yield dump_json(write_line("event", ChatEvent(**row), EVENT_COLUMNS))
+    rewinds = Rewind.objects.filter(to_turn__lt=session.next_turn, to_seq__lt=session.next_seq)
+    gaps = JournalGap.objects.filter(
+        to_turn__lte=session.journal_turn, after_seq__lt=session.next_seq
+    )
+    skills = SessionSkill.objects.filter(turn_number__lt=session.next_turn)
+    compactions = Compaction.objects.filter(to_turn__lt=session.next_turn)
+    markers: tuple[tuple[str, QuerySet[Any], str], ...] = (
+        ("rewind", rewinds.select_related("actor"), "pk"),
+        ("gap", gaps, "from_turn"),
+        ("skill", skills, "pk"),
+        ("compaction", compactions.select_related("actor", "undone_by"), "pk"),
+    )
+    for kind, rows, key in markers:
+        # Few at a time, since the text of a skill may be long.
+        for marker in _by_key(rows.filter(session=session.pk), page=MARKER_PAGE, key=key):
+            yield dump_json(write_line(kind, marker, MARKER_COLUMNS[rows.model]))
+
+
+def _attachment_line(attachment: Attachment) -> dict[str, Any]:
+    """With its content, and the smaller copy that the model got where there is one."""
+    line = write_line("attachment", attachment, ATTACHMENT_COLUMNS)
+    contents = {"data": attachment.digest}
+    if attachment.sent not in ("", attachment.digest):
+        line |= {"sent_digest": attachment.sent, "sent_type": attachment.sent_type}
+        contents["sent_data"] = attachment.sent
+    for name, digest in contents.items():
+        with suppress(NotFound):  # its content is gone
+            line[name] = base64.b64encode(read_blob(digest)).decode()
+    return line
+
+
+# A session as Markdown, for reading.
 
 
 SPEAKERS = {USER: "You", ASSISTANT: "Assistant", TOOL: "Tool", SYSTEM: "System"}
@@ -47,15 +155,6 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#])")
 def session_markdown(session: Session) -> Iterator[str]:
     """The session in pieces: a heading for each turn, tool calls and outputs as
     code. Replaced turns and answers that were cut off are marked as such."""
-    yield _head(session)
-    rewound = rewound_ranges(session, source="turn")
-    turns = Turn.objects.filter(session=session.pk, number__lt=session.next_turn)
-    for row in walk_rows(turns, *COLUMNS, key="number"):
-        turn = StoredTurn(**row)
-        yield _turn(turn, is_replaced=_is_in(rewound, turn.number))
-
-
-def _head(session: Session) -> str:
     facts = [
         f"- Workspace: {_plain(session.workspace.name)}",
         f"- Session: {session.uuid}",
@@ -65,21 +164,23 @@ def _head(session: Session) -> str:
         f"- Turns: {session.turn_count}",
     ]
     title = _plain(session.title) or "Untitled session"
-    return f"# {title}\n\n" + "\n".join(fact for fact in facts if fact) + "\n"
-
-
-def _turn(turn: StoredTurn, *, is_replaced: bool) -> str:
-    marks = [
-        f"turn {turn.number}",
-        _moment(turn.created_at),
-        "replaced" if is_replaced else "",
-        "" if turn.complete else "cut off",
-    ]
-    speaker = SPEAKERS[turn.role]
-    if turn.role == TOOL and turn.tool_name:
-        speaker = f"Tool: {_plain(turn.tool_name)}"
-    parts = [f"## {speaker}", f"*{', '.join(mark for mark in marks if mark)}*", *_body(turn)]
-    return "\n" + "\n\n".join(parts) + "\n"
+    yield f"# {title}\n\n" + "\n".join(fact for fact in facts if fact) + "\n"
+    rewound = rewound_ranges(session, source="turn")
+    turns = Turn.objects.filter(session=session.pk, number__lt=session.next_turn)
+    for row in walk_rows(turns, *COLUMNS, key="number"):
+        turn = StoredTurn(**row)
+        is_replaced = any(gone.low <= turn.number <= gone.high for gone in rewound)
+        marks = [
+            f"turn {turn.number}",
+            _moment(turn.created_at),
+            "replaced" if is_replaced else "",
+            "" if turn.complete else "cut off",
+        ]
+        speaker = SPEAKERS[turn.role]
+        if turn.role == TOOL and turn.tool_name:
+            speaker = f"Tool: {_plain(turn.tool_name)}"
+        parts = [f"## {speaker}", f"*{', '.join(mark for mark in marks if mark)}*", *_body(turn)]
+        yield "\n" + "\n\n".join(parts) + "\n"
 
 
 def _body(turn: StoredTurn) -> Iterator[str]:
@@ -90,38 +191,23 @@ def _body(turn: StoredTurn) -> Iterator[str]:
             yield "Failed."
         yield fenced(turn.content)
         return
-    thinking = _thinking(turn)
+    try:
+        blocks = read_blocks(turn) or []
+    except MalformedTurn:  # what can be read of it is written
+        thinking = ""
+    else:
+        parts = [str(b.get("thinking", "")) for b in blocks if b.get("type") == "thinking"]
+        thinking = "\n\n".join(parts).strip() or str(read_metadata(turn).get("thinking") or "")
     if thinking:
         yield "Thinking:"
         yield fenced(thinking)
     if turn.content.strip():
         yield turn.content.rstrip()
-    for call in _calls(turn):
-        yield f"Tool call `{_code_span(str(call.get('name') or 'tool'))}`:"
-        yield fenced(_pretty(call.get("input")), language="json")
-
-
-def _thinking(turn: StoredTurn) -> str:
-    try:
-        blocks = read_blocks(turn) or []
-    except MalformedTurn:
-        return ""
-    parts = [str(b.get("thinking", "")) for b in blocks if b.get("type") == "thinking"]
-    return "\n\n".join(parts).strip() or str(read_metadata(turn).get("thinking") or "")
-
-
-def _calls(turn: StoredTurn) -> list[dict[str, Any]]:
-    if turn.role != ASSISTANT:
-        return []
-    try:
-        return read_tool_calls(turn)
-    except MalformedTurn:
-        return []
-
-
-def _pretty(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    return text.encode("utf-8", "backslashreplace").decode()
+    for call in calls_of(turn) if turn.role == ASSISTANT else ():
+        name = one_line(str(call.get("name") or "tool").replace("`", "'"), limit=120)
+        yield f"Tool call `{name}`:"
+        text = json.dumps(call.get("input"), ensure_ascii=False, indent=2)
+        yield fenced(text.encode("utf-8", "backslashreplace").decode(), language="json")
 
 
 def fenced(text: str, *, language: str = "") -> str:
@@ -131,17 +217,9 @@ def fenced(text: str, *, language: str = "") -> str:
     return f"{fence}{language}\n{text.rstrip('\n')}\n{fence}"
 
 
-def _code_span(text: str) -> str:
-    return one_line(text.replace("`", "'"), limit=120)
-
-
 def _plain(text: str) -> str:
     """Text on one line that no reader takes for markup."""
     return _MARKUP.sub(r"\\\1", one_line(text, limit=200))
-
-
-def _is_in(ranges: list[RewoundRange], number: int) -> bool:
-    return any(rewound.low <= number <= rewound.high for rewound in ranges)
 
 
 def _moment(moment: datetime) -> str:
@@ -161,28 +239,22 @@ def session_messages(session: Session, *, format: str) -> Iterator[str]:
     }
     head = dump_json({name: value for name, value in facts.items() if value})
     messages = (message for _, message in walk_messages(session, format=format))
+    first = next(messages, None)
+    yield head[:-1]
     if format == ANTHROPIC:
-        system, first = _take_system(messages)
-        yield head[:-1] + (f',"system":{dump_json(system)}' if system else "")
-    else:
-        first = next(messages, None)
-        yield head[:-1]
+        front: list[Message] = []
+        while first is not None and first["role"] == SYSTEM:
+            front.append(first)
+            first = next(messages, None)
+        system, _ = split_system(front)
+        if system:
+            yield f',"system":{dump_json(system)}'
     yield ',"messages":['
     if first is not None:
         yield dump_json(first)
     for message in messages:
         yield "," + dump_json(message)
     yield "]}\n"
-
-
-def _take_system(messages: Iterator[Message]) -> tuple[list[Any], Message | None]:
-    """The system messages in front, and the one after them."""
-    front: list[Message] = []
-    for message in messages:
-        if message["role"] != SYSTEM:
-            return split_system(front)[0], message
-        front.append(message)
-    return split_system(front)[0], None
 
 
 def session_text(session: Session) -> Iterator[str]:
@@ -212,6 +284,7 @@ class ExportFormat:
     content_type: str
 
 
+# The first is what one gets without saying a format.
 FORMATS = {
     "markdown": ExportFormat(
         "Markdown, for reading", session_markdown, "md", "text/markdown; charset=utf-8"
@@ -229,4 +302,3 @@ FORMATS = {
         )
     },
 }
-"""The first is what one gets without saying a format."""

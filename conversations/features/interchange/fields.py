@@ -11,7 +11,7 @@ string otherwise, so that every digest survives. See ``docs/interchange.md``.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from uuid import UUID, uuid5
@@ -37,11 +37,11 @@ from conversations.models import (
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1
+# Bare numbers for a time are seconds since 1970, from here on milliseconds.
 MIN_MILLISECONDS = 10**11
-"""Bare numbers for a time are seconds since 1970, from here on milliseconds."""
 
+# From which uuids are made for sessions that come without one.
 NAMESPACE = UUID("6f0a4a0c-5a9e-5d0e-9d53-2f1d8f7c9b11")
-"""From which uuids are made for sessions that come without one."""
 
 # The columns that travel, in the order in which a line has them.
 
@@ -58,6 +58,7 @@ ATTACHMENT_COLUMNS = (
     "uuid", "turn_number", "name", "kind", "media_type", "size", "width", "height", "pages",
     "tokens", "added_by", "created_at", "digest",
 )  # fmt: skip
+# Of what stands beside the rows of a session.
 MARKER_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
     Rewind: ("from_turn", "to_turn", "from_seq", "to_seq", "reason", "actor", "created_at"),
     JournalGap: ("from_turn", "to_turn", "after_seq"),
@@ -70,10 +71,9 @@ MARKER_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
         "undone_at", "undone_by", "metadata",
     ),
 }  # fmt: skip
-"""Of what stands beside the rows of a session."""
 
+# Columns whose key in a line is another word.
 KEYS = {"turn_number": "turn", "turn_count": "turns", "last_seq": "events"}
-"""Columns whose key in a line is another word."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -99,45 +99,6 @@ class SessionLine:
     event_digest: str
     columns: dict[str, Any]
     odd: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnLine:
-    """A turn line. ``number`` is what the line says, whatever it is; ``odd`` names
-    the keys whose values could not be used as they are."""
-
-    number: Any
-    turn: NewTurn
-    odd: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventLine:
-    """An event line. ``payload`` is JSON text, or whatever text was archived."""
-
-    seq: Any
-    event_type: str
-    payload: str
-    turn: int | None
-    created_at: datetime | None
-    odd: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachmentLine:
-    """Contents are base64, empty: not there. ``sent_digest`` and what belongs to it:
-    the copy that the model got, empty: the content itself. ``columns`` are those of the
-    table that the line says itself."""
-
-    uuid: UUID
-    turn: int
-    digest: str
-    data: str
-    sent_digest: str
-    sent_type: str
-    sent_data: str
-    added_by: str
-    columns: dict[str, Any]
 
 
 def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
@@ -213,48 +174,30 @@ class _Keys:
         return self.optional_text(name, limit=limit) or ""
 
     def optional_text(self, name: str, *, limit: int | None = None) -> str | None:
-        value = self.take(name)
-        if value is None:
-            return None
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str):
+        value = text = self.take(name)
+        if isinstance(text, int | float) and not isinstance(text, bool):
+            value = text = str(text)
+        text = storable(text)[:limit] if isinstance(text, str) else None
+        if text != value:
             self.odd[name] = value
-            return None
-        stored = storable(value)[:limit]
-        if stored != value:
-            self.odd[name] = value
-        return stored
+        return text
 
     def number(self, name: str) -> int | None:
         """A whole number from 0 on, None where there is none."""
         value = self.take(name)
-        if value is None:
-            return None
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.odd[name] = value
-        elif 0 <= value <= MAX_NUMBER:
-            return value
-        else:
-            self.odd[name] = value
+        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        if type(whole) is int and 0 <= whole <= MAX_NUMBER:
+            return whole
+        if value is not None:
+            self.odd[name] = whole
         return None
-
-    def moment(self, name: str) -> datetime | None:
-        value = self.take(name)
-        moment = parse_moment(value)
-        if moment is None and value not in (None, ""):
-            self.odd[name] = value
-        return moment
 
     def flag(self, name: str, *, default: bool) -> bool:
         value = self.take(name)
-        if value is None:
-            return default
         if value in (0, 1):  # as False and True are
             return bool(value)
-        self.odd[name] = value
+        if value is not None:
+            self.odd[name] = value
         return default
 
     def column(self, model: type[models.Model], name: str) -> Any:
@@ -266,7 +209,11 @@ class _Keys:
             case models.ForeignKey():
                 return self.text(key)
             case models.DateTimeField():
-                return self.moment(key)
+                value = self.take(key)
+                moment = parse_moment(value)
+                if moment is None and value not in (None, ""):
+                    self.odd[key] = value
+                return moment
             case models.BooleanField():
                 return self.flag(key, default=found.default)
             case models.IntegerField():
@@ -287,26 +234,34 @@ class _Keys:
             raise Unusable(f"no number for {missing}")
         return {name: number for name, number in found.items() if number is not None}
 
-    def json_text(self, name: str, fits: Callable[[Any], bool]) -> str | None:
-        """The text to store for a JSON value. A string may hold the JSON itself."""
+    def raw_text(self, name: str) -> str | None:
+        """A JSON text that was written as it is stored, since it is not exact otherwise."""
         raw = self.left.get(f"{name}_raw")
-        if isinstance(raw, str) and is_storable(raw):
-            del self.left[f"{name}_raw"]
-            return raw
-        value = self.take(name)
-        if value is None:
+        if not isinstance(raw, str) or not is_storable(raw):
             return None
-        opened = _opened(value)
+        del self.left[f"{name}_raw"]
+        return raw
+
+    def json_text(self, name: str) -> str | None:
+        """The text to store for a JSON value. A string may hold the JSON itself."""
+        raw = self.raw_text(name)
+        value = None if raw is not None else self.take(name)
+        if value is None:
+            return raw
+        opened, (fits, _) = _opened(value), JSON_COLUMNS[name]
         if fits(opened):
             return dump_json(opened)
         self.odd[name] = value
         return None
 
+    def original(self) -> dict[str, Any]:
+        """All that has no place of its own. Take this last."""
+        return self.left | {f"original_{name}": value for name, value in self.odd.items()}
+
     def metadata(self, extra: dict[str, Any] | None = None) -> str:
         """The line's metadata with all that has no other place. Take this last."""
-        text = self.json_text("metadata", _is_object)
-        put_aside = {f"original_{name}": value for name, value in self.odd.items()}
-        return add_metadata("{}" if text is None else text, self.left | put_aside | (extra or {}))
+        text = self.json_text("metadata")
+        return add_metadata("{}" if text is None else text, self.original() | (extra or {}))
 
 
 def _opened(value: Any) -> Any:
@@ -324,6 +279,16 @@ def _is_object(value: Any) -> bool:
 
 def _is_object_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+# Columns of JSON text: what their values are, and the text that a line leaves out.
+JSON_COLUMNS: dict[str, tuple[Callable[[Any], bool], str | None]] = {
+    "blocks": (_is_object_list, None),
+    "tool_calls": (_is_object_list, None),
+    "metadata": (_is_object, "{}"),
+    "state": (_is_object, "{}"),
+    "payload": (_is_object, None),
+}
 
 
 def add_metadata(text: str, extra: dict[str, Any]) -> str:
@@ -384,85 +349,74 @@ _OWN_COLUMNS = tuple(
 )
 
 
-def read_turn(value: dict[str, Any]) -> TurnLine:
-    """Raises Unusable only for values that are nested too deeply to be kept."""
+def read_turn(value: dict[str, Any]) -> tuple[Any, NewTurn, tuple[str, ...]]:
+    """What the line says is the turn's number, whatever that is; the turn; the keys whose
+    values could not be used as they are. Raises Unusable only for values that are nested
+    too deeply to be kept."""
     keys = _Keys(value)
     number, role = keys.take("number"), keys.take("role")
     extra: dict[str, Any] = {}
     if role not in ROLES:
         keys.odd["role"] = role
         role = SYSTEM
-    blocks = keys.json_text("blocks", _is_object_list)
-    tool_calls = keys.json_text("tool_calls", _is_object_list)
-    content, found_blocks = _read_content(keys)
-    blocks = blocks if blocks is not None else found_blocks
+    blocks, tool_calls = keys.json_text("blocks"), keys.json_text("tool_calls")
+    content = keys.take("content")
+    if content is None:
+        content = ""
+    elif _is_object_list(content) and content:
+        blocks = blocks if blocks is not None else dump_json(content)
+        content = text_of_blocks(content)
+    elif not isinstance(content, str):
+        keys.odd["content"] = content
+        content = dump_json(content)
     if not is_storable(content):
+        # The model is given what was said; blocks are JSON, which escapes what no text holds.
         if role == USER and blocks is None and tool_calls is None:
             blocks = dump_json([{"type": "text", "text": content}])
         else:
             extra["content_escaped"] = content
-    taken = ("number", "role", "content", "blocks", "tool_calls")
+    taken = ("role", "content", "blocks", "tool_calls", "number")
+    columns = keys.columns(Turn, (name for name in TURN_COLUMNS if name not in taken))
     turn = NewTurn(
         role=role,
         content=storable(content),
         blocks=blocks,
         tool_calls=tool_calls,
-        **keys.columns(Turn, (name for name in TURN_COLUMNS if name not in taken)),
+        metadata=keys.metadata(extra),
+        **columns,
     )
-    return TurnLine(
-        number=number, turn=replace(turn, metadata=keys.metadata(extra)), odd=tuple(keys.odd)
-    )
+    return number, turn, tuple(keys.odd)
 
 
-def _read_content(keys: _Keys) -> tuple[str, str | None]:
-    """The text, and the blocks where the content is given as a list of those."""
-    value = keys.take("content")
-    if value is None:
-        return "", None
-    if isinstance(value, str):
-        return value, None
-    if _is_object_list(value) and value:
-        return text_of_blocks(value), dump_json(value)
-    keys.odd["content"] = value
-    return dump_json(value), None
+def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
+    """What the line says is the event's seq, whatever that is; the event, without session
+    and seq; the keys whose values could not be used as they are.
 
-
-def read_event(value: dict[str, Any]) -> EventLine:
-    """A payload that cannot be understood is kept as it is. An event has no
+    A payload that cannot be understood is kept as it is. An event has no
     metadata: what has no other place goes into the payload, if that is an object."""
     keys = _Keys(value)
     seq = keys.take("seq")
     columns = keys.columns(ChatEvent, ("turn_number", "created_at", "event_type"))
     if "event_type" not in value:
         keys.odd["event_type"] = None
-    payload = _read_payload(keys)
+    payload = keys.raw_text("payload")
+    if payload is None and "payload" in keys.left:
+        given = keys.take("payload")
+        is_text = isinstance(given, str) and is_storable(given) and _is_object(_opened(given))
+        payload = given if is_text else dump_json(given)
+    elif payload is None and keys.left:
+        payload = "{}"
     odd = tuple(keys.odd) + (("payload",) if payload is None else ())
-    extra = keys.left | {f"original_{name}": item for name, item in keys.odd.items()}
+    extra = keys.original()
     if extra and (payload is None or _is_object(_opened(payload))):
         payload = add_metadata(payload or "{}", extra)
     elif extra:
         odd = tuple(f"{name} (left out)" for name in extra)
-    return EventLine(
-        seq=seq,
-        event_type=columns["event_type"] or "unknown",
-        payload="{}" if payload is None else payload,
-        turn=columns["turn_number"],
-        created_at=columns["created_at"],
-        odd=odd,
-    )
-
-
-def _read_payload(keys: _Keys) -> str | None:
-    raw = keys.left.get("payload_raw")
-    if isinstance(raw, str) and is_storable(raw):
-        del keys.left["payload_raw"]
-        return raw
-    if "payload" not in keys.left:
-        return "{}" if keys.left else None
-    value = keys.take("payload")
-    if isinstance(value, str) and is_storable(value) and _is_object(_opened(value)):
-        return value
-    return dump_json(value)
+    columns |= {
+        "event_type": columns["event_type"] or "unknown",
+        "payload": "{}" if payload is None else payload,
+    }
+    return seq, ChatEvent(**columns), odd
 
 
 def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, Any]:
@@ -482,64 +436,37 @@ def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, A
     return columns | ({"metadata": keys.metadata()} if "metadata" in names else {})
 
 
-def read_attachment(value: dict[str, Any]) -> AttachmentLine:
-    """Raises Unusable for one without a uuid, a digest or its turn."""
+def read_attachment(value: dict[str, Any]) -> dict[str, Any]:
+    """The columns of an attachment; ``data`` and ``sent_data`` are contents as base64,
+    empty: not there. ``sent_digest`` is empty where the model got the content itself.
+    Raises Unusable for one without a uuid, a digest or its turn."""
     keys = _Keys(value)
-    turn = keys.numbers("turn_number")["turn_number"]
-    uuid, digest, sent_digest = (
-        session_uuid(keys.take("uuid")),
-        keys.text("digest"),
-        keys.text("sent_digest"),
-    )
-    if uuid is None or not all(_DIGEST.fullmatch(d) for d in (digest, sent_digest or digest)):
+    columns: dict[str, Any] = keys.numbers("turn_number")
+    columns["uuid"] = session_uuid(keys.take("uuid"))
+    texts = ("digest", "sent_digest", "data", "sent_data", "name", "added_by")
+    columns |= {name: keys.text(name) for name in texts}
+    columns["sent_type"] = keys.text("sent_type", limit=127)
+    digests = (columns["digest"], columns["sent_digest"] or columns["digest"])
+    if columns["uuid"] is None or not all(map(_DIGEST.fullmatch, digests)):
         raise Unusable("an attachment has a uuid and a digest")
-    texts = {name: keys.text(name) for name in ("data", "sent_data", "name", "added_by")}
-    own = (n for n in ATTACHMENT_COLUMNS if n not in (*texts, "uuid", "turn_number", "digest"))
-    return AttachmentLine(
-        uuid=uuid,
-        turn=turn,
-        digest=digest,
-        data=texts["data"],
-        sent_digest=sent_digest,
-        sent_type=keys.text("sent_type", limit=127),
-        sent_data=texts["sent_data"],
-        added_by=texts["added_by"],
-        columns=keys.columns(Attachment, own) | {"name": texts["name"]},
-    )
+    others = (name for name in ATTACHMENT_COLUMNS if name not in columns)
+    return columns | keys.columns(Attachment, others)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonField:
-    """How a JSON text column is written: under ``name``, if what is read back is
-    the same text, else as a string under ``name_raw``. ``plain`` is left out."""
-
-    name: str
-    fits: Callable[[Any], bool]
-    plain: str | None = None
-
-    def write(self, text: str | None) -> dict[str, Any]:
-        if text == self.plain:
-            return {}
-        try:
-            value = json.loads(text or "null")
-            is_exact = dump_json(value) == text
-            if is_exact and ("NaN" in str(text) or "Infinity" in str(text)):
-                json.dumps(value, allow_nan=False)  # they come back, but are not JSON
-        except (ValueError, RecursionError):
-            is_exact = False
-        return {self.name: value} if is_exact and self.fits(value) else {f"{self.name}_raw": text}
-
-
-JSON_FIELDS = {
-    field.name: field
-    for field in (
-        JsonField("blocks", _is_object_list),
-        JsonField("tool_calls", _is_object_list),
-        JsonField("metadata", _is_object, "{}"),
-        JsonField("state", _is_object, "{}"),
-        JsonField("payload", _is_object),
-    )
-}
+def _write_json(name: str, text: str | None) -> dict[str, Any]:
+    """A JSON text under ``name``, if what is read back is the same text, else as a string
+    under ``name_raw``."""
+    fits, left_out = JSON_COLUMNS[name]
+    if text == left_out:
+        return {}
+    try:
+        value = json.loads(text or "null")
+        is_exact = dump_json(value) == text
+        if is_exact and ("NaN" in str(text) or "Infinity" in str(text)):
+            json.dumps(value, allow_nan=False)  # they come back, but are not JSON
+    except (ValueError, RecursionError):
+        is_exact = False
+    return {name: value} if is_exact and fits(value) else {f"{name}_raw": text}
 
 
 def write_line(kind: str, row: Any, names: Iterable[str], **more: Any) -> dict[str, Any]:
@@ -548,8 +475,8 @@ def write_line(kind: str, row: Any, names: Iterable[str], **more: Any) -> dict[s
     for name in names:
         value, key = getattr(row, name), KEYS.get(name, name)
         match value:
-            case _ if name in JSON_FIELDS:
-                line |= JSON_FIELDS[name].write(value)
+            case _ if name in JSON_COLUMNS:
+                line |= _write_json(name, value)
             case datetime():
                 line[key] = instant(value)
             case User():

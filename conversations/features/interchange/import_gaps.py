@@ -37,8 +37,8 @@ from conversations.rendering.rows import RENDER_VERSION
 
 from .fields import SessionLine
 
+# Events that stand for a turn; others that name none are notices, which stand by their time.
 MESSAGES = (USER_MESSAGE, ASSISTANT_TEXT, TOOL_CALL_STARTED, TOOL_CALL_COMPLETED)
-"""Events that stand for a turn; others that name none are notices, which stand by their time."""
 
 MAX_SAVED_ROWS = 500
 MAX_SAVED_CHARS = 4_000_000
@@ -88,12 +88,25 @@ def compute_coverage(session: Session, *, has_grown: bool) -> None:
     with transaction.atomic():
         if has_grown and not session.runs.exists():
             JournalGap.objects.filter(session=session.pk).delete()
+        events = ChatEvent.objects.filter(session=session.pk)
+        named = events.filter(turn_number__range=(1, session.turn_count))
+        covered = (
+            (row["seq"], row["turn_number"], row["turn_number"])
+            for row in walk_rows(named, "seq", "turn_number", key="seq")
+        )
         reached = after_seq = 0
-        for seq, low, high in heapq.merge(_named_turns(session), _exchanges(session)):
-            if low > reached + 1:
-                for first, last in _turns_without_rows(session, reached + 1, low - 1):
-                    place = _place_of(session, first, after_seq, seq)
-                    _save_gap(session, from_turn=first, to_turn=last, after_seq=place)
+        for seq, low, high in heapq.merge(covered, _exchanges(session)):
+            gaps = _turns_without_rows(session, reached + 1, low - 1) if low > reached + 1 else ()
+            for first, last in gaps:
+                # Their rows stand after the last event of an earlier turn, and what follows it
+                # but for notices that are younger than the turn.
+                written = Turn.objects.values("created_at").get(session=session.pk, number=first)
+                between = events.filter(seq__gt=after_seq, seq__lt=seq, turn_number__isnull=True)
+                earlier = between.filter(
+                    Q(event_type__in=MESSAGES) | Q(created_at__lte=written["created_at"])
+                )
+                place = earlier.aggregate(last=Max("seq"))["last"] or after_seq
+                _save_gap(session, from_turn=first, to_turn=last, after_seq=place)
             reached, after_seq = max(reached, high), seq
         _advance_journal(session, through_turn=reached)
 
@@ -118,15 +131,6 @@ def _save_gap(session: Session, *, from_turn: int, to_turn: int, after_seq: int)
         session=session, from_turn=from_turn, to_turn=to_turn, after_seq=after_seq
     )
     return True
-
-
-def _named_turns(session: Session) -> Iterator[tuple[int, int, int]]:
-    """The seq of each event that names a turn, and that turn twice: as first and last."""
-    events = ChatEvent.objects.filter(
-        session=session.pk, turn_number__range=(1, session.turn_count)
-    )
-    for row in walk_rows(events, "seq", "turn_number", key="seq"):
-        yield row["seq"], row["turn_number"], row["turn_number"]
 
 
 def _exchanges(session: Session) -> Iterator[tuple[int, int, int]]:
@@ -186,17 +190,6 @@ def _gap_around_turn() -> Any:
         from_turn__lte=OuterRef("number"),
         to_turn__gte=OuterRef("number"),
     )
-
-
-def _place_of(session: Session, turn: int, after_seq: int, before_seq: int) -> int:
-    """The seq after which the turn's rows stand: the last event of an earlier turn, and
-    what follows it but for notices that are younger than the turn."""
-    written = Turn.objects.values_list("created_at").filter(session=session.pk, number=turn)
-    between = ChatEvent.objects.filter(
-        session=session.pk, seq__gt=after_seq, seq__lt=before_seq, turn_number__isnull=True
-    )
-    earlier = between.filter(Q(event_type__in=MESSAGES) | Q(created_at__lte=written.get()[0]))
-    return earlier.aggregate(last=Max("seq"))["last"] or after_seq
 
 
 def render_uncovered_turns(session: Session) -> None:

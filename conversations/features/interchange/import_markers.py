@@ -1,5 +1,8 @@
-"""What stands beside the rows of an imported session: rewinds, skills, summaries."""
+"""What stands beside the rows of an imported session: rewinds, skills, summaries, files."""
 
+import base64
+import binascii
+from hashlib import sha256
 from typing import Any
 from uuid import uuid5
 
@@ -7,13 +10,27 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 
-from conversations.archive.skills import digest_of
+from conversations.archive.blobs import put_blob, touch_blob
+from conversations.archive.context import digest_of
+from conversations.archive.file_types import examine
 from conversations.archive.state_updates import LEFT_BEHIND
-from conversations.models import Compaction, Rewind, Session, SessionSkill
+from conversations.domain.attachments import (
+    DOCUMENT,
+    IMAGE,
+    IMAGE_TYPES,
+    PDF_TYPE,
+    TEXT,
+    TEXT_TYPE,
+    clean_name,
+)
+from conversations.domain.errors import Rejected
+from conversations.models import Attachment, Compaction, Rewind, Session, SessionSkill
 from conversations.models.context import COMPACTION_REASONS
 
 from .fields import NAMESPACE, Unusable
-from .import_numbers import Numbering
+from .import_rows import Numbering
+
+TYPES = {IMAGE: IMAGE_TYPES, DOCUMENT: (PDF_TYPE,), TEXT: (TEXT_TYPE,)}
 
 
 def store_rewind(
@@ -56,12 +73,10 @@ def store_skill(
     if columns["digest"] not in ("", digest):
         raise Unusable("its content is not what its digest says")
     columns |= {"digest": digest, "loaded_at": columns["loaded_at"] or session.created_at}
-    same = {name: columns[name] for name in ("name", "path", "digest", "turn_number", "loaded_at")}
-    with transaction.atomic():
-        if SessionSkill.objects.filter(session=session.pk, **same).exists():
-            return False
-        SessionSkill.objects.create(session=session, **columns)
-    return True
+    names = ("name", "path", "digest", "turn_number", "loaded_at")
+    same = {name: columns.pop(name) for name in names}
+    _, is_new = SessionSkill.objects.get_or_create(session=session, **same, defaults=columns)
+    return is_new
 
 
 def store_compaction(
@@ -90,11 +105,73 @@ def store_compaction(
             return True
         if known.session_id != session.pk:
             raise Unusable("another session has a compaction with its uuid")
-        is_news = columns["undone_at"] is not None and known.undone_at is None
-        if is_news:
-            undone = {name: columns[name] for name in ("undone_at", "undone_by")}
-            Compaction.objects.filter(pk=known.pk).update(**undone)
+        undone = {name: columns[name] for name in ("undone_at", "undone_by")}
+        kept = Compaction.objects.filter(pk=known.pk, undone_at=None)
+        return undone["undone_at"] is not None and bool(kept.update(**undone))
+
+
+def store_attachment(
+    session: Session, line: dict[str, Any], *, turn: int, is_trusted: bool
+) -> bool:
+    """Keep an attachment and its content; False if nothing of it is new. Without the
+    content it is kept as one that is gone. Raises Unusable for contents that are not
+    what their digests say, or none that can be attached. ``is_trusted``: its digest may stand
+    for a content that is here already."""
+    columns, uuid, digest = dict(line), line["uuid"], line["digest"]
+    sent_digest, added_by = columns.pop("sent_digest"), columns["added_by"]
+    data = _open(columns.pop("data"), digest)
+    smaller = _open(columns.pop("sent_data"), sent_digest)
+    contents = [(data, digest), (smaller, sent_digest)]
+    # Somebody who knows the digest of another's file would get the file by it.
+    if not is_trusted:
+        if data is None:  # a digest that no content has
+            digest = sha256(f"{uuid} {digest}".encode()).hexdigest()
+        sent_digest = "" if smaller is None else sent_digest
+        added_by = added_by if added_by == session.owner.get_username() else ""
+    known = Attachment.objects.filter(uuid=uuid).first()
+    if known is not None and known.session_id != session.pk:
+        raise Unusable("another session has an attachment with its uuid")
+    name = clean_name(columns["name"])
+    try:
+        found = None if data is None else examine(data, name)
+    except Rejected as error:
+        raise Unusable(f"its content cannot be attached: {error.message}") from error
+    is_news = False
+    for content, content_digest in contents:
+        if content is not None and not touch_blob(content_digest):
+            put_blob(content)
+            is_news = True
+    if known is not None:
         return is_news
+    if found is not None:  # what the content is counts, not what the line says
+        facts = ("kind", "media_type", "width", "height", "pages")
+        columns |= {fact: getattr(found, fact) for fact in facts}
+    elif columns["media_type"] not in TYPES.get(columns["kind"], ()):
+        raise Unusable("neither its content nor a kind and type that are known are there")
+    columns |= {
+        "turn_number": turn,
+        "name": name,
+        "digest": digest,
+        "sent": sent_digest or digest,
+        "sent_type": columns["sent_type"] or columns["media_type"],
+        "thumbnail": put_blob(found.thumbnail) if found and found.thumbnail else "",
+        "added_by": _find_user(added_by),
+        "created_at": columns["created_at"] or session.created_at,
+    }
+    Attachment.objects.create(session=session, **columns)
+    return True
+
+
+def _open(text: str, digest: str) -> bytes | None:
+    if not text:
+        return None
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Unusable("its content is not base64") from error
+    if sha256(data).hexdigest() != digest:
+        raise Unusable("its content is not what its digest says")
+    return data
 
 
 def _find_user(username: str) -> User | None:

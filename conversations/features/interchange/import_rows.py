@@ -2,18 +2,14 @@
 
 Rows are compared by their links in the hash chains: a row that gives the same
 link from the same predecessor is the same in every covered field. Comparing,
-hashing and rendering happen before any lock. The session's counters are then
-moved from the values that were read, in the transaction that inserts the rows;
-if somebody else has appended meanwhile, nothing is written and all is done anew. The
-session state moves on with them; where a person's edits of it are among the rows, it
-is left behind, to be rebuilt when all rows are there.
+hashing and rendering happen before any lock.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import QuerySet
@@ -36,17 +32,16 @@ from conversations.archive.state_updates import (
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict
 from conversations.domain.events import INFO, Malformed, parse_payload
-from conversations.domain.session_state.facts import TurnFacts
 from conversations.domain.session_state.values import STATE_EDIT
-from conversations.domain.text import storable
+from conversations.domain.text import dump_json, load_json, storable
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row
 
-MAX_ATTEMPTS = 20
+from .fields import add_metadata
 
-CHAINS = {"turns": ("turn", "number"), "events": ("event", "seq")}
-"""What a row of a chain is called, and the column of its number."""
+MAX_ATTEMPTS = 20
+MAX_RUNS = 10_000  # Renumbered runs that are remembered of a session's chain.
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,269 +56,307 @@ class ImportedRowSource:
         return self.place or str(self.number)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedTurn:
-    """A turn with its number; ``line`` is where the file has it."""
-
-    line: ImportedRowSource
-    number: int
-    turn: NewTurn
-    created_at: datetime
-
-    def link(self, previous: str) -> str:
-        return turn_digest(previous, self.turn, number=self.number, created_at=self.created_at)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedEvent:
-    """An event with its seq; ``payload`` is the text to store."""
-
-    line: ImportedRowSource
-    seq: int
-    event_type: str
-    payload: str
-    turn: int | None
-    created_at: datetime
-
-    @property
-    def number(self) -> int:
-        return self.seq
-
-    def link(self, previous: str) -> str:
-        return event_digest(
-            previous,
-            seq=self.seq,
-            event_type=self.event_type,
-            payload=self.payload,
-            turn=self.turn,
-            created_at=self.created_at,
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class Stored:
-    """What became of a batch. ``conflicts`` are lines whose row differs from the
-    one that the archive has under the same number."""
-
-    turns_added: int = 0
-    turns_unchanged: int = 0
-    events_added: int = 0
-    events_unchanged: int = 0
-    conflicts: list[tuple[ImportedRowSource, str]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Counters:
-    next_turn: int
-    next_seq: int
-    turn_digest: str
-    event_digest: str
-    journal_turn: int
-
-
-@dataclass(slots=True, kw_only=True)
-class _Batch:
-    """New rows, ready to insert, and where the session stands after them."""
-
-    session: Session
-    after: _Counters
-    turns: list[tuple[Any, ...]] = field(default_factory=list)
-    events: list[tuple[Any, ...]] = field(default_factory=list)
-    facts: list[tuple[int, TurnFacts]] = field(default_factory=list)
-    has_edits: bool = False
-    title: str = ""
-    preview: str = ""
-    latest: datetime | None = None
+type ImportedRow[T] = tuple[ImportedRowSource, int, T]
+"""Where a row comes from, its number, and the row, which says when it was written."""
 
 
 def store_rows(
     session: Session,
     *,
-    turns: Sequence[ImportedTurn],
-    events: Sequence[ImportedEvent],
+    turns: Sequence[ImportedRow[NewTurn]],
+    events: Sequence[ImportedRow[ChatEvent]],
     moves_activity: bool,
-) -> Stored:
+) -> tuple[dict[str, int], list[tuple[ImportedRowSource, str]]]:
     """Append what lies beyond the session's end, compare the rest. One transaction;
     none if nothing is new. ``moves_activity``: the session was last active when its
-    newest row was written. Raises Conflict when others keep appending meanwhile."""
+    newest row was written. Returns what became of the rows, by the names of
+    ``ImportCounts``, and why lines differ from what the archive has under their number.
+    Raises Conflict when others keep appending meanwhile."""
     for _ in range(MAX_ATTEMPTS):
-        names = [found.name for found in fields(_Counters)]
-        before = _Counters(**Session.objects.values(*names).get(pk=session.pk))
-        stored = Stored()
-        batch = _Batch(session=session, after=before)
-        new_turns, stored.turns_unchanged = _compare(
+        before = Session.objects.get(pk=session.pk)
+        conflicts: list[tuple[ImportedRowSource, str]] = []
+        new_turns, unchanged_turns = _compare(
             Turn.objects.filter(session=session.pk),
-            "turns",
+            ("turn", "number", before.next_turn, before.turn_digest),
             turns,
-            (before.next_turn, before.turn_digest),
+            _link_turn,
             first_digest(session.uuid, chain="turns"),
-            stored,
+            conflicts,
         )
-        new_events, stored.events_unchanged = _compare(
+        new_events, unchanged_events = _compare(
             ChatEvent.objects.filter(session=session.pk),
-            "events",
+            ("event", "seq", before.next_seq, before.event_digest),
             events,
-            (before.next_seq, before.event_digest),
+            _link_event,
             first_digest(session.uuid, chain="events"),
-            stored,
+            conflicts,
         )
-        _prepare_turns(batch, new_turns)
-        _prepare_events(batch, new_events)
-        stored.turns_added, stored.events_added = len(batch.turns), len(batch.events)
-        if not batch.turns and not batch.events:
-            return stored
-        if _insert(batch, before, moves_activity=moves_activity):
-            return stored
+        counts = {
+            "turns_added": len(new_turns),
+            "turns_unchanged": unchanged_turns,
+            "events_added": len(new_events),
+            "events_unchanged": unchanged_events,
+        }
+        is_done = not new_turns and not new_events
+        if is_done or _append(before, new_turns, new_events, moves_activity=moves_activity):
+            return counts, conflicts
     raise Conflict("The session is being written to. Import it again later.")
 
 
-def _compare[Row: (ImportedTurn, ImportedEvent)](
+def _link_turn(previous: str, number: int, turn: NewTurn) -> str:
+    assert turn.created_at is not None
+    return turn_digest(previous, turn, number=number, created_at=turn.created_at)
+
+
+def _link_event(previous: str, seq: int, event: ChatEvent) -> str:
+    return event_digest(
+        previous,
+        seq=seq,
+        event_type=event.event_type,
+        payload=event.payload,
+        turn=event.turn_number,
+        created_at=event.created_at,
+    )
+
+
+def _compare[T](
     known: QuerySet[Any],
-    chain: str,
-    rows: Sequence[Row],
-    before: tuple[int, str],
+    chain: tuple[str, str, int, str],
+    rows: Sequence[ImportedRow[T]],
+    link: Callable[[str, int, T], str],
     first: str,
-    stored: Stored,
-) -> tuple[list[tuple[Row, str]], int]:
-    """The new rows with their links, and how many are there unchanged. ``before``: the
-    next number of the chain and the link of its last row; ``first`` comes before all."""
-    (what, key), (following, last) = CHAINS[chain], before
-    numbers = {row.number - back for row in rows if row.number < following for back in (0, 1)}
+    conflicts: list[tuple[ImportedRowSource, str]],
+) -> tuple[list[tuple[int, T, str]], int]:
+    """The new rows with their numbers and links, and how many are there unchanged. ``chain``:
+    what a row of it is called, the column of its number, the next number and the last link;
+    ``first`` is the link before all."""
+    what, key, following, last = chain
+    numbers = {number - back for _, number, _ in rows if number < following for back in (0, 1)}
     links = dict(known.filter(**{f"{key}__in": numbers}).order_by(key).values_list(key, "digest"))
     links |= {0: first, following - 1: last}
-    new: list[tuple[Row, str]] = []
+    new: list[tuple[int, T, str]] = []
     unchanged = 0
-    for row in rows:
-        link, found = row.link(links.get(row.number - 1, "")), links.get(row.number)
-        if row.number == following + len(new):
-            links[row.number] = link
-            new.append((row, link))
-        elif found == link:
+    for line, number, row in rows:
+        digest, found = link(links.get(number - 1, ""), number, row), links.get(number)
+        if number == following + len(new):
+            links[number] = digest
+            new.append((number, row, digest))
+        elif found == digest:
             unchanged += 1
         else:
             why = "is archived with other content" if found else "is missing in the archive"
-            stored.conflicts.append((row.line, f"{what} {row.number} {why}"))
+            conflicts.append((line, f"{what} {number} {why}"))
     return new, unchanged
 
 
-def _prepare_turns(batch: _Batch, new: Sequence[tuple[ImportedTurn, str]]) -> None:
-    for item, link in new:
-        turn = item.turn
-        batch.turns.append(
-            turn_values(
-                batch.session.pk, turn, number=item.number, created_at=item.created_at, digest=link
-            )
-        )
-        batch.facts.append((item.number, read_facts_of(turn)))
-        batch.title, batch.preview = updated_words(turn, title=batch.title, preview=batch.preview)
-        batch.latest = max(batch.latest or item.created_at, item.created_at)
-    if new:
-        last, link = new[-1]
-        batch.after = replace(batch.after, next_turn=last.number + 1, turn_digest=link)
-
-
-def _prepare_events(batch: _Batch, new: Sequence[tuple[ImportedEvent, str]]) -> None:
-    covered = batch.after.journal_turn
-    for item, link in new:
-        html = _render_event(batch.session.uuid, item)
-        batch.events.append(
-            (
-                batch.session.pk,
-                item.seq,
-                item.event_type,
-                item.payload,
-                item.turn,
-                moment_value(item.created_at),
-                link,
-                html,
-                RENDER_VERSION if html else 0,
-            )
-        )
-        if item.turn is not None and item.turn < batch.after.next_turn:
-            covered = max(covered, item.turn)
-        batch.has_edits |= item.event_type == INFO and STATE_EDIT in item.payload
-        batch.latest = max(batch.latest or item.created_at, item.created_at)
-    if new:
-        last, link = new[-1]
-        batch.after = replace(
-            batch.after, next_seq=last.seq + 1, event_digest=link, journal_turn=covered
-        )
-
-
-def _render_event(session: UUID, item: ImportedEvent) -> str:
-    """The row; empty for a payload that cannot be read, which is shown as it is
-    when somebody opens the page."""
-    try:
-        payload = parse_payload(item.event_type, item.payload)
-    except Malformed:
-        return ""
+def _event_values(session: Session, seq: int, event: ChatEvent, link: str) -> tuple[Any, ...]:
+    """The parameters of ``INSERT_EVENT``."""
     place = RowPosition(
-        session=session,
-        seq=str(item.seq),
-        turn="" if item.turn is None else str(item.turn),
-        created_at=item.created_at,
+        session=session.uuid,
+        seq=str(seq),
+        turn="" if event.turn_number is None else str(event.turn_number),
+        created_at=event.created_at,
     )
-    return storable(render_row(payload, place=place))
+    try:
+        html = storable(render_row(parse_payload(event.event_type, event.payload), place=place))
+    except Malformed:
+        html = ""  # it is shown as it is when somebody opens the page
+    return (
+        session.pk,
+        seq,
+        event.event_type,
+        event.payload,
+        event.turn_number,
+        moment_value(event.created_at),
+        link,
+        html,
+        RENDER_VERSION if html else 0,
+    )
 
 
-_MOVE_SESSION = (
-    "UPDATE conversations_session SET next_turn = %s, next_seq = %s, turn_digest = %s,"
-    " event_digest = %s, journal_turn = %s,"
-    " title = CASE WHEN title = '' THEN %s ELSE title END,"
-    " preview = CASE WHEN %s = '' THEN preview ELSE %s END,"
-    " last_active_at = CASE WHEN %s AND last_active_at < %s THEN %s ELSE last_active_at END"
-    " WHERE id = %s AND next_turn = %s AND next_seq = %s"
-)
-
-
-def _insert(batch: _Batch, before: _Counters, *, moves_activity: bool) -> bool:
-    """False, and nothing written, when the session has moved on meanwhile."""
-    after, latest = batch.after, moment_value(batch.latest) if batch.latest else None
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            _MOVE_SESSION,
-            [
-                after.next_turn,
-                after.next_seq,
-                after.turn_digest,
-                after.event_digest,
-                after.journal_turn,
-                batch.title,
-                batch.preview,
-                batch.preview,
-                moves_activity,
-                latest,
-                latest,
-                batch.session.pk,
-                before.next_turn,
-                before.next_seq,
-            ],
+def _append(
+    session: Session,
+    turns: Sequence[tuple[int, NewTurn, str]],
+    events: Sequence[tuple[int, ChatEvent, str]],
+    *,
+    moves_activity: bool,
+) -> bool:
+    """False, and nothing written, when the session has moved on since it was read."""
+    columns: dict[str, Any] = {}
+    title = preview = ""
+    latest = max(
+        [event.created_at for _, event, _ in events]
+        + [turn.created_at for _, turn, _ in turns if turn.created_at is not None]
+    )
+    turn_rows, facts = [], []
+    for number, turn, link in turns:
+        assert turn.created_at is not None
+        turn_rows.append(
+            turn_values(session.pk, turn, number=number, created_at=turn.created_at, digest=link)
         )
-        if cursor.rowcount != 1:
+        facts.append((number, read_facts_of(turn)))
+        title, preview = updated_words(turn, title=title, preview=preview)
+        columns |= {"next_turn": number + 1, "turn_digest": link}
+    end, covered = columns.get("next_turn", session.next_turn), session.journal_turn
+    for seq, event, link in events:
+        if event.turn_number is not None and event.turn_number < end:
+            covered = max(covered, event.turn_number)
+        columns |= {"next_seq": seq + 1, "event_digest": link, "journal_turn": covered}
+    event_rows = [_event_values(session, *event) for event in events]
+    if preview:
+        columns["preview"] = preview
+    own = Session.objects.filter(pk=session.pk)
+    with transaction.atomic(), connection.cursor() as cursor:
+        # From the values that were read: whoever has appended meanwhile has changed them, and
+        # then all is compared anew.
+        found = own.filter(next_turn=session.next_turn, next_seq=session.next_seq)
+        if not found.update(**columns):
             return False
-        if batch.turns:
-            cursor.executemany(INSERT_TURN, batch.turns)
-        if batch.events:
-            cursor.executemany(INSERT_EVENT, batch.events)
-        _advance(cursor, batch, before)
+        if title:
+            own.filter(title="").update(title=title)
+        if moves_activity:
+            own.filter(last_active_at__lt=latest).update(last_active_at=latest)
+        if turn_rows:
+            cursor.executemany(INSERT_TURN, turn_rows)
+        if event_rows:
+            cursor.executemany(INSERT_EVENT, event_rows)
+        state, state_turn, rewinds = own.values_list("state", "state_turn", "rewind_count").get()
+        advance = StateUpdate(
+            session_pk=session.pk,
+            turn=session.next_turn - 1,
+            rewinds=rewinds,
+            state=state,
+            state_turn=state_turn,
+        )
+        advance_state(cursor, advance, facts=facts)
+        if any(event.event_type == INFO and STATE_EDIT in event.payload for _, event, _ in events):
+            # A person's edits are folded in when all rows are there.
+            advance.state_turn = LEFT_BEHIND
+        own.update(state=advance.state, state_turn=advance.state_turn)
     return True
 
 
-def _advance(cursor: Any, batch: _Batch, before: _Counters) -> None:
-    session_pk = batch.session.pk
-    columns = ("state", "state_turn", "rewind_count")
-    state, state_turn, rewinds = Session.objects.values_list(*columns).get(pk=session_pk)
-    advance = StateUpdate(
-        session_pk=session_pk,
-        turn=before.next_turn - 1,
-        rewinds=rewinds,
-        state=state,
-        state_turn=state_turn,
-    )
-    advance_state(cursor, advance, facts=batch.facts)
-    if batch.has_edits:
-        advance.state_turn = LEFT_BEHIND
-    cursor.execute(
-        "UPDATE conversations_session SET state = %s, state_turn = %s WHERE id = %s",
-        [advance.state, advance.state_turn, session_pk],
-    )
+# Which number in the archive a line of an interchange file has.
+
+
+@dataclass(slots=True)
+class NumberedLines:
+    """Lines with the original numbers ``first`` to ``last``, the first of which
+    has the number ``number`` in the archive, the next one the next."""
+
+    first: int
+    last: int
+    number: int
+
+    @property
+    def end(self) -> int:
+        return self.number + self.last - self.first
+
+
+class Numbering:
+    """Gives the lines of one chain their numbers, which have no gaps.
+
+    A line keeps its own number where that names a row of the session or the next
+    one. Where it does not, the line gets the next number, and so does every later
+    line whose number has been given away. Lines without a usable number follow the
+    line before them. What was renumbered is remembered with the session (``known``),
+    so the same file imported again finds the same rows; memory grows with the
+    number of holes, not of lines.
+
+    ``end`` is the last number that the session has so far.
+    """
+
+    def __init__(self, *, end: int, known: Iterable[NumberedLines] = ()) -> None:
+        self.end = end
+        self.is_renumbered = False
+        self.has_begun = False
+        self._cursor = 1
+        self._known = sorted(known, key=lambda run: run.first)
+        self._taken = sorted((run.number, run.end) for run in self._known)
+        self._is_full = len(self._known) >= MAX_RUNS
+        self._latest: NumberedLines | None = None
+
+    def place(self, original: Any) -> int:
+        """The number of the next line, which says ``original`` itself."""
+        given = original if type(original) is int else None
+        number = self._cursor if given is None else self._number_for(given)
+        self.has_begun = True
+        self.is_renumbered = self.is_renumbered or given != number
+        self._cursor = number + 1
+        if given is None:
+            self._take(number, number)
+        self.end = max(self.end, number)
+        return number
+
+    def refer(self, original: int) -> int | None:
+        """The number of the row that the file calls ``original``, None for one that
+        has none. A row that is not there yet keeps its name."""
+        if not self.is_renumbered and not self._known:
+            return original
+        known = self._find(original)
+        if known is not None:
+            return known
+        return original if 1 <= original <= self.end and not self._is_taken(original) else None
+
+    def runs(self) -> list[NumberedLines]:
+        """What to remember with the session, in the order of the archive."""
+        return sorted(self._known, key=lambda run: run.number)[:MAX_RUNS]
+
+    def _number_for(self, given: int) -> int:
+        known = self._find(given)
+        if known is not None:
+            return known
+        if self._is_full:
+            return self._cursor
+        if 1 <= given <= self.end + 1 and not self._is_taken(given):
+            return given
+        number = self.end + 1
+        self._take(number, number)
+        run = self._latest
+        if run and given == run.last + 1 and number == run.end + 1:
+            run.last = given
+        else:
+            self._latest = NumberedLines(given, given, number)
+            insort(self._known, self._latest, key=lambda run: run.first)
+        return number
+
+    def _find(self, original: int) -> int | None:
+        index = bisect_right(self._known, original, key=lambda run: run.first) - 1
+        if index < 0 or original > self._known[index].last:
+            return None
+        return self._known[index].number + original - self._known[index].first
+
+    def _is_taken(self, number: int) -> bool:
+        index = bisect_right(self._taken, (number, number)) - 1
+        around = self._taken[max(0, index) : index + 2]
+        return any(low <= number <= high for low, high in around)
+
+    def _take(self, low: int, high: int) -> None:
+        if self._taken and self._taken[-1][1] + 1 == low:
+            self._taken[-1] = (self._taken[-1][0], high)
+        else:
+            insort(self._taken, (low, high))
+
+
+def remembered_runs(session: Session, name: str) -> tuple[NumberedLines, ...]:
+    """What an earlier import renumbered, from the session's metadata."""
+    try:
+        found = load_json(session.metadata, default={})
+        return tuple(NumberedLines(*map(int, run)) for run in found.get(name, ()))
+    except (ValueError, TypeError, AttributeError):
+        return ()
+
+
+def remember_runs(session: Session, name: str, numbering: Numbering) -> None:
+    """Keep in the session's metadata what was renumbered, as triples of the first
+    and last original number and the first number in the archive."""
+    runs = [[run.first, run.last, run.number] for run in numbering.runs()]
+    if runs == [[run.first, run.last, run.number] for run in remembered_runs(session, name)]:
+        return
+    text = session.metadata
+    with suppress(ValueError):  # what is no JSON is kept beside it
+        metadata = load_json(text, default={})
+        if isinstance(metadata, dict) and metadata.pop(name, None) is not None:
+            text = dump_json(metadata)
+    session.metadata = add_metadata(text, {name: runs})
+    Session.objects.filter(pk=session.pk).update(metadata=session.metadata)

@@ -1,29 +1,42 @@
 """Importing an interchange file: streamed, in batches, as often as one likes.
 
-The file is read line by line into values (``fields``), every row gets its number
-(``import_numbers``), batches are compared with the archive and appended (``import_rows``),
-and at a session's end its markers are stored (``import_markers``) and its journal's coverage
-and the rows of the turns outside it are made (``import_gaps``). Nothing that the archive has
-is changed: a line that says otherwise is reported and skipped.
+The file is read line by line into values (``fields``), every row gets its number, batches
+are compared with the archive and appended (``import_rows``), and at a session's end its
+markers are stored (``import_markers``) and its journal's coverage and the rows of the turns
+outside it are made (``import_gaps``). Nothing that the archive has is changed: a line that
+says otherwise is reported and skipped.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import chain, pairwise
 from typing import Any, BinaryIO
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from django.db import models, transaction
 
-from conversations.archive.state_history import catch_up_state
+from conversations.archive.append import walk_rows
+from conversations.archive.session_state import catch_up_state
 from conversations.domain.errors import Conflict
 from conversations.domain.runs import ACTIVE_STATES
-from conversations.domain.text import dump_json, one_line
-from conversations.models import Compaction, JournalGap, Rewind, Session, SessionSkill
+from conversations.domain.text import dump_json, load_json, one_line
+from conversations.domain.turns import NewTurn
+from conversations.models import (
+    ChatEvent,
+    Compaction,
+    JournalGap,
+    Rewind,
+    Session,
+    SessionSkill,
+    Turn,
+)
 
-from .attachments import store_attachment
 from .fields import (
+    NAMESPACE,
     SessionLine,
     Unusable,
     add_metadata,
@@ -35,36 +48,37 @@ from .fields import (
     read_session,
     read_turn,
 )
-from .import_gaps import (
-    compute_coverage,
-    is_exact_copy,
-    render_uncovered_turns,
-    restore_coverage,
+from .import_gaps import compute_coverage, is_exact_copy, render_uncovered_turns, restore_coverage
+from .import_markers import store_attachment, store_compaction, store_rewind, store_skill
+from .import_rows import (
+    ImportedRow,
+    ImportedRowSource,
+    Numbering,
+    remember_runs,
+    remembered_runs,
+    store_rows,
 )
-from .import_markers import store_compaction, store_rewind, store_skill
-from .import_numbers import Numbering, remember_runs, remembered_runs
-from .import_rows import ImportedEvent, ImportedRowSource, ImportedTurn, store_rows
-from .import_targets import ImportTarget, SessionFinder
+from .import_targets import ImportTarget
+from .making import WORDS, Archive, Object, Words
 
 BATCH_ROWS = 500
 BATCH_CHARS = 4_000_000
 
+# Keys of a session's metadata.
 RENUMBERED_TURNS, RENUMBERED_EVENTS = "renumbered_turns", "renumbered_events"
-"""Keys of a session's metadata."""
 
+# In a turn's metadata: the node of another program's tree that it was made of.
+SOURCE_ID = "source_id"
+
+# Lines that wait for the rows which they name, in the order in which they are stored.
 MARKERS: dict[str, type[models.Model]] = {
     "rewind": Rewind,
     "skill": SessionSkill,
     "compaction": Compaction,
     "gap": JournalGap,
 }
-"""Lines that wait for the rows which they name, in the order in which they are stored."""
 
-STORERS: dict[str, Callable[..., bool]] = {
-    "rewind": store_rewind,
-    "skill": store_skill,
-    "compaction": store_compaction,
-}
+STORERS = {"rewind": store_rewind, "skill": store_skill, "compaction": store_compaction}
 
 _SESSION_TYPE = re.compile(rb'"type"\s*:\s*"session"')
 
@@ -114,8 +128,8 @@ class _Open:
     events: Numbering
     is_busy: bool
     has_grown: bool = False
-    pending_turns: list[ImportedTurn] = field(default_factory=list)
-    pending_events: list[ImportedEvent] = field(default_factory=list)
+    pending_turns: list[ImportedRow[NewTurn]] = field(default_factory=list)
+    pending_events: list[ImportedRow[ChatEvent]] = field(default_factory=list)
     pending_chars: int = 0
     markers: dict[str, list[tuple[ImportedRowSource, dict[str, Any]]]] = field(
         default_factory=lambda: {kind: [] for kind in MARKERS}
@@ -134,43 +148,26 @@ def import_file(
     """Import every session of one file, in constant memory. ``counts`` is added to,
     ``progress`` is called after every line."""
     importer = SessionImporter(target=target, counts=counts, report=report)
-    for number, raw, following in _with_following(read_lines(stream)):
-        importer.read(ImportedRowSource(number), raw, following)
+    end: tuple[int, bytes | None] = (0, None)
+    for (number, raw), (_, following) in pairwise(chain(read_lines(stream), [end])):
+        importer.read(ImportedRowSource(number), raw, following or b"")
         progress()
     importer.close()
 
 
-def _with_following(
-    lines: Iterator[tuple[int, bytes | None]],
-) -> Iterator[tuple[int, bytes | None, bytes]]:
-    """Each line with the one after it."""
-    previous: tuple[int, bytes | None] | None = None
-    for line in lines:
-        if previous is not None:
-            yield *previous, line[1] or b""
-        previous = line
-    if previous is not None:
-        yield *previous, b""
-
-
-class SessionImporter:
+class SessionImporter(Archive):
     """Takes the lines of one file in order: ``read`` as they stand in an interchange
     file, or ``take`` and ``skip`` as a reader of another format gives them. ``close``
     when there are no more."""
 
     def __init__(self, *, target: ImportTarget, counts: ImportCounts, report: Report) -> None:
-        self._finder = SessionFinder(target)
+        self._target = target
         self._counts = counts
         self._report = report
         self._open: _Open | None = None
         self._is_adrift = False
         self._parents: list[tuple[int, UUID]] = []
-        self._takers: dict[str, Callable[[_Open, ImportedRowSource, dict[str, Any]], None]] = {
-            "turn": self._take_turn,
-            "event": self._take_event,
-            **dict.fromkeys(MARKERS, self._take_marker),
-            "attachment": self._take_attachment,
-        }
+        self._unnamed = Counter[bytes]()
 
     def read(self, line: ImportedRowSource, raw: bytes | None, following: bytes) -> None:
         """A line with the one after it; None for one that is too long."""
@@ -186,12 +183,7 @@ class SessionImporter:
         self.take(line, value, raw=raw or b"", following=following)
 
     def take(
-        self,
-        line: ImportedRowSource,
-        value: dict[str, Any],
-        *,
-        raw: bytes = b"",
-        following: bytes = b"",
+        self, line: ImportedRowSource, value: Object, *, raw: bytes = b"", following: bytes = b""
     ) -> None:
         """A line's object. A session that names neither uuid nor key is known again by
         ``raw`` and ``following``."""
@@ -216,28 +208,37 @@ class SessionImporter:
         self._counts.warnings += 1
         self._report(line, text)
 
-    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
-        """How far an earlier import of a tree got, between two sessions: the one before is
-        stored first, since it may be the same (``SessionFinder.reached``)."""
-        self._finish()
-        return self._finder.reached(uuid)
-
-    def told(self, uuid: UUID) -> Iterator[tuple[str | None, ...]]:
-        """What the turns of a session say, in order (``import_targets.words_of_line``)."""
-        return self._finder.told(uuid)
-
     def resolve(self, uuid: UUID) -> UUID:
-        """The uuid in the archive of the session that a file calls so."""
-        return self._finder.resolve(uuid)
+        return self._target.resolve(uuid)
+
+    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+        self._finish()  # the session before may be the same
+        session = Session.objects.filter(uuid=self.resolve(uuid)).first()
+        if session is None:
+            return None
+        turns = Turn.objects.filter(session=session.pk, metadata__contains=f'"{SOURCE_ID}":')
+        last = turns.order_by("-number").values_list("number", "metadata").first()
+        if last is None:
+            return None
+        number, metadata = last
+        return str(load_json(metadata).get(SOURCE_ID)), number < session.turn_count
+
+    def told(self, uuid: UUID) -> Iterator[Words]:
+        turns = Turn.objects.filter(session__uuid=self.resolve(uuid))
+        for row in walk_rows(turns, "number", *WORDS, key="number"):
+            yield tuple(row[name] for name in WORDS)
 
     def close(self) -> None:
         """Finish the last session, and connect forks with their parents."""
         self._finish()
         for session_pk, parent in self._parents:
-            uuid = self._finder.resolve(parent)
+            uuid = self.resolve(parent)
             found = Session.objects.filter(uuid=uuid).exclude(pk=session_pk).first()
-            if found is not None and self._finder.target.may_add_to(found):
+            if found is not None and self._target.may_add_to(found):
                 Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
+
+    def _count(self, name: str, count: int = 1) -> None:
+        setattr(self._counts, name, getattr(self._counts, name) + count)
 
     def _note_skip(self, line: ImportedRowSource, reason: str) -> None:
         self._counts.skipped += 1
@@ -249,13 +250,20 @@ class SessionImporter:
             self._report(line, f"kept, but not as it is: {', '.join(odd)}")
 
     def _take_session(
-        self, line: ImportedRowSource, value: dict[str, Any], raw: bytes, following: bytes
+        self, line: ImportedRowSource, value: Object, raw: bytes, following: bytes
     ) -> None:
         self._finish()
         header = read_session(value)
         self._note_repairs(line, header.odd)
-        session, is_new = self._finder.open(
-            header, raw=raw, following=following, note=lambda text: self.note(line, text)
+        # Without a uuid and a key it is known by its content and the line after it, so that
+        # the same file means the same sessions again.
+        digest = sha256(raw.strip() + b"\n" + following.strip()).digest()
+        self._unnamed[digest] += 1
+        session, is_new = self._target.find_session(
+            header,
+            unnamed=uuid5(NAMESPACE, f"content {digest.hex()} {self._unnamed[digest]}"),
+            following=following,
+            tell=lambda text: self.note(line, text),
         )
         if header.uuid not in (None, session.uuid):  # its digests begin with another uuid
             header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
@@ -275,71 +283,59 @@ class SessionImporter:
             is_busy=not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists(),
         )
 
-    def _take_row(self, line: ImportedRowSource, value: dict[str, Any]) -> None:
-        kind = value.get("type")
-        taker = self._takers.get(kind) if isinstance(kind, str) else None
-        if taker is None:
+    def _take_row(self, line: ImportedRowSource, value: Object) -> None:
+        kind, opened = value.get("type"), self._open
+        if kind not in ("turn", "event", "attachment", *MARKERS):
             raise Unusable(f"unknown type {_shown(kind)}")
-        if self._is_adrift and self._open is not None and _begins_anew(self._open, value):
-            self._finish()
-        if self._open is None:
+        if self._is_adrift and opened is not None:
+            chains = {"turn": ("number", opened.turns), "event": ("seq", opened.events)}
+            name, numbering = chains.get(kind, ("", None))
+            if numbering is not None and numbering.has_begun and value.get(name) in (0, 1):
+                self._finish()  # the first of its chain, although that has begun already
+                opened = None
+        if opened is None:
             raise Unusable("it belongs to no session")
-        if self._open.is_busy:
+        if opened.is_busy:
             raise Unusable("an answer is being written in its session; import it again later")
-        taker(self._open, line, value)
-
-    def _take_turn(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
-        found = read_turn(value)
-        self._note_repairs(line, found.odd)
-        number = self._place(opened, opened.turns, "turn", found.number, line)
-        turn = found.turn
-        if "number" in value and found.number != number:
-            extra = {"original_number": found.number}
-            turn = replace(turn, metadata=add_metadata(turn.metadata, extra))
-        opened.pending_turns.append(
-            ImportedTurn(
-                line=line,
-                number=number,
-                turn=turn,
-                created_at=turn.created_at or opened.session.created_at,
+        if kind == "turn":
+            self._take_turn(opened, line, value)
+        elif kind == "event":
+            self._take_event(opened, line, value)
+        elif kind == "attachment":
+            # At once, since its content is large. Its turn stands before it.
+            found = read_attachment(value)
+            turn = opened.turns.refer(found["turn_number"])
+            if turn is None or not 1 <= turn <= opened.turns.end:
+                raise Unusable("its turn is not there")
+            self._counts.attachments_added += store_attachment(
+                opened.session, found, turn=turn, is_trusted=not self._target.is_confined
             )
-        )
+        else:
+            opened.markers[kind].append((line, read_marker(MARKERS[kind], value)))
+
+    def _take_turn(self, opened: _Open, line: ImportedRowSource, value: Object) -> None:
+        given, turn, odd = read_turn(value)
+        self._note_repairs(line, odd)
+        number = self._place(opened, opened.turns, "turn", given, line)
+        metadata = turn.metadata
+        if "number" in value and given != number:
+            metadata = add_metadata(metadata, {"original_number": given})
+        created_at = turn.created_at or opened.session.created_at
+        turn = replace(turn, metadata=metadata, created_at=created_at)
+        opened.pending_turns.append((line, number, turn))
         texts = (turn.content, turn.blocks, turn.tool_calls, turn.metadata)
         self._count_pending(opened, sum(len(text or "") for text in texts))
 
-    def _take_event(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
-        found = read_event(value)
-        # By the number that the turn has in the archive.
-        turn = None if found.turn is None else opened.turns.refer(found.turn) or None
-        left_out = ("turn",) if turn is None and found.turn is not None else ()
-        self._note_repairs(line, found.odd + left_out)
-        opened.pending_events.append(
-            ImportedEvent(
-                line=line,
-                seq=self._place(opened, opened.events, "event", found.seq, line),
-                event_type=found.event_type,
-                payload=found.payload,
-                turn=turn,
-                created_at=found.created_at or opened.session.created_at,
-            )
-        )
-        self._count_pending(opened, 3 * len(found.payload))
-
-    def _take_marker(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
-        kind = value["type"]
-        opened.markers[kind].append((line, read_marker(MARKERS[kind], value)))
-
-    def _take_attachment(
-        self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]
-    ) -> None:
-        """At once, since its content is large. Its turn stands before it."""
-        found = read_attachment(value)
-        turn = opened.turns.refer(found.turn)
-        if turn is None or not 1 <= turn <= opened.turns.end:
-            raise Unusable("its turn is not there")
-        self._counts.attachments_added += store_attachment(
-            opened.session, found, turn=turn, is_trusted=not self._finder.target.is_confined
-        )
+    def _take_event(self, opened: _Open, line: ImportedRowSource, value: Object) -> None:
+        given, event, odd = read_event(value)
+        if event.turn_number is not None:  # by the number that the turn has in the archive
+            event.turn_number = opened.turns.refer(event.turn_number) or None
+            odd += ("turn",) if event.turn_number is None else ()
+        self._note_repairs(line, odd)
+        seq = self._place(opened, opened.events, "event", given, line)
+        event.created_at = event.created_at or opened.session.created_at
+        opened.pending_events.append((line, seq, event))
+        self._count_pending(opened, 3 * len(event.payload))
 
     def _place(
         self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: ImportedRowSource
@@ -370,23 +366,21 @@ class SessionImporter:
         try:
             is_renumbered = opened.turns.is_renumbered or opened.events.is_renumbered
             with transaction.atomic() if is_renumbered else nullcontext():
-                stored = store_rows(
+                stored, conflicts = store_rows(
                     opened.session, turns=turns, events=events, moves_activity=not is_as_exported
                 )
                 remember_runs(opened.session, RENUMBERED_TURNS, opened.turns)
                 remember_runs(opened.session, RENUMBERED_EVENTS, opened.events)
         except Conflict as error:
-            for line in sorted([*(t.line for t in turns), *(e.line for e in events)]):
+            for line in sorted(line for line, _, _ in (*turns, *events)):
                 self._note_skip(line, error.message)
             return
-        for line, reason in sorted(stored.conflicts):
+        for line, reason in sorted(conflicts):
             self._counts.conflicts += 1
             self._report(line, f"conflict: {reason}")
-        self._counts.turns_added += stored.turns_added
-        self._counts.turns_unchanged += stored.turns_unchanged
-        self._counts.events_added += stored.events_added
-        self._counts.events_unchanged += stored.events_unchanged
-        opened.has_grown |= bool(stored.turns_added or stored.events_added)
+        for name, count in stored.items():
+            self._count(name, count)
+        opened.has_grown |= bool(stored["turns_added"] or stored["events_added"])
 
     def _finish(self) -> None:
         """Store what is left of the open session, and settle it as a whole."""
@@ -397,53 +391,30 @@ class SessionImporter:
         session = opened.session
         session.refresh_from_db()
         if not opened.is_busy:
-            self._store_markers(opened)
-            self._settle_coverage(opened)
+            for kind, store in STORERS.items():
+                for line, columns in opened.markers[kind]:
+                    try:
+                        is_new = store(session, columns, turns=opened.turns, events=opened.events)
+                    except Unusable as error:
+                        self._note_skip(line, str(error))
+                    else:
+                        self._count(f"{kind}s_added", is_new)
+                        opened.has_grown |= is_new and kind == "rewind"
+            is_exact = is_exact_copy(session, opened.header)
+            if is_exact is False:
+                self._counts.damaged += 1
+                missing = "its rows are not those that were exported: some are missing or changed"
+                self._report(opened.line, missing)
+            if is_exact and opened.header.journal_turn is not None:
+                gaps = opened.markers["gap"]
+                for bad in restore_coverage(session, opened.header, [gap for _, gap in gaps]):
+                    self._note_skip(gaps[bad][0], "this gap does not fit into the session")
+            elif opened.has_grown or not session.runs.exists():
+                compute_coverage(session, has_grown=opened.has_grown)
             render_uncovered_turns(session)
             catch_up_state(session.pk)
-        if opened.is_new:
-            self._counts.sessions_added += 1
-        elif opened.has_grown:
-            self._counts.sessions_extended += 1
-        else:
-            self._counts.sessions_unchanged += 1
-
-    def _store_markers(self, opened: _Open) -> None:
-        for kind, store in STORERS.items():
-            for line, columns in opened.markers[kind]:
-                try:
-                    is_new = store(
-                        opened.session, columns, turns=opened.turns, events=opened.events
-                    )
-                except Unusable as error:
-                    self._note_skip(line, str(error))
-                    continue
-                count = f"{kind}s_added"
-                setattr(self._counts, count, getattr(self._counts, count) + is_new)
-                opened.has_grown |= is_new and kind == "rewind"
-
-    def _settle_coverage(self, opened: _Open) -> None:
-        session, header = opened.session, opened.header
-        is_exact = is_exact_copy(session, header)
-        if is_exact is False:
-            self._counts.damaged += 1
-            self._report(
-                opened.line,
-                "its rows are not those that were exported: some are missing or changed",
-            )
-        if is_exact and header.journal_turn is not None:
-            gaps = opened.markers["gap"]
-            for place in restore_coverage(session, header, [gap for _, gap in gaps]):
-                self._note_skip(gaps[place][0], "this gap does not fit into the session")
-        elif opened.has_grown or not session.runs.exists():
-            compute_coverage(session, has_grown=opened.has_grown)
-
-
-def _begins_anew(opened: _Open, value: dict[str, Any]) -> bool:
-    """Whether a row is the first of its chain although that has begun already."""
-    chains = {"turn": ("number", opened.turns), "event": ("seq", opened.events)}
-    name, numbering = chains.get(value["type"], ("", None))
-    return numbering is not None and numbering.has_begun and value.get(name) in (0, 1)
+        became = "added" if opened.is_new else "extended" if opened.has_grown else "unchanged"
+        self._count(f"sessions_{became}")
 
 
 def _shown(value: Any) -> str:

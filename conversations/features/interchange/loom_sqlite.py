@@ -9,22 +9,26 @@ are fetched by id, so that one on a damaged page costs only itself.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from conversations.domain.text import load_json
 
-from .making import Archive, ImportLine, Item, Object, Skipped, own_uuid, stable_uuid, without
+from .making import Archive, ImportLine, Item, Note, Object, own_uuid, stable_uuid, without
 from .opening import SQLITE_DAMAGE, ImportSource, NoDatabase, SourceFile, open_unchanged
 
 SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
 TABLES = (SESSIONS, TURNS, EVENTS)
 BATCH = 200
-
 HEAD_BYTES = 64 * 1024
+
+# Columns of a turn that are keys of its line.
+_TURN_KEYS = (
+    "role", "content", "tool_calls", "tool_call_id", "tool_name", "token_count", "metadata",
+    "created_at",
+)  # fmt: skip
 
 
 def is_loom_database(path: Path) -> bool:
@@ -62,75 +66,64 @@ def read_loom_database(file: SourceFile, source: ImportSource, archive: Archive)
         with file.on_disk() as path, open_unchanged(path) as connection:
             yield from _Database(connection, _tables(connection), file.name).read()
     except (NoDatabase, *SQLITE_DAMAGE) as error:
-        yield Skipped(file.name, f"the database cannot be read: {error}")
+        yield Note(file.name, f"the database cannot be read: {error}")
 
 
-@dataclass(slots=True)
 class _Database:
-    connection: sqlite3.Connection
-    tables: dict[str, list[str]]
-    name: str
-    seen: Counter[str] = field(default_factory=Counter)
+    def __init__(
+        self, connection: sqlite3.Connection, tables: dict[str, list[str]], name: str
+    ) -> None:
+        self.connection = connection
+        self.tables = tables
+        self.name = name
+        self.seen = Counter[str]()
 
     def read(self) -> Iterator[Item]:
-        described, damage = self._described()
-        yield from damage
-        found = dict.fromkeys(described)
-        uuids: set[str] = set()
+        rows: dict[Any, Object] = {}
+        if "id" in self.tables.get(SESSIONS, ()):
+            for _, row in self._fetch(SESSIONS):
+                if isinstance(row, Note):
+                    yield row
+                elif row["id"] is not None:
+                    rows[row["id"]] = row
+        found = dict.fromkeys(rows)
         for table in (TURNS, EVENTS):
+            if "session_id" not in self.tables.get(table, ()):
+                continue
+            query = f"SELECT DISTINCT session_id FROM {table} WHERE session_id IS NOT NULL"  # noqa: S608
             try:
-                for session in self._session_ids(table):
-                    found.setdefault(session)
+                for row in self.connection.execute(query):
+                    found.setdefault(row["session_id"])
             except SQLITE_DAMAGE as error:
-                yield Skipped(self._place(table), f"not all sessions could be listed: {error}")
+                yield self._skipped(f"not all sessions could be listed: {error}", table)
+        uuids: set[str] = set()
         for session in found:
-            place = self._place(SESSIONS, _text(session))
-            line = _session(_text(session), described.get(session))
+            line = _session(_text(session), rows.get(session))
             if line["uuid"] in uuids:  # ids that are spelled differently
                 line["uuid"] = str(stable_uuid("loom", _text(session)))
             uuids.add(line["uuid"])
-            yield ImportLine(place, line)
+            yield ImportLine(self._place(SESSIONS, _text(session)), line)
             yield from self._rows(TURNS, session, "turn_number", _turn)
             yield from self._rows(EVENTS, session, "seq", _event)
         for table in (TURNS, EVENTS):
-            yield from self._missed(table)
-
-    def _missed(self, table: str) -> Iterator[Item]:
-        """Rows that belong to no session, or that a damaged index hides."""
-        if table not in self.tables:
-            return
-        with suppress(*SQLITE_DAMAGE):
-            query = f"SELECT COUNT(*) AS n FROM {table} NOT INDEXED"  # noqa: S608
-            missed = self.connection.execute(query).fetchone()["n"] - self.seen[table]
-            if missed > 0:
-                yield Skipped(self._place(table), f"{missed} of its rows belong to no session")
+            if table not in self.tables:
+                continue
+            with suppress(*SQLITE_DAMAGE):
+                query = f"SELECT COUNT(*) AS n FROM {table} NOT INDEXED"  # noqa: S608
+                missed = self.connection.execute(query).fetchone()["n"] - self.seen[table]
+                # Without a session, or hidden by a damaged index.
+                if missed > 0:
+                    yield self._skipped(f"{missed} of its rows belong to no session", table)
 
     def _place(self, table: str, row: Any = None) -> str:
         return f"{self.name}: {table}" + ("" if row is None else f" {row}")
 
-    def _described(self) -> tuple[dict[Any, Object], list[Item]]:
-        """The rows of the sessions, by id."""
-        found: dict[Any, Object] = {}
-        damage: list[Item] = []
-        if "id" not in self.tables.get(SESSIONS, ()):
-            return found, damage
-        for _, row in self._fetch(SESSIONS, self._row_ids(SESSIONS)):
-            if isinstance(row, Skipped):
-                damage.append(row)
-            elif row["id"] is not None:
-                found[row["id"]] = row
-        return found, damage
+    def _skipped(self, reason: str, table: str, row: Any = None) -> Note:
+        return Note(self._place(table, row), reason)
 
-    def _session_ids(self, table: str) -> Iterator[Any]:
-        if "session_id" not in self.tables.get(table, ()):
-            return
-        rows = self.connection.execute(
-            f"SELECT DISTINCT session_id FROM {table} WHERE session_id IS NOT NULL"  # noqa: S608
-        )
-        for row in rows:
-            yield row["session_id"]
-
-    def _rows(self, table: str, session: Any, number: str, read: Any) -> Iterator[Item]:
+    def _rows(
+        self, table: str, session: Any, number: str, read: Callable[[Object, int | None], Object]
+    ) -> Iterator[Item]:
         columns = self.tables.get(table, ())
         if "session_id" not in columns:
             return
@@ -139,10 +132,10 @@ class _Database:
         is_text = isinstance(session, str)
         value = session.encode("utf-8", "surrogateescape") if is_text else session
         where = f"WHERE session_id = {'CAST(? AS TEXT)' if is_text else '?'} {order}"
-        last: int = 0
-        for rowid, row in self._fetch(table, self._row_ids(table, where, (value,), session)):
+        last = 0
+        for rowid, row in self._fetch(table, where, (value,), session):
             self.seen[table] += 1
-            if isinstance(row, Skipped):
+            if isinstance(row, Note):
                 yield row
                 continue
             given = row.get(number)
@@ -150,55 +143,52 @@ class _Database:
             last = last + 1 if seen is None else seen
             yield ImportLine(self._place(table, rowid), read(row, seen))
 
-    def _row_ids(
+    def _fetch(
         self, table: str, where: str = "", values: tuple[Any, ...] = (), session: Any = None
-    ) -> tuple[list[int], Skipped | None]:
-        """In order; where the index is damaged, as far as the table can be read."""
-        found: list[int] = []
+    ) -> Iterator[tuple[int, Object | Note]]:
+        """Rows by their ids, in order; where the index is damaged, as far as the table can be
+        read, and last what could not."""
+        ids: list[int] = []
         problem: Exception | None = None
         for source in (table, f"{table} NOT INDEXED"):
             query = f"SELECT rowid AS n FROM {source} {where}"  # noqa: S608 - names of ours
             try:
-                return [row["n"] for row in self.connection.execute(query, values)], None
+                ids = [row["n"] for row in self.connection.execute(query, values)]
             except SQLITE_DAMAGE as error:
                 problem = error
-        with suppress(*SQLITE_DAMAGE):
-            query = f"SELECT rowid AS n, {self._columns(table)} FROM {table} NOT INDEXED"  # noqa: S608
-            rows = self.connection.execute(query)
-            found.extend(r["n"] for r in rows if session in (None, r["session_id"]))
-        return found, Skipped(self._place(table), f"not all rows could be listed: {problem}")
+            else:
+                problem = None
+                break
+        names = (name.replace('"', '""') for name in self.tables[table])
+        columns = ", ".join(f'"{name}"' for name in names)
+        if problem is not None:
+            with suppress(*SQLITE_DAMAGE):
+                query = f"SELECT rowid AS n, {columns} FROM {table} NOT INDEXED"  # noqa: S608
+                for row in self.connection.execute(query):
+                    if session in (None, row["session_id"]):
+                        ids.append(row["n"])
 
-    def _fetch(
-        self, table: str, listed: tuple[list[int], Skipped | None]
-    ) -> Iterator[tuple[int, Object | Skipped]]:
-        ids, damage = listed
+        def read(some: list[int]) -> dict[int, Object]:
+            marks = ",".join("?" * len(some))
+            query = f"SELECT rowid AS loom_rowid, {columns} FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
+            rows = [dict(row) for row in self.connection.execute(query, some)]
+            return {row.pop("loom_rowid"): row for row in rows}
+
         for start in range(0, len(ids), BATCH):
             some = ids[start : start + BATCH]
             try:
-                rows = self._read(table, some)
-            except SQLITE_DAMAGE:
-                yield from ((rowid, self._read_one(table, rowid)) for rowid in some)
-                continue
-            yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
-        if damage is not None:
-            yield 0, damage
-
-    def _columns(self, table: str) -> str:
-        names = (name.replace('"', '""') for name in self.tables[table])
-        return ", ".join(f'"{name}"' for name in names)
-
-    def _read(self, table: str, ids: list[int]) -> dict[int, Object]:
-        marks = ",".join("?" * len(ids))
-        columns = self._columns(table)
-        query = f"SELECT rowid AS loom_rowid, {columns} FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
-        rows = [dict(row) for row in self.connection.execute(query, ids)]
-        return {row.pop("loom_rowid"): row for row in rows}
-
-    def _read_one(self, table: str, rowid: int) -> Object | Skipped:
-        try:
-            return self._read(table, [rowid])[rowid]
-        except (*SQLITE_DAMAGE, KeyError) as error:
-            return Skipped(self._place(table, rowid), f"the row cannot be read: {error}")
+                rows = read(some)
+            except SQLITE_DAMAGE:  # one row on a damaged page costs only itself
+                for rowid in some:
+                    try:
+                        yield rowid, read([rowid])[rowid]
+                    except (*SQLITE_DAMAGE, KeyError) as error:
+                        reason = f"the row cannot be read: {error}"
+                        yield rowid, self._skipped(reason, table, rowid)
+            else:
+                yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
+        if problem is not None:
+            yield 0, self._skipped(f"not all rows could be listed: {problem}", table)
 
 
 def _text(value: Any) -> str:
@@ -246,15 +236,9 @@ def _object(value: Any) -> Any:
         return value
 
 
-_OURS = (
-    "role", "content", "tool_calls", "tool_call_id", "tool_name", "token_count", "metadata",
-    "created_at",
-)  # fmt: skip
-
-
 def _turn(row: Object, number: int | None) -> Object:
     row = _plain(row)
-    line: Object = {"type": "turn"} | {name: row.pop(name) for name in _OURS if name in row}
+    line: Object = {"type": "turn"} | {name: row.pop(name) for name in _TURN_KEYS if name in row}
     given = row.pop("turn_number", None)
     if number is not None:
         line["number"] = number
@@ -262,18 +246,15 @@ def _turn(row: Object, number: int | None) -> Object:
         line["turn_number"] = given
     for name in ("id", "session_id"):
         row.pop(name, None)
-    if line.get("role") == "tool" and (shown := _shown_blocks(line.get("content"))):
-        line["blocks"] = shown
+    # What a tool's recorded result holds beside text, for the rows that indicate it.
+    content = line.get("content")
+    if line.get("role") == "tool" and isinstance(content, str) and content.startswith("{"):
+        result = _object(content)
+        blocks = result.get("content_blocks") if isinstance(result, dict) else None
+        if isinstance(blocks, list) and blocks and all(isinstance(b, dict) for b in blocks):
+            names = (Path(str(block.get("source_path") or "")).name for block in blocks)
+            line["blocks"] = [{"title": name} | b for name, b in zip(names, blocks, strict=True)]
     return line | {name: value for name, value in row.items() if name not in line}
-
-
-def _shown_blocks(content: Any) -> list[Object]:
-    """What a tool's recorded result holds beside text, for the rows that indicate it."""
-    result = _object(content) if isinstance(content, str) and content.startswith("{") else None
-    blocks = result.get("content_blocks") if isinstance(result, dict) else None
-    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        return []
-    return [{"title": Path(str(b.get("source_path") or "")).name} | b for b in blocks]
 
 
 def _event(row: Object, seq: int | None) -> Object:

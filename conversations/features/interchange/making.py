@@ -11,25 +11,24 @@ turn's metadata.
 import base64
 import binascii
 import mimetypes
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
 
+from conversations.archive.attachments import attachment_block, facts_of
+from conversations.archive.file_types import examine
 from conversations.domain.attachments import PDF_TYPE, clean_name
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import INDICATED_KINDS
-
-from .attachments import describe_file
-
-# What readers yield.
-
+from conversations.models import Attachment
 
 type Object = dict[str, Any]
 
+# From which uuids are made for what has none of its own.
 NAMESPACE = UUID("0f7f3a52-8a0c-5b0e-9f0a-5f6f0a1d2c3b")
-"""From which uuids are made for what has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +40,38 @@ class ImportLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """Something that could not be read, with the reason."""
-
-    place: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Note:
-    """Something that the person should know, though nothing is lost."""
+    """What the person should know. ``is_skipped``: something could not be read, for this
+    reason; otherwise nothing is lost."""
 
     place: str
     text: str
+    is_skipped: bool = True
 
 
-type Item = ImportLine | Skipped | Note
+type Item = ImportLine | Note
 
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """How far an earlier import of a tree got in a session: the last node, and whether the
-    session went on in the archive, so that nothing can follow it."""
-
-    node: str
-    is_continued: bool
-
+# What a turn says, beside its name, time and metadata: to compare it with another.
+WORDS = ("role", "content", "blocks", "tool_calls", "tool_call_id")
 
 type Words = tuple[str | None, ...]
-"""What a turn says, to compare it with another."""
 
 
-@dataclass(frozen=True, slots=True)
 class Archive:
-    """What a reader may ask of the archive: how far it got in a session, what the
-    session's uuid is there, what its turns say, and what the turn of a line would say
-    (None: it cannot be one)."""
+    """What a reader may ask of the archive. Here nothing was imported before."""
 
-    reached: Callable[[UUID], Reached | None] = lambda _: None
-    resolve: Callable[[UUID], UUID] = lambda uuid: uuid
-    told: Callable[[UUID], Iterator[Words]] = lambda _: iter(())
-    words: Callable[[Object], Words | None] = lambda _: None
+    def resolve(self, uuid: UUID) -> UUID:
+        """The uuid in the archive of the session that a file calls so."""
+        return uuid
+
+    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+        """Of a session that was imported from a tree: the node of its last such turn, and
+        whether the session went on in the archive, so that nothing can follow it."""
+        return None
+
+    def told(self, uuid: UUID) -> Iterator[Words]:
+        """What the turns of a session say, in order."""
+        return iter(())
 
 
 def stable_uuid(*parts: str) -> UUID:
@@ -105,12 +95,8 @@ def without(value: Object, *names: str) -> Object:
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
-
-SENDABLE = ("text", "thinking", "redacted_thinking", "tool_use")
-
-
+# Bytes of a content that cannot be attached, which is kept in the metadata then.
 MAX_KEPT = 1_000_000
-"""Bytes of a content that cannot be attached, which is kept in the metadata then."""
 
 
 @dataclass(slots=True)
@@ -125,16 +111,34 @@ class Files:
     left: list[Object] = field(default_factory=list)
 
     def add(self, data: bytes, name: str) -> None:
-        uuid = stable_uuid(str(self.session), self.node, str(len(self.blocks)))
+        shown = clean_name(name)
         try:
-            block, line = describe_file(data, uuid=uuid, name=name)
+            found = examine(data, shown)
         except Rejected as error:
             kept = base64.b64encode(data).decode() if len(data) <= MAX_KEPT else ""
             self.left.append(
                 {"name": name, "size": len(data), "reason": error.message, "data": kept}
             )
             return
-        self.blocks.append(block)
+        attachment = Attachment(
+            uuid=stable_uuid(str(self.session), self.node, str(len(self.blocks))),
+            digest=sha256(data).hexdigest(),
+            sent=sha256(found.sent or data).hexdigest(),
+            **facts_of(found, name=shown, size=len(data)),
+        )
+        line = {
+            "type": "attachment",
+            "uuid": str(attachment.uuid),
+            "name": shown,
+            "size": len(data),
+            "digest": attachment.digest,
+            "tokens": found.tokens,
+            "data": base64.b64encode(data).decode(),
+        }
+        if found.sent is not None:
+            line["sent_digest"], line["sent_type"] = attachment.sent, attachment.sent_type
+            line["sent_data"] = base64.b64encode(found.sent).decode()
+        self.blocks.append(attachment_block(attachment))
         self.lines.append(line)
 
     def add_base64(self, text: str, name: str) -> None:
@@ -153,31 +157,54 @@ class Files:
             {"type": kind if kind in INDICATED_KINDS else "file", "title": clean_name(name)}
         )
 
+    def add_source(self, block: Object) -> None:
+        """The content of an image or a document, where the block has it."""
+        source, name = block["source"], str(block.get("title") or block["type"])
+        if source.get("type") == "base64" and isinstance(source.get("data"), str):
+            self.add_base64(source["data"], name)
+        elif source.get("type") == "text" and isinstance(source.get("data"), str):
+            self.add(source["data"].encode("utf-8", "replace"), name)
+        else:
+            self.left.append(block)
 
-def user_turn(text: str, files: Files | None = None) -> Object:
+    def add_sources(self, blocks: Iterable[Object]) -> None:
+        """The contents of the images and documents among the blocks."""
+        for block in blocks:
+            if has_source(block):
+                self.add_source(block)
+
+    def all(self) -> Object:
+        """For the metadata of a turn that cannot have files."""
+        return {"files": [*self.left, *self.blocks]} if self.left or self.blocks else {}
+
+
+def has_source(block: Object) -> bool:
+    return block.get("type") in FILE_KINDS and isinstance(block.get("source"), dict)
+
+
+def user_turn(text: str, files: Files) -> Object:
     turn: Object = {"role": "user", "content": text}
-    if files is not None and files.blocks:
-        words = [{"type": "text", "text": text}] if text else []
-        turn["blocks"] = [*files.blocks, *words]
-    return turn | _left_of(files)
+    if files.blocks:
+        turn["blocks"] = [*files.blocks, *([{"type": "text", "text": text}] if text else [])]
+    return turn | ({"files": files.left} if files.left else {})
 
 
 def assistant_turn(blocks: Sequence[Object], *, model: str) -> Object:
     """``model`` is whose thinking it is; another model is not given it, and none what is
     not signed, since the provider refuses that."""
-    kept = [block for block in blocks if block.get("type") in SENDABLE]
+    kept = [block for block in blocks if str(block.get("type")) in _KEYS]
     texts = [str(block.get("text") or "") for block in kept if block["type"] == "text"]
-    turn: Object = {"role": "assistant", "content": "\n\n".join(text for text in texts if text)}
+    turn: Object = {"role": "assistant", "content": join_texts(texts)}
     if any(block["type"] != "text" for block in kept) or len(texts) > 1:
         turn["blocks"] = [
             {name: block[name] for name in _KEYS[block["type"]] if name in block} for block in kept
         ]
     if any(block["type"] == "thinking" and not block.get("signature") for block in kept):
         model = f"{model} (unsigned)"
-    left = left_of_blocks(blocks)
-    return turn | ({"model": model} if model else {}) | ({"left_of_blocks": left} if left else {})
+    return turn | ({"model": model} if model else {}) | left_of_blocks(blocks)
 
 
+# The blocks that the model can be given again, with the keys that are sent.
 _KEYS = {
     "text": ("type", "text"),
     "thinking": ("type", "thinking", "signature"),
@@ -185,63 +212,49 @@ _KEYS = {
     "tool_use": ("type", "id", "name", "input"),
 }
 
+FILE_KINDS = ("image", "document")
 
-def left_of_blocks(blocks: Iterable[Object]) -> list[Object]:
-    """What of these blocks is in no turn: whole ones of other kinds, and keys that are not
-    sent again."""
+
+def left_of_blocks(blocks: Iterable[Object], *, name: str = "left_of_blocks") -> Object:
+    """For the metadata, what of these blocks is in no turn: whole ones of other kinds, and
+    keys that are not sent again."""
     left = []
     for block in blocks:
         known = _KEYS.get(str(block.get("type")))
         rest = without(block, *known) if known else block
         if rest:
             left.append({"type": block.get("type")} | rest)
-    return left
+    return {name: left} if left else {}
 
 
 def result_turn(
-    text: str, *, call_id: str, name: str, ok: bool | None, files: Files | None = None
+    text: str, *, call_id: str, name: str, ok: bool, files: Files | None = None
 ) -> Object:
     turn: Object = {"role": "tool", "content": text, "tool_call_id": call_id, "tool_name": name}
-    if ok is not None:
-        turn["metadata"] = {"ok": ok}
+    turn["metadata"] = {"ok": ok}
     if files is not None and files.blocks:
         turn["blocks"] = files.blocks
-    return turn | _left_of(files)
-
-
-def _left_of(files: Files | None) -> Object:
-    return {"files": files.left} if files is not None and files.left else {}
+    return turn | ({"files": files.left} if files is not None and files.left else {})
 
 
 def read_result(content: Any, files: Files) -> str:
     """The text of a tool's result: a string, or a list of blocks whose images are
     attached."""
     if not isinstance(content, list):
-        return (
-            content if isinstance(content, str) else "" if content is None else dump_json(content)
-        )
+        if content is None:
+            return ""
+        return content if isinstance(content, str) else dump_json(content)
     texts: list[str] = []
     for block in content:
         if not isinstance(block, dict):
             texts.append(str(block))
         elif block.get("type") == "text":
             texts.append(str(block.get("text") or ""))
-        elif block.get("type") in ("image", "document") and isinstance(block.get("source"), dict):
-            add_source(files, block)
+        elif has_source(block):
+            files.add_source(block)
         else:
             texts.append(dump_json(block))
     return "\n\n".join(texts)
-
-
-def add_source(files: Files, block: Object) -> None:
-    """The content of an image or a document, where the block has it."""
-    source, name = block["source"], str(block.get("title") or block["type"])
-    if source.get("type") == "base64" and isinstance(source.get("data"), str):
-        files.add_base64(source["data"], name)
-    elif source.get("type") == "text" and isinstance(source.get("data"), str):
-        files.add(source["data"].encode("utf-8", "replace"), name)
-    else:
-        files.left.append(block)
 
 
 def as_input(text: str, *, name: str = "text") -> Object:
@@ -255,3 +268,28 @@ def as_input(text: str, *, name: str = "text") -> Object:
 
 def join_texts(values: Iterable[Any]) -> str:
     return "\n\n".join(value for value in values if isinstance(value, str) and value)
+
+
+# Values of others, whatever stands in their place.
+
+
+def objects(value: Any) -> list[Object]:
+    """The objects of a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def an_object(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def a_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def an_id(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def ids(value: Any) -> list[str]:
+    """The ids of a list."""
+    return [item for item in value if an_id(item)] if isinstance(value, list) else []

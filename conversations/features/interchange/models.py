@@ -7,25 +7,17 @@ from django.db import models
 
 from conversations.models.workspaces import Workspace
 
-# The states of an import that somebody started on the page.
-
-
 WAITING, RUNNING, DONE, FAILED, STOPPED = "waiting", "running", "done", "failed", "stopped"
 
 STATES = (WAITING, RUNNING, DONE, FAILED, STOPPED)
 OPEN_STATES = (WAITING, RUNNING)
 
 
-IS_OPEN = models.Q(state__in=OPEN_STATES)
-
-
 class Import(models.Model):
     """A file that becomes sessions of ``user`` in ``workspace``. It lies in the data folder
-    under its uuid until that is over. ``counts`` and ``report`` are JSON: the counts of
-    ``features.interchange.import_sessions``, and a list of
-    ``[place, what was said of it]``, of which
-    ``report_left`` more did not fit. ``attempts`` is how often it was begun: a server that
-    stops meanwhile begins it again.
+    under its uuid until that is over. ``counts`` and ``report`` are JSON: ``ImportCounts``, and
+    a list of ``[place, what was said of it]``, of which ``report_left`` more did not fit.
+    ``attempts`` is how often it was begun: a server that stops meanwhile begins it again.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -52,7 +44,11 @@ class Import(models.Model):
         constraints = (
             models.CheckConstraint(condition=models.Q(state__in=STATES), name="import_state_known"),
         )
-        indexes = (models.Index(fields=("id",), condition=IS_OPEN, name="import_open"),)
+        indexes = (
+            models.Index(
+                fields=("id",), condition=models.Q(state__in=OPEN_STATES), name="import_open"
+            ),
+        )
 
     def __str__(self) -> str:
         return f"import of {self.name}"

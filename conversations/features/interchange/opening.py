@@ -17,39 +17,30 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, cast
 
-from .making import Item, Skipped
+from .making import Item, Note
 
 MAX_FILES = 50_000
+
+# Of what a file grows to over its size in the archive; text shrinks to a fifth, a tenth.
 MAX_RATIO = 200
-"""Of what a file grows to over its size in the archive; text shrinks to a fifth, a tenth."""
+SMALL = 10 * 1024 * 1024  # What is smaller may have any ratio.
 
-SMALL = 10 * 1024 * 1024
-"""What is smaller may have any ratio."""
-
+# Of an archive's list of its files, which is read as a whole and takes many times its size
+# of memory.
 MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
-"""Of an archive's list of its files, which is read as a whole and takes many times its size
-of memory."""
 
-
+# What reading a file of a damaged archive raises, or of one packed in a way of its own.
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
-"""What reading a file of a damaged archive raises, or of one packed in a way of its own."""
 
 
 class NotReadable(ValueError):
     """What was given cannot be read at all; the text says why, for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveLimits:
-    """``total``: bytes of all files together, 0: any number."""
-
-    files: int = MAX_FILES
-    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +89,22 @@ class ImportSource:
 
 
 @contextmanager
-def open_source(path: Path, *, name: str, limits: ArchiveLimits) -> Iterator[ImportSource]:
-    """The files of a file, a folder or a ZIP archive. Raises NotReadable and OSError."""
+def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[ImportSource]:
+    """The files of a file, a folder or a ZIP archive, whose files may have ``max_bytes``
+    together (0: any number). Raises NotReadable and OSError."""
     if path.is_dir():
-        yield _open_folder(path, name, limits)
+        yield _open_folder(path, name)
         return
-    if not zipfile.is_zipfile(path) or _is_database(path):
+    with path.open("rb") as file:
+        # Any file that ends like an archive is taken for one; a database may.
+        is_database = file.read(6) == b"SQLite"
+    if is_database or not zipfile.is_zipfile(path):
         yield ImportSource(name, [SourceFile(name, path.stat().st_size, path=path)])
         return
     try:
-        with _ArchiveFile(path) as file, zipfile.ZipFile(file) as archive:
-            file.most = None
-            yield _list_archive(archive, name, limits)
+        with _ArchiveFile(path) as packed, zipfile.ZipFile(packed) as archive:
+            packed.most = None
+            yield _list_archive(archive, name, max_bytes)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise NotReadable(f"The archive is damaged or protected: {error}.") from error
 
@@ -125,13 +120,7 @@ class _ArchiveFile(io.FileIO):
         return super().read(-1 if size is None else size) or b""
 
 
-def _is_database(path: Path) -> bool:
-    """Any file that ends like an archive is taken for one; this may be its first bytes."""
-    with path.open("rb") as file:
-        return file.read(6) == b"SQLite"
-
-
-def _open_folder(path: Path, name: str, limits: ArchiveLimits) -> ImportSource:
+def _open_folder(path: Path, name: str) -> ImportSource:
     source = ImportSource(name)
     for folder, folders, files in path.walk():
         folders.sort()
@@ -141,25 +130,25 @@ def _open_folder(path: Path, name: str, limits: ArchiveLimits) -> ImportSource:
                 continue
             shown = found.relative_to(path).as_posix()
             source.files.append(SourceFile(shown, found.stat().st_size, path=found))
-            if len(source.files) > limits.files:
-                raise NotReadable(f"The folder has more than {limits.files:,} files.")
+            if len(source.files) > MAX_FILES:
+                raise NotReadable(f"The folder has more than {MAX_FILES:,} files.")
     return source
 
 
-def _list_archive(archive: zipfile.ZipFile, name: str, limits: ArchiveLimits) -> ImportSource:
+def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> ImportSource:
     infos = [info for info in archive.infolist() if not info.is_dir()]
-    if len(infos) > limits.files:
-        raise NotReadable(f"The archive has more than {limits.files:,} files.")
+    if len(infos) > MAX_FILES:
+        raise NotReadable(f"The archive has more than {MAX_FILES:,} files.")
     total = sum(info.file_size for info in infos)
-    if limits.total and total > limits.total:
+    if max_bytes and total > max_bytes:
         raise NotReadable(
-            f"The archive would grow to {total:,} bytes; at most {limits.total:,} are read."
+            f"The archive would grow to {total:,} bytes; at most {max_bytes:,} are read."
         )
     source = ImportSource(name)
     for info in infos:
         reason = _reason_against(info)
         if reason:
-            source.refused.append(Skipped(info.filename, reason))
+            source.refused.append(Note(info.filename, reason))
         else:
             source.files.append(
                 SourceFile(info.filename, info.file_size, archive=archive, info=info)
@@ -184,8 +173,7 @@ def _reason_against(info: zipfile.ZipInfo) -> str:
 
 
 CHUNK = 1024 * 1024
-MAX_ITEM_CHARS = 256 * 1024 * 1024
-"""A single conversation of this size is no conversation."""
+MAX_ITEM_CHARS = 256 * 1024 * 1024  # A single conversation of this size is no conversation.
 
 _SPACE = " \t\r\n"
 _decoder = json.JSONDecoder()
@@ -203,45 +191,40 @@ def read_items(stream: BinaryIO, *, chunk: int = CHUNK) -> Iterator[Any]:
         if text.next_sign():
             yield text.read_value()
         return
-    text.take()
+    text.at += 1
     while (sign := text.next_sign()) != "]":
         if not sign:
             raise DamagedJson("the file ends before its list does")
         if sign == ",":
-            text.take()
-            continue
-        yield text.read_value()
+            text.at += 1
+        else:
+            yield text.read_value()
 
 
 class _Text:
-    """What is read of the file and not used up yet."""
+    """What is read of the file, and ``at``: how far it is used up."""
 
     def __init__(self, stream: BinaryIO, chunk: int) -> None:
         self._stream = stream
         self._chunk = chunk
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
         self._text = ""
-        self._at = 0
         self._has_ended = False
-        self._grow(chunk)
+        self.at = 0
 
     def _grow(self, size: int) -> None:
         data = self._stream.read(size)
         self._has_ended = not data
         text = self._decoder.decode(data, final=self._has_ended)
-        self._text = self._text[self._at :] + text
-        self._at = 0
-
-    def take(self) -> None:
-        self._at += 1
+        self._text, self.at = self._text[self.at :] + text, 0
 
     def next_sign(self) -> str:
         """The next character that is no space, empty at the end."""
         while True:
-            while self._at < len(self._text):
-                if self._text[self._at] not in _SPACE:
-                    return self._text[self._at]
-                self._at += 1
+            while self.at < len(self._text):
+                if self._text[self.at] not in _SPACE:
+                    return self._text[self.at]
+                self.at += 1
             if self._has_ended:
                 return ""
             self._grow(self._chunk)
@@ -249,11 +232,11 @@ class _Text:
     def read_value(self) -> Any:
         while True:
             try:
-                value, self._at = _decoder.raw_decode(self._text, self._at)
+                value, self.at = _decoder.raw_decode(self._text, self.at)
             except RecursionError as error:
                 raise DamagedJson("it is nested too deeply") from error
             except ValueError as error:
-                left = len(self._text) - self._at
+                left = len(self._text) - self.at
                 if self._has_ended or left > MAX_ITEM_CHARS:
                     raise DamagedJson(f"not JSON ({error})") from error
                 self._grow(max(self._chunk, left))
@@ -266,8 +249,8 @@ class _Text:
 
 MAGIC = b"SQLite format 3\x00"
 
+# What reading a damaged file raises; the second where a message quotes it.
 SQLITE_DAMAGE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
-"""What reading a damaged file raises; the second where a message quotes it."""
 
 _WAL_VERSION = 2
 
@@ -283,7 +266,13 @@ def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
     end is missing. While somebody has it open, it is read as it stands. Raises
     NoDatabase."""
     log, shared, journal = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
-    is_cut = _pages_missing(path) and not _has_content(log)
+    with path.open("rb") as file:
+        header = file.read(100).ljust(100, b"\0")
+    size = int.from_bytes(header[16:18])
+    page_size = 65536 if size == 1 else size
+    # SQLite refuses a file whose header tells of more pages than there are.
+    is_cut = page_size * int.from_bytes(header[28:32]) > path.stat().st_size
+    is_cut = is_cut and not _has_content(log)
     if is_cut or _has_content(journal) or (_has_content(log) and not shared.exists()):
         with TemporaryDirectory(prefix="loom-import-") as folder:
             copy = Path(folder) / "copy.db"
@@ -291,52 +280,24 @@ def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
                 if source.exists():
                     shutil.copyfile(source, copy.with_name(copy.name + end))
             if is_cut:
-                _claim_what_is_there(copy)
+                # The copy's header tells of the pages that it has (the file format, 1.3.8).
+                pages = copy.stat().st_size // max(512, page_size)
+                with copy.open("r+b") as file:
+                    file.seek(28)
+                    file.write(max(1, pages).to_bytes(4))
+                    file.seek(92)
+                    file.write(header[24:28])
             with closing(_connect(copy, "mode=rw")) as connection:
                 yield connection
         return
-    alone = _is_in_wal_mode(path) and not _has_content(log)
-    with closing(_connect(path, "immutable=1" if alone else "mode=ro")) as connection:
+    is_wal = header[18:20] == bytes([_WAL_VERSION, _WAL_VERSION])
+    mode = "immutable=1" if is_wal and not _has_content(log) else "mode=ro"
+    with closing(_connect(path, mode)) as connection:
         yield connection
 
 
 def _has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
-
-
-def _pages_missing(path: Path) -> bool:
-    """Whether the header tells of more pages than there are, which SQLite refuses."""
-    size, told = _sizes(path)
-    return told > size
-
-
-def _sizes(path: Path) -> tuple[int, int]:
-    """The bytes that the file has and those of which its header tells."""
-    with path.open("rb") as file:
-        header = file.read(100).ljust(100, b"\0")
-    return path.stat().st_size, _page_size(header) * int.from_bytes(header[28:32])
-
-
-def _page_size(header: bytes) -> int:
-    size = int.from_bytes(header[16:18])
-    return 65536 if size == 1 else size
-
-
-def _claim_what_is_there(path: Path) -> None:
-    """Let the header of a copy tell of the pages that it has (the file format, 1.3.8), so
-    that those can be read."""
-    with path.open("r+b") as file:
-        header = file.read(100).ljust(100, b"\0")
-        pages = path.stat().st_size // max(512, _page_size(header))
-        file.seek(28)
-        file.write(max(1, pages).to_bytes(4))
-        file.seek(92)
-        file.write(header[24:28])
-
-
-def _is_in_wal_mode(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(20)[18:20] == bytes([_WAL_VERSION, _WAL_VERSION])
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -345,12 +306,8 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     except SQLITE_DAMAGE as error:
         raise NoDatabase(str(error)) from error
     connection.row_factory = sqlite3.Row
-    connection.text_factory = _decode
+    # What is no UTF-8 becomes lone surrogates, which the archive keeps exactly.
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
-
-
-def _decode(data: bytes) -> str:
-    """What is no UTF-8 becomes lone surrogates, which the archive keeps exactly."""
-    return data.decode("utf-8", "surrogateescape")

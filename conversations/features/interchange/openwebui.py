@@ -9,36 +9,29 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import suppress
+from functools import partial
 
 from .making import (
     Archive,
     Files,
     Item,
     Object,
+    a_text,
+    an_id,
+    an_object,
     as_input,
     assistant_turn,
+    ids,
     join_texts,
+    objects,
     own_uuid,
     result_turn,
-    stable_uuid,
     user_turn,
     without,
 )
 from .opening import ImportSource, SourceFile
-from .trees import (
-    Made,
-    Path,
-    Tree,
-    a_text,
-    an_id,
-    an_object,
-    ids,
-    objects,
-    read_conversations,
-    tell_paths,
-)
+from .trees import Conversation, Made, Path, Tree, read_conversations
 
 SOURCE = "openwebui"
 
@@ -51,30 +44,26 @@ _DATA_ADDRESS = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,", 
 
 
 def read_openwebui(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
-    """Every chat, in the order of the file."""
-
-    def read(item: Object, place: str) -> Iterator[Item]:
-        yield from _Chat(item, an_object(item.get("chat")) or item, place, archive).read()
-
-    yield from read_conversations(file, read)
+    return read_conversations(file, partial(_OpenWebUi, archive=archive))
 
 
-@dataclass(slots=True)
-class _Chat:
-    """``told`` is the record, ``chat`` what it holds; the same where there is no record."""
-
-    told: Object
-    chat: Object
-    place: str
-    archive: Archive
-    messages: dict[str, Object] = field(default_factory=dict)
+class _OpenWebUi(Conversation):
+    def __init__(self, told: Object, place: str, archive: Archive) -> None:
+        super().__init__(told, place, archive)
+        self.chat = an_object(told.get("chat")) or told  # there may be no record around it
 
     def read(self) -> Iterator[Item]:
         history = an_object(self.chat.get("history"))
         id = self.told.get("id") or self.chat.get("id")
-        main = own_uuid(SOURCE, id or f"{self.chat.get('timestamp')} {self.chat.get('title')}")
-        tree = Tree(main, lambda node: stable_uuid(SOURCE, str(main), node))
-        found = an_object(history.get("messages")) or _listed(self.chat.get("messages"))
+        known = id or f"{self.chat.get('timestamp')} {self.chat.get('title')}"
+        tree = Tree(own_uuid(SOURCE, known), SOURCE)
+        found = an_object(history.get("messages"))
+        if not found:  # a list, where each stands below the one before it
+            above: str | None = None
+            for ordinal, message in enumerate(objects(self.chat.get("messages"))):
+                node = an_id(message.get("id")) or f"message-{ordinal}"
+                found[node] = {"parentId": above} | message
+                above = node
         ordinals = {
             child: ordinal
             for message in found.values()
@@ -84,15 +73,9 @@ class _Chat:
         for node in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
             tree.parents[node] = an_id(self.messages[node].get("parentId"))
         tree.leaf = an_id(history.get("currentId"))
-        yield from tell_paths(
-            tree.plan(self.archive),
-            self.archive,
-            place=self.place,
-            header=self._header,
-            make=self._make,
-        )
+        yield from self.tell(tree)
 
-    def _header(self, path: Path) -> Object:
+    def header(self, path: Path) -> Object:
         told, chat = self.told, self.chat
         updated = told.get("updated_at") or chat.get("timestamp")
         system = an_object(chat.get("params")).get("system") or chat.get("system")
@@ -110,7 +93,7 @@ class _Chat:
             | ({"chat": without(chat, "title", "history", "messages")} if chat is not told else {}),
         }
 
-    def _make(self, path: Path, node: str) -> Iterator[Made]:
+    def make(self, path: Path, node: str) -> Iterator[Made]:
         message = self.messages[node]
         extra: Object = {
             "created_at": message.get("timestamp"),
@@ -118,45 +101,30 @@ class _Chat:
                 message, "id", "parentId", "childrenIds", "role", "content", "timestamp", "files"
             ),
         }
-        files = Files(self.archive.resolve(path.uuid), node)
-        text = _read_content(message.get("content"), files)
+        files = self.files(path, node)
+        content, role = message.get("content"), message.get("role")
+        text = a_text(content)
+        if isinstance(content, list):  # of parts, as the OpenAI API has them
+            for part in objects(content):
+                address = a_text(an_object(part.get("image_url")).get("url"))
+                if address:
+                    _add_address(address, "image", part, files)
+            text = join_texts(part.get("text") for part in objects(content))
         for attached in objects(message.get("files")):
             _add_file(attached, files)
-        role = message.get("role")
         if role == "user":
-            yield Made(user_turn(text, files) | extra, files.lines)
+            yield user_turn(text, files) | extra, files.lines
         elif role == "assistant":
-            if files.left or files.blocks:
-                extra["files"] = [*files.left, *files.blocks]
+            extra |= files.all()
             model = a_text(message.get("model")) or SOURCE
             if message.get("done") is False:
                 extra["complete"] = False
             for turn in _answer(node, text, model):
-                yield Made(turn | extra, files.lines)
+                yield turn | extra, files.lines
                 extra, files.lines = {"created_at": message.get("timestamp")}, []
         else:
             told = {} if role == "system" else {"original_role": role}
-            yield Made({"role": "system", "content": text} | told | extra, files.lines)
-
-
-def _listed(messages: Any) -> dict[str, Object]:
-    """The messages of a chat that has no tree, each below the one before it."""
-    found: dict[str, Object] = {}
-    for ordinal, message in enumerate(objects(messages)):
-        above = next(reversed(found), None)
-        found[an_id(message.get("id")) or f"message-{ordinal}"] = {"parentId": above} | message
-    return found
-
-
-def _read_content(content: Any, files: Files) -> str:
-    """Text, or a list of parts as the OpenAI API has them."""
-    if not isinstance(content, list):
-        return a_text(content)
-    for part in objects(content):
-        address = a_text(an_object(part.get("image_url")).get("url"))
-        if address:
-            _add_address(address, "image", part, files)
-    return join_texts(part.get("text") for part in objects(content))
+            yield {"role": "system", "content": text} | told | extra, files.lines
 
 
 def _add_file(attached: Object, files: Files) -> None:
@@ -183,28 +151,34 @@ def _add_address(address: str, name: str, described: Object, files: Files) -> No
 def _answer(node: str, text: str, model: str) -> Iterator[Object]:
     """The turns of an answer: what was said up to a result, the result, and so on."""
     said: list[Object] = []
-    end = 0
-    count = 0
-    for found in _find_details(text):
-        told = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found.attributes)}
+    end = count = 0
+    for start, after, attributes, inside in _find_details(text):
+        told = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(attributes)}
         if told.get("type") not in ("reasoning", "tool_calls"):
             continue
-        said += _words(text[end : found.start])
-        end = found.end
-        inside = _without_summary(found.inside)
+        said += _words(text[end:start])
+        end = after
+        before, opening, rest = inside.partition("<summary>")
+        _, closing, following = rest.partition("</summary>")
+        if opening and closing:
+            inside = before + following.lstrip()
+        inside = html.unescape(inside)
         if told["type"] == "reasoning":
-            words = _QUOTED.sub("", html.unescape(inside)).strip()
+            words = _QUOTED.sub("", inside).strip()
             said.append(without(told, "done") | {"type": "thinking", "thinking": words})
             continue
         count += 1
         id, name = told.get("id") or f"{node}-{count}", told.get("name") or "tool"
         given = as_input(told.get("arguments", ""))
-        rest = without(told, "id", "name", "arguments", "result", "done")
-        said.append(rest | {"type": "tool_use", "id": id, "name": name, "input": given})
+        left = without(told, "id", "name", "arguments", "result", "done")
+        said.append(left | {"type": "tool_use", "id": id, "name": name, "input": given})
         yield assistant_turn(said, model=model)
         said = []
         if told.get("done") != "false":
-            result = _result(told, html.unescape(inside))
+            result = told.get("result") or inside.strip()
+            with suppress(ValueError, RecursionError):  # JSON, mostly a string, which is meant
+                value = json.loads(result)
+                result = value if isinstance(value, str) else result
             ok = told.get("status") != "failed" and told.get("error") != "true"
             yield result_turn(result, call_id=id, name=name, ok=ok)
     said += _words(text[end:])
@@ -212,18 +186,11 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
         yield assistant_turn(said, model=model)
 
 
-@dataclass(frozen=True, slots=True)
-class _Details:
-    start: int
-    end: int
-    attributes: str
-    inside: str
-
-
-def _find_details(text: str) -> Iterator[_Details]:
-    """The ``<details …>…</details>`` of a text, with the white space that follows. Every
-    character is looked at once, also where nothing is closed."""
+def _find_details(text: str) -> Iterator[tuple[int, int, str, str]]:
+    """Each ``<details …>…</details>`` of a text: where it begins and where it ends, with the
+    white space that follows, its attributes, and what is inside."""
     end = begun = closed = 0
+    # Every character is looked at once, also where nothing is closed.
     for opening in _OPENING.finditer(text):
         if opening.start() < end:
             continue
@@ -235,24 +202,8 @@ def _find_details(text: str) -> Iterator[_Details]:
             return
         found = _SPACE.match(text, closed + len(_CLOSING))
         end = found.end() if found else len(text)
-        yield _Details(opening.start(), end, text[opening.end() : begun - 1], text[begun:closed])
-
-
-def _without_summary(text: str) -> str:
-    before, opening, rest = text.partition("<summary>")
-    _, closing, after = rest.partition("</summary>")
-    return before + after.lstrip() if opening and closing else text
+        yield opening.start(), end, text[opening.end() : begun - 1], text[begun:closed]
 
 
 def _words(text: str) -> list[Object]:
     return [{"type": "text", "text": text.strip("\n")}] if text.strip() else []
-
-
-def _result(told: dict[str, str], inside: str) -> str:
-    """A result is JSON: mostly a string, which is meant."""
-    text = told.get("result") or inside.strip()
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, str) else text

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from conversations.domain.text import load_json
 
@@ -15,13 +13,12 @@ from .claude import read_claude
 from .claude_code import read_claude_code
 from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts, Report, SessionImporter, import_file
-from .import_targets import ImportTarget, words_of_line
+from .import_targets import ImportTarget
 from .loom_sqlite import is_loom_database, read_loom_database
-from .making import Archive, ImportLine, Item, Note, Reached, Skipped
+from .making import Archive, ImportLine, Item, Note
 from .opening import (
     DAMAGE,
     MAGIC,
-    ArchiveLimits,
     DamagedJson,
     ImportSource,
     NotReadable,
@@ -37,17 +34,16 @@ from .openwebui import read_openwebui
 LOOM, LOOM_SQLITE, CLAUDE_CODE = "loom", "loom-sqlite", "claude-code"
 CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
 
-BEGINNING = 4096
-"""Bytes in which pictures and archives show that they are no text."""
-
-MAX_NULS = 8
-"""Text has none; a line that a crash has damaged may have some."""
+BEGINNING = 4096  # Bytes in which pictures and archives show that they are no text.
+MAX_NULS = 8  # Text has none; a line that a crash has damaged may have some.
 
 HEAD = 1024 * 1024
 HEAD_LINES = 50
 
-_LOOM_KEYS = {"session": "", "turn": "role", "event": "event_type"}
-"""Types of lines with a key that they have as well."""
+_BOM = b"\xef\xbb\xbf"
+
+# Types of lines with a key that they have as well.
+_LOOM_KEYS = {"session": "type", "turn": "role", "event": "event_type"}
 
 _CODE_KEYS = ({"parentUuid", "sessionId"}, {"leafUuid", "summary"})
 
@@ -63,50 +59,31 @@ def recognise(file: SourceFile) -> str:
     if head.startswith(MAGIC):
         with file.on_disk() as path:
             return LOOM_SQLITE if is_loom_database(path) else ""
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text[:1] == b"[":
-        return _of_items(file)
-    return _of_lines(text) or (_of_items(file) if text[:1] == b"{" else "")
-
-
-def may_be_lines(file: SourceFile) -> bool:
-    """Whether it could be an interchange file of which no line at its beginning can be
-    read: it is empty, or begins like one."""
-    with file.open() as stream:
-        text = stream.read(HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return text[:1] in (b"", b"{") and b"\x00" not in text
-
-
-def _of_lines(head: bytes) -> str:
-    for raw in head.splitlines()[:HEAD_LINES]:
-        try:
-            value = load_json(raw.decode("utf-8", "surrogateescape"))
-        except ValueError:
-            continue
-        if isinstance(value, dict) and (found := _of_line(value)):
-            return found
+    text = head.removeprefix(_BOM).lstrip()
+    begins = text[:1]
+    if begins != b"[":
+        for raw in text.splitlines()[:HEAD_LINES]:
+            try:
+                value = load_json(raw.decode("utf-8", "surrogateescape"))
+            except ValueError:
+                continue
+            if isinstance(value, dict) and (found := _format_of_line(value)):
+                return found
+    if begins in (b"[", b"{"):
+        with suppress(DamagedJson), file.open() as stream:
+            for item in islice(read_items(stream), 3):
+                if found := _format_of_item(item):
+                    return found
     return ""
 
 
-def _of_line(value: dict[str, Any]) -> str:
+def _format_of_line(value: dict[str, Any]) -> str:
     if any(keys <= value.keys() for keys in _CODE_KEYS):
         return CLAUDE_CODE
-    key = _LOOM_KEYS.get(str(value.get("type")))
-    return LOOM if key is not None and (not key or key in value) else ""
+    return LOOM if _LOOM_KEYS.get(str(value.get("type"))) in value else ""
 
 
-def _of_items(file: SourceFile) -> str:
-    try:
-        with file.open() as stream:
-            for item in islice(read_items(stream), 3):
-                if found := _of_item(item):
-                    return found
-    except DamagedJson:
-        pass
-    return ""
-
-
-def _of_item(item: Any) -> str:
+def _format_of_item(item: Any) -> str:
     if not isinstance(item, dict):
         return ""
     if isinstance(item.get("mapping"), dict):
@@ -135,24 +112,28 @@ READERS: dict[str, Reader] = {
 FORMATS = (LOOM, *READERS)
 
 
-@dataclass(slots=True)
 class Running:
     """An import that goes on: where its sessions go, what became of them, and whom to tell.
     ``format`` becomes what was found."""
 
-    target: ImportTarget
-    counts: ImportCounts
-    report: Report
-    progress: Callable[[], None] = lambda: None
-    format: str = AUTO
-    _importer: SessionImporter = field(init=False)
+    def __init__(
+        self,
+        target: ImportTarget,
+        counts: ImportCounts,
+        report: Report,
+        progress: Callable[[], None] = lambda: None,
+        format: str = AUTO,
+    ) -> None:
+        self.target = target
+        self.counts = counts
+        self.report = report
+        self.progress = progress
+        self.format = format
+        self._importer = SessionImporter(target=target, counts=counts, report=report)
 
-    def __post_init__(self) -> None:
-        self._importer = SessionImporter(target=self.target, counts=self.counts, report=self.report)
-
-    def run(self, path: Path, *, name: str, limits: ArchiveLimits | None = None) -> None:
+    def run(self, path: Path, *, name: str, max_bytes: int = 0) -> None:
         """Import a file, a folder or an archive. Raises NotReadable and OSError."""
-        with open_source(path, name=name, limits=limits or ArchiveLimits()) as source:
+        with open_source(path, name=name, max_bytes=max_bytes) as source:
             found = self._choose(source)
             if not found and not source.refused:
                 raise NotReadable(
@@ -162,38 +143,48 @@ class Running:
             for file, format in found:
                 source.used.add(file.name)
                 self._import(file, format, source)
-            self._finish(source, [f.name for f in source.files if f.name not in source.used])
+            # Sessions are connected with those that they came from.
+            self._importer.close()
+            for item in source.refused:
+                self._hand_over(item, 0)
+            unread = [file.name for file in source.files if file.name not in source.used]
+            if unread:
+                more = f" and {len(unread) - NAMED_FILES} more" if len(unread) > NAMED_FILES else ""
+                named = ", ".join(unread[:NAMED_FILES])
+                self.report(ImportedRowSource(0, source.name), f"no conversations in {named}{more}")
             if not found:
                 raise NotReadable("Nothing of it could be read.")
 
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
         """Which file is read as what."""
         if self.format != AUTO and len(source.files) == 1:
-            self._check_format(source.files[0])
-            return [(source.files[0], self.format)]
+            [file] = source.files
+            with suppress(*DAMAGE):  # whoever reads it says so
+                recognised = recognise(file)
+                if recognised and recognised != self.format:
+                    raise NotReadable(
+                        f"It was to be read as {self.format}, but it is {recognised}."
+                    )
+            return [(file, self.format)]
         wanted = None if self.format == AUTO else self.format
         found = []
         for file in source.files:
             try:
                 format = recognise(file)
             except DAMAGE as error:
-                source.refused.append(Skipped(file.name, f"it cannot be read: {error}"))
+                source.refused.append(Note(file.name, f"it cannot be read: {error}"))
                 continue
             if format and wanted in (None, format):
                 found.append((file, format))
         if not found and len(source.files) == 1 and wanted is None and source.files[0].path:
-            return [(source.files[0], LOOM)] if may_be_lines(source.files[0]) else []
+            # It could be an interchange file of which no line at its beginning can be read.
+            with source.files[0].open() as stream:
+                text = stream.read(HEAD).removeprefix(_BOM).lstrip()
+            is_text = text[:1] in (b"", b"{") and b"\x00" not in text
+            return [(source.files[0], LOOM)] if is_text else []
         formats = {format for _, format in found}
         self.format = formats.pop() if len(formats) == 1 else self.format
         return found
-
-    def _check_format(self, file: SourceFile) -> None:
-        """A file that is plainly something else is not read as what was named. Raises
-        NotReadable."""
-        with suppress(*DAMAGE):  # whoever reads it says so
-            found = recognise(file)
-            if found and found != self.format:
-                raise NotReadable(f"It was to be read as {self.format}, but it is {found}.")
 
     def _import(self, file: SourceFile, format: str, source: ImportSource) -> None:
         if format == LOOM:
@@ -206,33 +197,15 @@ class Running:
                     progress=self.progress,
                 )
             return
-        importer = self._importer
-        archive = Archive(self._reached, importer.resolve, importer.told, words_of_line)
-        items = READERS[format](file, source, archive)
-        for number, item in enumerate(items, 1):
+        for number, item in enumerate(READERS[format](file, source, self._importer), 1):
             self._hand_over(item, number)
             self.progress()
 
-    def _reached(self, uuid: UUID) -> Reached | None:
-        found = self._importer.reached(uuid)
-        return found and Reached(*found)
-
-    def _finish(self, source: ImportSource, unread: list[str]) -> None:
-        """Say what was left, and connect sessions with those that they came from."""
-        self._importer.close()
-        for item in source.refused:
-            self._hand_over(item, 0)
-        if unread:
-            more = f" and {len(unread) - NAMED_FILES} more" if len(unread) > NAMED_FILES else ""
-            named = ", ".join(unread[:NAMED_FILES])
-            self.report(ImportedRowSource(0, source.name), f"no conversations in {named}{more}")
-
     def _hand_over(self, item: Item, number: int) -> None:
         line = ImportedRowSource(number, item.place)
-        match item:
-            case ImportLine(value=value):
-                self._importer.take(line, value)
-            case Skipped(reason=reason):
-                self._importer.skip(line, reason)
-            case Note(text=text):
-                self._importer.note(line, text)
+        if isinstance(item, ImportLine):
+            self._importer.take(line, item.value)
+        elif item.is_skipped:
+            self._importer.skip(line, item.text)
+        else:
+            self._importer.note(line, item.text)

@@ -13,29 +13,24 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from conversations.archive.disk_space import require_space
+from conversations.archive.storage import require_space
 from conversations.domain.attachments import clean_name
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.text import dump_json, storable
 from conversations.models import Workspace
 
 from .import_sessions import ImportCounts
-from .models import DONE, FAILED, OPEN_STATES, RUNNING, STOPPED, Import
+from .models import OPEN_STATES, RUNNING, Import
 
-MAX_OPEN = 10
-"""Of one person at a time."""
-
-MAX_KEPT_IMPORTS = 100
-"""Of one person, the newest."""
-
+MAX_OPEN = 10  # Of one person at a time.
+MAX_KEPT_IMPORTS = 100  # Of one person, the newest.
 MAX_SHOWN = 50
 
-FOLDER = "imports"
-"""Of the data folder: the uploads."""
+FOLDER = "imports"  # Of the data folder: the uploads.
 
 
 def require_imports() -> None:
@@ -62,8 +57,10 @@ def import_path(data_dir: Path, uuid: UUID) -> Path:
 def take_upload(
     workspace: Workspace, user: User, file: "UploadedFile[Any]", *, format: str
 ) -> Import:
-    """Keep the file, then the import. Raises Conflict, and StorageFull while room is short."""
+    """Keep the file, then the import. Raises Conflict where too many of this person wait
+    already, and StorageFull while room is short. Forgets their oldest."""
     require_space("Imports")
+    own = Import.objects.filter(user=user)
     uuid = uuid4()
     path = import_path(settings.LOOM.data_dir, uuid)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,34 +69,27 @@ def take_upload(
         with path.open("wb") as kept:
             for chunk in file.chunks():
                 kept.write(chunk)
-        name, size = clean_name(file.name or ""), file.size or 0
-        return add_import(workspace, user, uuid=uuid, name=name, size=size, format=format)
+        if own.filter(state__in=OPEN_STATES).count() >= MAX_OPEN:
+            raise Conflict(
+                f"{MAX_OPEN} of your imports are not done yet. Wait for them.",
+                code="too_many_imports",
+            )
+        made = Import.objects.create(
+            uuid=uuid,
+            workspace=workspace,
+            user=user,
+            name=storable(clean_name(file.name or ""))[:255],
+            size=file.size or 0,
+            format=format,
+            created_at=timezone.now(),
+        )
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-def add_import(
-    workspace: Workspace, user: User, *, uuid: UUID, name: str, size: int, format: str
-) -> Import:
-    """Raises Conflict where too many of this person wait already. Forgets their oldest."""
-    if Import.objects.filter(user=user, state__in=OPEN_STATES).count() >= MAX_OPEN:
-        raise Conflict(
-            f"{MAX_OPEN} of your imports are not done yet. Wait for them.", code="too_many_imports"
-        )
-    made = Import.objects.create(
-        uuid=uuid,
-        workspace=workspace,
-        user=user,
-        name=storable(name)[:255],
-        size=size,
-        format=format,
-        created_at=timezone.now(),
-    )
-    over = Import.objects.filter(user=user).exclude(state__in=OPEN_STATES).order_by("-id")
-    kept = over.values_list("pk", flat=True)[MAX_KEPT_IMPORTS : MAX_KEPT_IMPORTS + 1].first()
-    if kept is not None:
-        over.filter(pk__lte=kept).delete()
+    over = own.exclude(state__in=OPEN_STATES).order_by("-id")
+    oldest = over.values_list("pk", flat=True)[MAX_KEPT_IMPORTS : MAX_KEPT_IMPORTS + 1].first()
+    if oldest is not None:
+        over.filter(pk__lte=oldest).delete()
     return made
 
 
@@ -117,31 +107,17 @@ def list_imports(user: User, *, limit: int = MAX_SHOWN) -> list[Import]:
     return list(found.order_by("-id")[:limit])
 
 
-def stop_import(found: Import) -> None:
-    """What was imported stays."""
-    _end(found.pk, STOPPED)
-
-
-def has_open_imports() -> bool:
-    return Import.objects.filter(state__in=OPEN_STATES).exists()
-
-
-def open_import_uuids() -> set[UUID]:
-    """Whose files are needed still."""
-    return set(Import.objects.filter(state__in=OPEN_STATES).values_list("uuid", flat=True))
+def open_imports() -> QuerySet[Import]:
+    """Those whose files are needed still, in the order in which they came."""
+    return Import.objects.filter(state__in=OPEN_STATES).order_by("id")
 
 
 def begin_next_import() -> Import | None:
     """The one that is next. Only for whoever carries out imports alone."""
-    found = (
-        Import.objects.select_related("workspace", "user")
-        .filter(state__in=OPEN_STATES)
-        .order_by("id")
-        .first()
-    )
+    found = open_imports().select_related("workspace", "user").first()
     if found is None:
         return None
-    Import.objects.filter(pk=found.pk, state__in=OPEN_STATES).update(
+    open_imports().filter(pk=found.pk).update(
         state=RUNNING, attempts=F("attempts") + 1, started_at=found.started_at or timezone.now()
     )
     found.refresh_from_db(fields=("state", "attempts"))
@@ -162,12 +138,8 @@ def tell_import(
     )
 
 
-def end_import(pk: int, *, error: str = "") -> None:
-    """It is done, or has failed for this reason."""
-    _end(pk, FAILED if error else DONE, error=storable(error)[:500])
-
-
-def _end(pk: int, state: str, *, error: str = "") -> None:
-    Import.objects.filter(pk=pk, state__in=OPEN_STATES).update(
-        state=state, error=error, finished_at=timezone.now()
+def end_import(pk: int, state: str, *, error: str = "") -> None:
+    """What was imported stays. One that has ended already stays as it is."""
+    open_imports().filter(pk=pk).update(
+        state=state, error=storable(error)[:500], finished_at=timezone.now()
     )

@@ -9,19 +9,19 @@ their ends: a branch is named by its first node, and a session that was imported
 to its path, wherever the person is now.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
 from uuid import UUID
 
-from .making import Archive, ImportLine, Item, Object, Skipped, Words, stable_uuid
+from .fields import Unusable, read_turn
+from .making import WORDS, Archive, Files, ImportLine, Item, Note, Object, Words, stable_uuid
 from .opening import DAMAGE, DamagedJson, SourceFile, read_items
 
+# How many times as many messages all sessions of a tree may have together as the tree has,
+# and how many in any case. A branch brings along all that stands before it: of a tree that
+# branches at every message few bytes would become millions of turns.
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 200, 10_000, 2_000_000
-"""How many times as many messages all sessions of a tree may have together as the tree has,
-and how many in any case. A branch brings along all that stands before it: of a tree that
-branches at every message few bytes would become millions of turns."""
 
 
 class TooBranched(ValueError):
@@ -47,7 +47,7 @@ class Tree:
     root. ``leaf`` is where the person is."""
 
     main: UUID
-    branch: Callable[[str], UUID]
+    source: str
     leaf: str | None = None
     parents: dict[str, str | None] = field(default_factory=dict)
     _children: dict[str | None, list[str]] = field(default_factory=dict)
@@ -58,7 +58,12 @@ class Tree:
         if not order:
             return [Path(self.main, [])]
         current = set(self._up_from(self.leaf)) if self.leaf in self.parents else set()
-        begin = self._first_root(order, current, archive)
+        # The main session begins where it began before, or where the person is.
+        reached = archive.reached(self.main)
+        if reached is not None and reached[0] in self.parents:
+            begin = self._up_from(reached[0])[0]
+        else:
+            begin = next((node for node in order if node in current), order[0])
         nodes = self._follow(self.main, begin, current, archive)
         paths = [Path(self.main, nodes)]
         owners = dict.fromkeys(nodes, self.main)
@@ -66,7 +71,8 @@ class Tree:
         for node in order:
             if node in owners:
                 continue
-            uuid, parent = self.branch(node), self.parents[node]
+            uuid = stable_uuid(self.source, str(self.main), node)
+            parent = self.parents[node]
             before = self._up_from(parent) if parent is not None else []
             nodes = before + self._follow(uuid, node, current, archive)
             room -= len(nodes)
@@ -109,175 +115,136 @@ class Tree:
             node = self.parents.get(node)
         return found[::-1]
 
-    def _first_root(self, order: list[str], current: set[str], archive: Archive) -> str:
-        """Where the main session begins: where it began before, or where the person is."""
-        reached = archive.reached(self.main)
-        if reached is not None and reached.node in self.parents:
-            return self._up_from(reached.node)[0]
-        return next((node for node in order if node in current), order[0])
-
     def _follow(self, uuid: UUID, start: str, current: set[str], archive: Archive) -> list[str]:
         """From a node to the end of a session: through what was imported before, then with
         the person, then along the newest."""
         nodes = [start]
         reached = archive.reached(uuid)
-        if reached is not None and reached.node in self.parents:
-            way = self._up_from(reached.node)
+        if reached is not None and reached[0] in self.parents:
+            last, is_continued = reached
+            way = self._up_from(last)
             if start in way:
                 nodes = way[way.index(start) :]
-                if reached.is_continued:
+                if is_continued:
                     return nodes
         while children := self._children.get(nodes[-1], []):
             nodes.append(next((child for child in children if child in current), children[-1]))
         return nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A turn that a node gives, with the lines that belong to it: attachments, and a
-    summary that stands for the turns before it."""
-
-    turn: Object
-    lines: list[Object] = field(default_factory=list)
+type Made = tuple[Object, list[Object]]
+"""A turn that a node gives, with the lines that belong to it: attachments, and a
+summary that stands for the turns before it."""
 
 
-def tell_paths(
-    paths: Iterable[Path],
-    archive: Archive,
-    *,
-    place: str,
-    header: Callable[[Path], Object],
-    make: Callable[[Path, str], Iterator[Made]],
-) -> Iterator[Item]:
-    """The lines of the sessions. ``make`` gives the turns of a node, always the same.
+class Conversation:
+    """A conversation of another program. ``told`` is what the file has of it, ``place`` where.
+    A reader plants its tree (``read``), and says what its sessions are (``header``) and which
+    turns a node gives (``make``), always the same."""
 
-    A message that says something else than it did in an earlier import, or that stands
-    where another one stood, begins a version of the session: a fork of its own."""
-    yield from _Telling(archive, place, header, make).tell(paths)
+    def __init__(self, told: Object, place: str, archive: Archive) -> None:
+        self.told = told
+        self.place = place
+        self.archive = archive
+        self.messages: dict[str, Object] = {}
 
+    def files(self, path: Path, node: str) -> Files:
+        return Files(self.archive.resolve(path.uuid), node)
 
-@dataclass(slots=True)
-class _Telling:
-    archive: Archive
-    place: str
-    header: Callable[[Path], Object]
-    make: Callable[[Path, str], Iterator[Made]]
-    ends: dict[str, int] = field(default_factory=dict)
-    versions: dict[UUID, Path] = field(default_factory=dict)
-    count: int = 0
+    def read(self) -> Iterator[Item]:
+        raise NotImplementedError
 
-    def tell(self, paths: Iterable[Path]) -> Iterator[Item]:
-        found = list(paths)
-        self.count = len(found)
-        for path in found:
-            told = self._below_version(path)
-            while (changed := (yield from self._tell(told))) is not None:
-                self.versions[told.uuid] = told = self._version(told, *changed)
+    def header(self, path: Path) -> Object:
+        raise NotImplementedError
 
-    def _below_version(self, path: Path) -> Path:
-        """The path with the parent that has the turn which it leaves."""
-        while path.parent in self.versions and self.versions[path.parent].shared < path.shared:
-            path = replace(path, parent=self.versions[path.parent].uuid)
-        return path
+    def make(self, path: Path, node: str) -> Iterator[Made]:
+        raise NotImplementedError
 
-    def _version(self, path: Path, shared: int, digest: str) -> Path:
-        uuid = stable_uuid("version", str(path.uuid), path.nodes[shared], digest)
-        version = Path(uuid, path.nodes, self.count, path.uuid, shared, path.is_current)
-        self.count += 1
-        return version
+    def tell(self, tree: Tree) -> Iterator[Item]:
+        """The lines of the sessions.
 
-    def _tell(self, path: Path) -> Generator[Item, None, tuple[int, str] | None]:
-        """Up to the first node that is not as it is in the archive: its place, and a
-        digest of what it says."""
-        yield ImportLine(self.place, _header(path, self.header(path), self.ends))
+        A message that says something else than it did in an earlier import, or that stands
+        where another one stood, begins a version of the session: a fork of its own."""
+        paths = tree.plan(self.archive)
+        count = len(paths)
+        ends: dict[str, int] = {}
+        versions: dict[UUID, Path] = {}
+        for path in paths:
+            # Below the version of its parent, where that has the turn which it leaves.
+            while path.parent in versions and versions[path.parent].shared < path.shared:
+                path = replace(path, parent=versions[path.parent].uuid)
+            while (changed := (yield from self._tell_path(path, ends))) is not None:
+                shared, digest = changed
+                uuid = stable_uuid("version", str(path.uuid), path.nodes[shared], digest)
+                version = Path(uuid, path.nodes, count, path.uuid, shared, path.is_current)
+                versions[path.uuid] = path = version
+                count += 1
+
+    def _tell_path(
+        self, path: Path, ends: dict[str, int]
+    ) -> Generator[Item, None, tuple[int, str] | None]:
+        """Up to the first node that is not as it is in the archive: its place, and a digest
+        of what it says. ``ends`` gets the number of each node's last turn."""
+        line: Object = {"type": "session", "uuid": str(path.uuid)} | self.header(path)
+        if path.ordinal:
+            line["parent"] = str(path.parent)
+            if path.shared:
+                line["title"] = f"{line.get('title') or ''} (branch {path.ordinal + 1})".strip()
+                line["fork_turn"] = ends[path.nodes[path.shared - 1]]
+            if not path.is_current:
+                line["archived_at"] = line.get("archived_at") or line.get("last_active_at")
+        yield ImportLine(self.place, line)
         number, told = 0, self.archive.told(path.uuid)
-        for place, node in enumerate(path.nodes):
+        for index, node in enumerate(path.nodes):
             made = list(self.make(path, node))
-            if digest := self._changed(made, told):
-                return place, digest
-            for one in made:
+            said = [words for turn, _ in made if (words := _words_of(turn)) is not None]
+            if any(words != next(told, words) for words in said):
+                return index, sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
+            place = f"{self.place}, message {node}"
+            for turn, lines in made:
                 number += 1
-                yield from self._lines(one, node, number)
-            self.ends[node] = number
+                yield ImportLine(
+                    place, {"type": "turn", "number": number, "source_id": node} | turn
+                )
+                for extra in lines:
+                    is_summary = extra["type"] == "compaction"  # it stands for all turns before it
+                    at = {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
+                    yield ImportLine(place, extra | at)
+            ends[node] = number
         return None
 
-    def _changed(self, made: list[Made], told: Iterator[Words]) -> str:
-        """A digest of what a node says if the archive has something else in its place;
-        else empty."""
-        said = [words for one in made if (words := self.archive.words(one.turn)) is not None]
-        pairs = [(words, next(told, words)) for words in said]
-        if all(words == before for words, before in pairs):
-            return ""
-        return sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def _lines(self, made: Made, node: str, number: int) -> Iterator[ImportLine]:
-        place = f"{self.place}, message {node}"
-        turn = {"type": "turn", "number": number, "source_id": node}
-        yield ImportLine(place, turn | made.turn)
-        for line in made.lines:
-            is_summary = line["type"] == "compaction"  # it stands for all turns before it
-            turns = {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
-            yield ImportLine(place, line | turns)
-
-
-def _header(path: Path, told: Object, ends: Mapping[str, int]) -> Object:
-    line: Object = {"type": "session", "uuid": str(path.uuid)} | told
-    if path.ordinal:
-        line["parent"] = str(path.parent)
-        if path.shared:
-            line["title"] = f"{line.get('title') or ''} (branch {path.ordinal + 1})".strip()
-            line["fork_turn"] = ends[path.nodes[path.shared - 1]]
-        if not path.is_current:
-            line["archived_at"] = line.get("archived_at") or line.get("last_active_at")
-    return line
+def _words_of(line: Object) -> Words | None:
+    """What the turn of a line says; None for a line that cannot be one."""
+    try:
+        _, turn, _ = read_turn(line)
+    except (Unusable, RecursionError):
+        return None
+    return tuple(getattr(turn, name) for name in WORDS)
 
 
 # What the readers of JSON exports have in common: a list of conversations in a file.
 
 
 def read_conversations(
-    file: SourceFile, read: Callable[[Object, str], Iterator[Item]]
+    file: SourceFile, conversation: Callable[[Object, str], Conversation]
 ) -> Iterator[Item]:
-    """Each conversation's lines. One that is not what it should be is skipped, with what
-    went wrong; damage of the file ends it."""
+    """Each conversation's lines, in the order of the file. One that is not what it should be
+    is skipped, with what went wrong; damage of the file ends it."""
     number = 0
     try:
         with file.open() as stream:
             for number, item in enumerate(read_items(stream), 1):
-                yield from _read(item, f"{file.name}: conversation {number}", read)
+                place = f"{file.name}: conversation {number}"
+                if not isinstance(item, dict):
+                    yield Note(place, "it is no object")
+                    continue
+                try:
+                    yield from conversation(item, place).read()
+                except TooBranched as error:
+                    yield Note(place, str(error))
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    reason = f"{type(error).__name__}: {error}"
+                    yield Note(place, f"it is not built as expected ({reason})")
     except (DamagedJson, *DAMAGE) as error:
-        yield Skipped(f"{file.name}: after conversation {number}", str(error))
-
-
-def _read(item: Any, place: str, read: Callable[[Object, str], Iterator[Item]]) -> Iterator[Item]:
-    if not isinstance(item, dict):
-        yield Skipped(place, "it is no object")
-        return
-    try:
-        yield from read(item, place)
-    except TooBranched as error:
-        yield Skipped(place, str(error))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        yield Skipped(place, f"it is not built as expected ({type(error).__name__}: {error})")
-
-
-def objects(value: Any) -> list[Object]:
-    """The objects of a list, whatever else may be in it or in its place."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def an_object(value: Any) -> Object:
-    return value if isinstance(value, dict) else {}
-
-
-def a_text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def an_id(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def ids(value: Any) -> list[str]:
-    """The ids of a list, whatever else may be in it or in its place."""
-    return [item for item in value if an_id(item)] if isinstance(value, list) else []
+        yield Note(f"{file.name}: after conversation {number}", str(error))

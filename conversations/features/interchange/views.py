@@ -37,6 +37,7 @@ from conversations.web.pages import person
 
 from . import service
 from .export import FORMATS as EXPORT_FORMATS
+from .models import STOPPED
 from .running import AUTO, FORMATS
 
 MAX_NAME_CHARS = 60
@@ -79,6 +80,7 @@ FORMAT_NAMES = {
     "openwebui": "Open WebUI",
 }
 
+# Of the counts those that say something to a person; without what is 0.
 TOLD = {
     "sessions_added": "Sessions added",
     "sessions_extended": "Sessions extended",
@@ -90,7 +92,6 @@ TOLD = {
     "conflicts": "Entries that differ from what is there",
     "repaired": "Entries kept, but not as they are",
 }
-"""Of the counts those that say something to a person; without what is 0."""
 
 
 class ImportForm(forms.Form):
@@ -176,6 +177,6 @@ def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def import_stop(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
-    service.stop_import(service.get_import(person(request), import_uuid))
+    service.end_import(service.get_import(person(request), import_uuid).pk, STOPPED)
     messages.success(request, "Stopped. What was imported stays.")
     return redirect("import_one", import_uuid=import_uuid)

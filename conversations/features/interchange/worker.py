@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.db import connection
 
-from conversations.archive.disk_space import require_space
 from conversations.archive.rights import WRITE, rights_in
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage import require_space, translate_storage_error
 from conversations.domain.errors import StorageFull, Unavailable
 from conversations.runtime.ownership import only_one
 
 from . import service
 from .import_sessions import ImportCounts
 from .import_targets import ImportTarget
-from .models import Import
-from .opening import ArchiveLimits, NotReadable
+from .models import DONE, FAILED, Import
+from .opening import NotReadable
 from .running import Running
 
 if TYPE_CHECKING:
@@ -35,17 +34,17 @@ logger = logging.getLogger(__name__)
 
 LOCK = "imports"
 
+# Seconds between two looks at what waits, and between two notes of how far it got.
 INTERVAL = 1.0
-"""Seconds between two looks at what waits, and between two notes of how far it got."""
 
 MAX_ATTEMPTS = 3
 MAX_REPORT = 500
 
+# How much all files of an archive may be together, over what an upload may be.
 GROWTH = 10
-"""How much all files of an archive may be together, over what an upload may be."""
 
+# From then on a file that belongs to no import is one that an upload left behind.
 LEFT_SECONDS = 24 * 3600.0
-"""From then on a file that belongs to no import is one that an upload left behind."""
 
 
 class ImportStopped(Exception):
@@ -63,7 +62,7 @@ class ImportWorker:
         self._stopping.clear()  # it is begun again after a failure
         try:
             while True:
-                if await self._runtime.readers.read(service.has_open_imports):
+                if await self._runtime.readers.read(service.open_imports().exists):
                     await asyncio.to_thread(self.run_waiting)
                 await asyncio.sleep(INTERVAL)
         finally:
@@ -104,7 +103,7 @@ class ImportWorker:
                 logger.exception("import_failed")
                 error = "The server could not go on with it. What was imported stays."
         watch.tell()
-        service.end_import(found.pk, error=error)
+        service.end_import(found.pk, FAILED if error else DONE, error=error)
         path.unlink(missing_ok=True)
 
     def _import(self, found: Import, path: Path, watch: "_Watch") -> str:
@@ -113,32 +112,22 @@ class ImportWorker:
             return f"The server ended {MAX_ATTEMPTS} times while it was at it."
         if not found.user.is_active or WRITE not in rights_in(found.workspace, found.user).allowed:
             return "You may not write in the workspace any more."
-        watch.running = Running(
-            target=ImportTarget(
-                default_owner=found.user,
-                owner=found.user,
-                workspace=found.workspace,
-                root=Path(found.workspace.root),
-                is_confined=True,
-            ),
-            counts=watch.counts,
-            report=watch.report,
-            progress=watch.progress,
-            format=found.format,
-        )
         require_space("Imports")
-        limits = ArchiveLimits(total=GROWTH * settings.LOOM.max_import_bytes)
         try:
-            watch.running.run(path, name=found.name, limits=limits)
+            watch.running.run(
+                path, name=found.name, max_bytes=GROWTH * settings.LOOM.max_import_bytes
+            )
         except NotReadable as error:
             return str(error)
         except FileNotFoundError:
             return "The uploaded file is gone. Upload it again."
-        return watch.failure()
+        counts = watch.counts
+        came = counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
+        return "" if came or not counts.skipped else "Nothing of it could be read."
 
     def _clear(self) -> None:
         """Remove files that uploads left behind."""
-        needed = {str(uuid) for uuid in service.open_import_uuids()}
+        needed = {str(uuid) for uuid in service.open_imports().values_list("uuid", flat=True)}
         folder = self._data_dir / service.FOLDER
         for path in folder.iterdir() if folder.is_dir() else ():
             is_old = time.time() - path.stat().st_mtime > LEFT_SECONDS
@@ -151,8 +140,15 @@ class _Watch:
 
     def __init__(self, found: Import, stopping: threading.Event) -> None:
         self.counts = ImportCounts()
-        self.running: Running | None = None
-        self._found = found
+        target = ImportTarget(
+            default_owner=found.user,
+            owner=found.user,
+            workspace=found.workspace,
+            root=Path(found.workspace.root),
+            is_confined=True,
+        )
+        self.running = Running(target, self.counts, self.report, self.progress, found.format)
+        self._pk = found.pk
         self._stopping = stopping
         self._report: list[tuple[str, str]] = []
         self._left = 0
@@ -165,14 +161,8 @@ class _Watch:
         else:
             self._left += 1
 
-    def failure(self) -> str:
-        """What is to be said of a file that had no session in it at all."""
-        counts = self.counts
-        came = counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
-        return "" if came or not counts.skipped else "Nothing of it could be read."
-
     def progress(self) -> None:
-        """Raises Ended, and StorageFull when room gets short."""
+        """Raises ImportStopped, and StorageFull when room gets short."""
         if self._stopping.is_set():
             raise ImportStopped
         if time.monotonic() >= self._next:
@@ -184,9 +174,9 @@ class _Watch:
     def tell(self) -> bool:
         """False when it is to end."""
         return service.tell_import(
-            self._found.pk,
+            self._pk,
             counts=self.counts,
             report=self._report,
             left=self._left,
-            format=self.running.format if self.running else self._found.format,
+            format=self.running.format,
         )

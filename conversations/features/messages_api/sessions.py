@@ -23,7 +23,11 @@ from conversations.archive.attachments import (
     examine,
     save_attachment,
 )
-from conversations.archive.import_history import import_history, prepare_messages, save_spoken_files
+from conversations.archive.message_formats import (
+    import_history,
+    prepare_messages,
+    save_spoken_files,
+)
 from conversations.archive.messages import Accepted, find_accepted
 from conversations.archive.rights import WRITE
 from conversations.archive.sessions import (

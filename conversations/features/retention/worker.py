@@ -19,13 +19,13 @@ from conversations.agent.undo.listing import listed_digests
 from conversations.api.stored_responses import forget_answers
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import remove_untouched
-from conversations.archive.expiry import list_due, take_note
 from conversations.archive.purge import (
     forget_contents,
     named_elsewhere,
     plan_purge,
     waiting_contents,
 )
+from conversations.archive.sessions import list_due, take_note
 from conversations.domain.errors import LoomError, NotFound
 from conversations.feature import features
 from conversations.models import Session
@@ -97,10 +97,10 @@ def run_retention(*, now: datetime, dry_run: bool = False) -> RetentionReport:
     """Do what is due by ``now``. Safe to repeat, and to run twice at a time."""
     report = RetentionReport(at=now.isoformat(timespec="seconds"), dry_run=dry_run)
     for due in list_due(now):
-        if dry_run or take_note(due.session, now=now):
+        if dry_run or take_note(due.uuid, now=now):
+            assert due.expires_at is not None
             expires_at = due.expires_at.isoformat(timespec="seconds")
-            item = {"session": str(due.session), "workspace": due.workspace}
-            report.expired.append(item | {"expires_at": expires_at, "key": due.key})
+            report.expired.append(_item(due, expires_at=expires_at, key=due.key or ""))
     _order_idle(report, now)
     _purge_due(report, now)
     if not dry_run:

@@ -66,13 +66,14 @@ def make_share_link(request: HttpRequest, uuid: UUID, new: ShareLinkIn) -> Statu
     account, until it ends or is revoked; what is said later is not part of it."""
     session = _shareable(request, uuid)
     belongs_to(request, session)
-    wish = service.NewLink(
+    link = service.create_share_link(
+        session,
         from_turn=new.from_turn,
         to_turn=session.turn_count if new.to_turn is None else new.to_turn,
         days=settings.LOOM.share_days if new.days is None else new.days,
         with_tools=new.with_tools,
+        origin=visit_of(request).origin,
     )
-    link = service.create_share_link(session, wish, origin=visit_of(request).origin)
     return Status(201, _as_link(request, link))
 
 

@@ -5,9 +5,9 @@ meanwhile is gone from it, what was said after its last turn never comes into it
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -15,35 +15,32 @@ from django.core import signing
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
+from django.utils.safestring import mark_safe
 
 from conversations.archive import audit
 from conversations.archive.journal import read_payload, synthesise_events
 from conversations.archive.transcript_plan import rewound_ranges
-from conversations.archive.turns import page_limit, stored_turns
+from conversations.archive.turns import stored_turns
+from conversations.domain import events
 from conversations.domain.audit import SHARED, UNSHARED
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.events import Fallback, Payload
-from conversations.domain.turns import StoredTurn
+from conversations.domain.text import storable
+from conversations.domain.turns import USER
 from conversations.models import Attachment, ChatEvent, Session, Turn
-from conversations.rendering.rows import RowPosition
+from conversations.rendering.rows import RowPosition, render_row_with, row_extra
+from conversations.rendering.source_text import show_hidden
+from conversations.rendering.tool_words import tool_word
 
 from .models import ShareLink
-from .rendering import render_shared
 
 SALT = "loom.share"
+MAX_SHARE_LINKS = 50  # Links that a session may have at a time.
 
-MAX_SHARE_LINKS = 50
-"""Links that a session may have at a time."""
+GONE = "This link does not lead anywhere: it may have been revoked, or its time is over."
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewLink:
-    """What somebody wants to share, for how many days."""
-
-    from_turn: int
-    to_turn: int
-    days: int
-    with_tools: bool = False
+_SAID = (events.UserMessage, events.AssistantText)
+_BY_TOOLS = (events.ToolCallStarted, events.ToolCallCompleted, events.ContentIndicator)
 
 
 def require_sharing() -> None:
@@ -52,14 +49,22 @@ def require_sharing() -> None:
         raise NotFound("Sharing by link is switched off on this server.")
 
 
-def create_share_link(session: Session, new: NewLink, *, origin: audit.AuditOrigin) -> ShareLink:
+def create_share_link(
+    session: Session,
+    *,
+    from_turn: int,
+    to_turn: int,
+    days: int,
+    with_tools: bool = False,
+    origin: audit.AuditOrigin,
+) -> ShareLink:
     """Create a link, and enter it in the audit log. Raises Rejected."""
-    if not 1 <= new.from_turn <= new.to_turn <= session.turn_count:
+    if not 1 <= from_turn <= to_turn <= session.turn_count:
         raise Rejected(
             f"The turns to share lie between 1 and {session.turn_count}, the first one first.",
             code="bad_range",
         )
-    if not 1 <= new.days <= settings.LOOM.share_days:
+    if not 1 <= days <= settings.LOOM.share_days:
         raise Rejected(f"A link ends after 1 to {settings.LOOM.share_days} days.", code="bad_days")
     assert origin.user is not None
     with transaction.atomic():
@@ -71,12 +76,12 @@ def create_share_link(session: Session, new: NewLink, *, origin: audit.AuditOrig
         now = timezone.now()
         link = ShareLink.objects.create(
             session=session,
-            from_turn=new.from_turn,
-            to_turn=new.to_turn,
-            with_tools=new.with_tools,
+            from_turn=from_turn,
+            to_turn=to_turn,
+            with_tools=with_tools,
             created_by=origin.user,
             created_at=now,
-            expires_at=now + timedelta(days=new.days),
+            expires_at=now + timedelta(days=days),
         )
         audit.record(origin, audit.note_of(session, SHARED, **_described(link)))
     return link
@@ -129,95 +134,91 @@ def get_shared(token: str) -> ShareLink:
     return found
 
 
-GONE = "This link does not lead anywhere: it may have been revoked, or its time is over."
-
-
 def count_opening(link: ShareLink) -> None:
     ShareLink.objects.filter(pk=link.pk).update(
         opened_count=F("opened_count") + 1, last_opened_at=timezone.now()
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedPage:
-    """Rows of a shared session as HTML. ``next_turn`` begins the next page, None at
-    the end."""
-
-    rows: list[str]
-    next_turn: int | None
-
-
-def read_shared_page(link: ShareLink, *, from_turn: int, limit: int, files_url: str) -> SharedPage:
-    """The rows of at most ``limit`` turns. ``files_url`` is where the link's attachments
-    are, by uuid. What lies outside the link's range is never read."""
-    session, limit = link.session, page_limit(limit)
+def read_shared_page(
+    link: ShareLink, *, from_turn: int, limit: int, files_url: str
+) -> tuple[list[str], int | None]:
+    """The rows of at most ``limit`` turns as HTML, and the turn with which the next page
+    begins. ``files_url`` is the address below which the link's attachments are. What lies
+    outside the link's range is never read."""
+    session = link.session
     first = max(from_turn, link.from_turn)
     turns = Turn.objects.filter(session=session.pk, number__range=(first, link.to_turn))
     for gone in rewound_ranges(session, source="turn"):
         turns = turns.exclude(number__range=(gone.low, gone.high))
     found = stored_turns(turns.order_by("number")[: limit + 1])
-    shown = found[:limit]
-    journal = _journal_of(session, [turn.number for turn in shown])
-    rows = [
-        html
-        for turn in shown
-        for place, payload in journal.get(turn.number) or _synthesised(session, turn)
-        if (html := _render(link, place, payload, files_url))
-    ]
-    return SharedPage(rows=rows, next_turn=found[limit].number if len(found) > limit else None)
-
-
-type _Row = tuple[RowPosition, Payload | Fallback]
-
-
-def _journal_of(session: Session, numbers: list[int]) -> dict[int, list[_Row]]:
-    """The events of these turns; a turn that the journal does not cover has none."""
-    found = defaultdict[int, list[_Row]](list)
-    events = ChatEvent.objects.filter(session=session.pk, turn_number__in=numbers)
-    for event in events.order_by("seq").defer("html"):
+    shown = {turn.number: turn for turn in found[:limit]}
+    payloads = defaultdict[int, list[tuple[str, datetime, Payload | Fallback]]](list)
+    journal = ChatEvent.objects.filter(session=session.pk, turn_number__in=shown)
+    for event in journal.order_by("seq").defer("html"):
         assert event.turn_number is not None
-        place = RowPosition(
-            session=session.uuid,
-            seq=str(event.seq),
-            turn=str(event.turn_number),
-            created_at=event.created_at,
-        )
-        found[event.turn_number].append((place, read_payload(event.event_type, event.payload)))
-    return found
-
-
-def _synthesised(session: Session, turn: StoredTurn) -> Iterator[_Row]:
-    for event in synthesise_events(turn):
-        place = RowPosition(
-            session=session.uuid,
-            seq=f"turn:{event.turn}.{event.part}",
-            turn=str(event.turn),
-            created_at=event.created_at,
-        )
-        yield place, event.payload
+        payload = read_payload(event.event_type, event.payload)
+        payloads[event.turn_number].append((str(event.seq), event.created_at, payload))
+    rows: list[str] = []
+    for number, turn in shown.items():
+        # A turn that the journal does not cover has no events.
+        for seq, created_at, payload in payloads[number] or [
+            (f"turn:{made.turn}.{made.part}", made.created_at, made.payload)
+            for made in synthesise_events(turn)
+        ]:
+            place = RowPosition(
+                session=session.uuid, seq=seq, turn=str(number), created_at=created_at
+            )
+            rows.append(_render(payload, place, with_tools=link.with_tools, files_url=files_url))
+    following = found[limit].number if len(found) > limit else None
+    return [row for row in rows if row], following
 
 
 def _render(
-    link: ShareLink, place: RowPosition, payload: Payload | Fallback, files_url: str
+    payload: Payload | Fallback, place: RowPosition, *, with_tools: bool, files_url: str
 ) -> str:
-    return render_shared(payload, place=place, with_tools=link.with_tools, files_url=files_url)
+    """The row for people who are not members: the same template, without anything that leads
+    into the product, and without what tools did unless that is shared too. Empty for what is
+    not shared."""
+    if isinstance(payload, events.ToolCallCompleted) and not with_tools:
+        word, icon = tool_word(payload.name)
+        named = {"name": storable(payload.name), "word": mark_safe(show_hidden(word)), "icon": icon}
+        return storable(render_row_with(payload, named, place=place, partial="tool_name"))
+    if not isinstance(payload, _SAID + (_BY_TOOLS if with_tools else ())):
+        return ""
+    if isinstance(payload, events.AssistantText) and not with_tools:
+        payload = replace(payload, thinking="")
+        if not payload.text.strip():
+            return ""
+    extra = row_extra(payload, place) | {"record_url": "", "changes_url": "", "decision_html": ""}
+    if "blocks" in extra:
+        extra["blocks"] = [replace(block, more_url="") for block in extra["blocks"]]
+    inside = f"/s/{place.session}/attachments/"
+
+    def moved(file: dict[str, Any]) -> dict[str, Any]:
+        url = str(file.get("url") or "")
+        return file | {"url": files_url + url.removeprefix(inside) if url else ""}
+
+    if "files" in extra:
+        extra["files"] = [moved(file) for file in extra["files"]]
+    if "file" in extra:
+        extra["file"] = moved(extra["file"])
+    # No separators of days stand between the rows, so their times have the day.
+    row = render_row_with(payload, extra, place=place)
+    return storable(row.replace("<time datetime", "<time data-relative datetime"))
 
 
 def shared_attachment(link: ShareLink, uuid: UUID) -> Attachment:
     """A file of the shared turns; without tools only what people sent. Raises NotFound."""
     found = Attachment.objects.filter(
-        session=link.session_id,
-        uuid=uuid,
-        turn_number__range=(link.from_turn, link.to_turn),
+        session=link.session_id, uuid=uuid, turn_number__range=(link.from_turn, link.to_turn)
     ).first()
-    if found is None or not _is_shown(link, found.turn_number or 0):
+    if found is None:
+        raise NotFound(GONE)
+    number = found.turn_number or 0
+    turns = Turn.objects.filter(session=link.session_id, number=number)
+    is_sent = link.with_tools or turns.filter(role=USER).exists()
+    gone = rewound_ranges(link.session, source="turn")
+    if not is_sent or any(each.low <= number <= each.high for each in gone):
         raise NotFound(GONE)
     return found
-
-
-def _is_shown(link: ShareLink, number: int) -> bool:
-    """The turn stands on the active path, and is not a tool's where none are shown."""
-    if any(gone.low <= number <= gone.high for gone in rewound_ranges(link.session, source="turn")):
-        return False
-    turns = Turn.objects.filter(session=link.session_id, number=number)
-    return link.with_tools or turns.filter(role="user").exists()

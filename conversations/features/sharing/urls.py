@@ -14,8 +14,6 @@ urlpatterns = [
     path("shared/<str:share>/", views.shared, name="shared"),
     path("shared/<str:share>/files/<uuid:attachment>/", views.shared_file, name="shared_file"),
     path(
-        "shared/<str:share>/files/<uuid:attachment>/thumb/",
-        views.shared_thumb,
-        name="shared_thumb",
+        "shared/<str:share>/files/<uuid:attachment>/thumb/", views.shared_thumb, name="shared_thumb"
     ),
 ]

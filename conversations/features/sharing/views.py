@@ -31,20 +31,19 @@ class ShareForm(forms.Form):
     def __init__(self, data: Any = None, *, turn_count: int) -> None:
         super().__init__(data)
         longest = settings.LOOM.share_days
-        self.fields |= {
-            "from_turn": _number("First turn", initial=1, most=turn_count),
-            "to_turn": _number("Last turn", initial=turn_count, most=turn_count),
-            "days": _number("Days until it ends", initial=longest, most=longest),
-            "with_tools": forms.BooleanField(
-                label="Include thinking, tool calls and their output",
-                required=False,
-                help_text="Tool output may contain parts of files in the workspace.",
-            ),
-        }
-
-
-def _number(label: str, *, initial: int, most: int) -> forms.IntegerField:
-    return forms.IntegerField(label=label, initial=initial, min_value=1, max_value=most)
+        for name, label, initial, most in (
+            ("from_turn", "First turn", 1, turn_count),
+            ("to_turn", "Last turn", turn_count, turn_count),
+            ("days", "Days until it ends", longest, longest),
+        ):
+            self.fields[name] = forms.IntegerField(
+                label=label, initial=initial, min_value=1, max_value=most
+            )
+        self.fields["with_tools"] = forms.BooleanField(
+            label="Include thinking, tool calls and their output",
+            required=False,
+            help_text="Tool output may contain parts of files in the workspace.",
+        )
 
 
 @login_required
@@ -58,8 +57,8 @@ def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
     )
     if form.is_valid():
         try:
-            new = service.NewLink(**form.cleaned_data)
-            service.create_share_link(found, new, origin=visit_of(request).origin)
+            origin = visit_of(request).origin
+            service.create_share_link(found, **form.cleaned_data, origin=origin)
         except Rejected as error:
             form.add_error(None, error.message)
         else:
@@ -92,18 +91,26 @@ def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpRe
 def shared(request: HttpRequest, share: str) -> HttpResponse:
     """What the link shows. ``from`` is the turn that a page begins with."""
     link = _opened(share)
-    first = _first_turn(request.GET.get("from", ""), link)
+    given = request.GET.get("from", "")
+    is_number = given.isascii() and given.isdigit() and len(given) < 18
+    first = int(given) if is_number else link.from_turn
     files_url = f"{reverse('shared', args=[share])}files/"
-    page = service.read_shared_page(
+    rows, next_turn = service.read_shared_page(
         link, from_turn=first, limit=MAX_PAGE_TURNS, files_url=files_url
     )
     if request.method == "GET" and "from" not in request.GET:
         service.count_opening(link)
+    # The title is made of the first message, unless somebody has chosen it: that may not be
+    # shared, or be replaced.
+    session, title = link.session, "A shared session"
+    if link.from_turn == 1 and session.title:
+        is_shown = session.title_is_chosen or not is_rewound(session.pk, 1)
+        title = session.title if is_shown else title
     context = {
         "link": link,
-        "title": _title(link),
-        "rows": mark_settled(page.rows),
-        "next_turn": page.next_turn,
+        "title": title,
+        "rows": mark_settled(rows),
+        "next_turn": next_turn,
         "is_first": first <= link.from_turn,
     }
     return _unlisted(render(request, "sharing/shared.html", context))
@@ -123,29 +130,16 @@ def shared_thumb(request: HttpRequest, share: str, attachment: UUID) -> HttpResp
     return _unlisted(give_thumbnail(request, found))
 
 
-def _first_turn(text: str, link: ShareLink) -> int:
-    """The turn that somebody asks for; the link's first, for what is no number."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else link.from_turn
-
-
 def _opened(token: str) -> ShareLink:
     if not settings.LOOM.share_links:
         raise NotFound(service.GONE)
     return service.get_shared(token)
 
 
-def _title(link: ShareLink) -> str:
-    """The title is made of the first message, unless somebody has chosen it: that may not
-    be shared, or be replaced."""
-    session = link.session
-    is_shown = link.from_turn == 1 and (session.title_is_chosen or not is_rewound(session.pk, 1))
-    return session.title if is_shown and session.title else "A shared session"
-
-
 def _unlisted(response: HttpResponse) -> HttpResponse:
-    """Robots may fetch it, so that they see that they must not list it; the address,
-    which is all that is needed to read it, goes to no other site."""
+    # Robots may fetch it, so that they see that they must not list it.
     response["X-Robots-Tag"] = "noindex, nofollow, noarchive, noimageindex"
+    # The address, which is all that is needed to read it, goes to no other site.
     response["Referrer-Policy"] = "no-referrer"
     response["Cache-Control"] = "private, no-store"
     return response

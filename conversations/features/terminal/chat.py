@@ -1,169 +1,146 @@
 """The chat: messages and commands in, answers out, until the person leaves."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from urllib.parse import urljoin
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-from conversations.domain.errors import LoomError
-from conversations.domain.events import UserMessage
+from django.urls import reverse
+
+from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.events import Fallback, Payload, UserMessage
 from conversations.domain.runs import COMPLETED
+from conversations.domain.session_keys import check_key
+from conversations.domain.text import one_line
 from conversations.web.commands import COMMANDS, Command, choice_of, read_command
 
-from .connection import Bridge, ChatConnection, Happening, OpenSession
+from .connection import CHANNEL, Bridge, ChatConnection, Happening, OpenSession
 from .exchange import ChatExchange
-from .printing import Printer, choose_session
-from .screen import DIM, PLAIN, RED, Keyboard, Screen
+from .printing import Printer
+from .screen import BOLD, DIM, PLAIN, RED, Keyboard, Screen, fit, visible
 
-# What each command does in a terminal: those of the composer, and two that only a terminal
-# needs.
-
-
-HISTORY_TURNS, FOUND_TURNS = 20, 10
-
-ONLY_HERE = (
+# The commands of the composer, and two that only a terminal needs.
+TERMINAL_COMMANDS = (
+    *COMMANDS,
     Command(name="stop", says="Stop the answer while it is written, as Ctrl-C does"),
     Command(name="quit", says="Leave, as Ctrl-D does; the session stays"),
 )
 
-TERMINAL_COMMANDS = (*COMMANDS, *ONLY_HERE)
+HISTORY_TURNS, FOUND_TURNS = 20, 10
+RECENT_TURNS = 6  # Turns that are shown when a session is gone on with.
+REMEMBERED = 200  # Turns whose messages the arrow keys bring back.
+
+LISTED = 9
+MAX_TITLE_COLUMNS = 50
+
+PROMPT, MORE = "> ", "… "
+
+DEFAULT_NAME = "default"  # What the session is called that nobody has named.
 
 
 class Quit(Exception):
     """The person leaves, in order."""
 
 
-ACTIONS: dict[str, Callable[["Chat", str], None]] = {}
-"""Name of a command → what carries it out, given its argument."""
+class Nothing(Rejected):
+    """What was asked for is not there, or not one alone."""
+
+    code = "no_choice"
 
 
-def action(function: Callable[["Chat", str], None]) -> Callable[["Chat", str], None]:
-    """The function carries out the command of its name."""
-    ACTIONS[function.__name__] = function
-    return function
-
-
-@action
-def help(chat: "Chat", _: str) -> None:
-    screen = chat.screen.for_reading()
-    for command in TERMINAL_COMMANDS:
-        usage = f"/{command.name} {command.argument and f'[{command.argument}]'}"
-        screen.notice(f"{usage:<20}{command.says}", PLAIN)
-    screen.notice("A line that ends with \\ goes on in the next one.", DIM)
-    screen.notice("With a blank before it, a line that begins with / is a message.", DIM)
-
-
-@action
-def new(chat: "Chat", _: str) -> None:
-    here = chat.session
-    begun = chat.bridge.call(chat.connection.begin_session(here.workspace, key=here.key))
-    chat.enter(begun)
-
-
-@action
-def resume(chat: "Chat", words: str) -> None:
-    uuid = choose_session(
-        chat.connection, chat.bridge, chat.screen, chat.session.workspace, words, chat.keyboard
-    )
-    chat.enter(
-        chat.bridge.call(
-            chat.connection.open_session(uuid)
-            if uuid
-            else chat.connection.begin_session(chat.session.workspace)
-        )
-    )
-
-
-@action
-def history(chat: "Chat", words: str) -> None:
-    if not words or words.lower() == "older":
-        chat.show_history(limit=HISTORY_TURNS)
-        return
-    found = chat.bridge.call(
-        chat.connection.find_words(chat.session.uuid, words, limit=FOUND_TURNS)
-    )
-    screen = chat.screen.for_reading()
-    for turn in found:
-        screen.notice(f"{turn.number:>6}  {turn.role:<10} {turn.snippet}", PLAIN)
-    if not found:
-        screen.notice("Nothing found.")
-
-
-@action
-def clear(chat: "Chat", _: str) -> None:
-    chat.oldest = None
-    chat.screen.clear()
-
-
-@action
-def compact(chat: "Chat", _: str) -> None:
-    work = chat.connection.compact(chat.session, client_id=uuid4().hex, after=chat.reached)
-    chat.attend(work, Printer(chat.screen))
-
-
-@action
-def rename(chat: "Chat", title: str) -> None:
-    kept = chat.bridge.call(chat.connection.rename(chat.session.uuid, title))
-    chat.screen.notice(f"The session is called {kept} now.")
-
-
-@action
-def model(chat: "Chat", model: str) -> None:
-    name = chat.bridge.call(chat.connection.choose_model(chat.session.uuid, model))
-    chat.screen.notice(f"From now on {name} answers.")
-
-
-@action
-def undo(chat: "Chat", _: str) -> None:
-    _name_page(chat, "Changed files are put back on the page", "changes/")
-
-
-@action
-def export(chat: "Chat", format: str) -> None:
-    command = next(command for command in COMMANDS if command.name == "export")
-    _name_page(chat, "The session is at", f"export/?format={choice_of(command, format)}")
-
-
-def _name_page(chat: "Chat", says: str, address: str) -> None:
-    chat.screen.for_reading().notice(f"{says} {urljoin(chat.session.url, address)}", PLAIN)
-
-
-@action
-def stop(chat: "Chat", _: str) -> None:
-    chat.bridge.call(chat.connection.stop(chat.session.uuid))
-
-
-@action
-def quit(chat: "Chat", _: str) -> None:
-    raise Quit
-
-
-RECENT_TURNS = 6
-"""Turns that are shown when a session is gone on with."""
-
-REMEMBERED = 200
-"""Turns whose messages the arrow keys bring back."""
-
-PROMPT, MORE = "> ", "… "
-
-
-@dataclass
 class Chat:
     """``keyboard`` is None in a pipe, ``approve`` says what then becomes of calls that
     ask. ``failed``: something was not carried out. ``oldest`` is the first turn that is
-    shown, ``reached`` the seq of the last row."""
+    shown, ``reached`` the seq of the last row. Begins with :meth:`begin`."""
 
-    connection: ChatConnection
-    bridge: Bridge
-    screen: Screen
     session: OpenSession
-    keyboard: Keyboard | None = None
-    approve: str | None = None
-    failed: bool = False
-    oldest: int | None = None
-    reached: int = 0
-    _later: deque[str] = field(default_factory=deque)
+
+    def __init__(
+        self,
+        connection: ChatConnection,
+        bridge: Bridge,
+        screen: Screen,
+        *,
+        keyboard: Keyboard | None = None,
+        approve: str | None = None,
+    ) -> None:
+        self.connection = connection
+        self.bridge = bridge
+        self.call = bridge.call
+        self.screen = screen
+        self.keyboard = keyboard
+        self.approve = approve
+        self.failed = False
+        self.oldest: int | None = None
+        self.reached = 0
+        self._later = deque[str]()
+
+    def begin(self, workspace: str, name: str) -> None:
+        """In the session of this uuid, or that somebody calls so; without a name in that which
+        a person chooses. Raises LoomError, KeyboardInterrupt and EOFError."""
+        uuid = None
+        with suppress(ValueError):
+            uuid = UUID(name)
+        if uuid is not None:
+            self.enter(self.call(self.connection.open_session(uuid)))
+            return
+        workspace = workspace or self.choose_workspace()
+        key = check_key(f"{CHANNEL}:{name or DEFAULT_NAME}")
+        is_asked = bool(self.keyboard and not name)
+        if is_asked and self.call(self.connection.list_sessions(workspace, limit=1)):
+            self.enter(self.choose_session(workspace))
+        else:
+            self.enter(self.call(self.connection.open_by_key(workspace, key)))
+
+    def choose_workspace(self) -> str:
+        """The slug of the only workspace, or of the one that a person chooses."""
+        found = self.call(self.connection.list_workspaces())
+        if not found:
+            raise Nothing("There is no workspace yet: see create_workspace.")
+        if len(found) == 1:
+            return found[0][0]
+        if self.keyboard is None:
+            names = ", ".join(slug for slug, _ in found)
+            raise Nothing(f"Choose one of these workspaces by --workspace: {names}.")
+        self.screen.notice("Workspaces:", BOLD)
+        for number, (slug, name) in enumerate(found, 1):
+            self.screen.notice(f"  [{number}] {name} ({slug})", PLAIN)
+        return found[self._choose_one(len(found), self.keyboard)][0]
+
+    def choose_session(self, workspace: str, words: str = "") -> OpenSession:
+        """The session that has these words in its title, or the one that a person chooses,
+        which may be a new one."""
+        listing = self.connection.list_sessions(workspace, query=words, limit=LISTED)
+        found = self.call(listing)
+        if not found:
+            raise Nothing("There is no such session.")
+        chosen = 0
+        if not words or len(found) > 1:
+            if self.keyboard is None:
+                raise Nothing("Several sessions fit: " + "; ".join(one.title for one in found))
+            self.screen.notice(f"Sessions in {workspace}:", BOLD)
+            for number, one in enumerate(found, 1):
+                when = f"{one.last_active_at:%Y-%m-%d %H:%M} UTC"
+                title = one_line(one.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
+                turns = f"{one.turn_count} turn{'' if one.turn_count == 1 else 's'}"
+                facts = " · ".join(fact for fact in (when, title, turns, one.model) if fact)
+                line = fit(visible(f"  [{number}] {facts}"), self.screen.width)
+                self.screen.notice(line, PLAIN)
+            self.screen.notice(f"  [{len(found) + 1}] Start a new session", PLAIN)
+            chosen = self._choose_one(len(found) + 1, self.keyboard)
+        if chosen == len(found):
+            return self.call(self.connection.begin_session(workspace))
+        return self.call(self.connection.open_session(found[chosen].uuid))
+
+    def _choose_one(self, count: int, keyboard: Keyboard) -> int:
+        """By its number, from 0 on here; Enter alone takes the first."""
+        while True:
+            prompt = self.screen.prompt("Number, or Enter for [1]: ")
+            typed = keyboard.read(prompt, "").strip() or "1"
+            if typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= count:
+                return int(typed) - 1
+            self.screen.notice(f"Type a number from 1 to {count}.")
 
     def converse(self, keyboard: Keyboard) -> None:
         """With a person, until they leave. Raises Left, and KeyboardInterrupt for the
@@ -171,7 +148,13 @@ class Chat:
         is_leaving = False
         while True:
             try:
-                self.take(self._next_line(keyboard))
+                if self._later:
+                    line = self._later.popleft()
+                    self.screen.notice(f"{PROMPT}{line}")
+                else:
+                    prompt, more = self.screen.prompt(PROMPT), self.screen.prompt(MORE)
+                    line = keyboard.read(prompt, more)
+                self.take(line)
                 is_leaving = False
             except (EOFError, Quit):
                 return
@@ -194,21 +177,37 @@ class Chat:
         """A command, or a message. Raises Quit and Left."""
         try:
             typed = read_command(text, TERMINAL_COMMANDS)
-            if typed is not None:
-                ACTIONS[typed.command.name](self, typed.argument)
-            elif text.strip():
-                self._send(text)
+            if typed is None:
+                if text.strip():
+                    self.send(text)
+            elif typed.command.view:
+                self.name_download(typed.command, typed.argument)
+            else:
+                getattr(self, f"do_{typed.command.name}")(typed.argument)
         except LoomError as error:
             self.failed = True
             self.screen.notice(error.message, RED)
+
+    def send(self, text: str) -> None:
+        client_id = uuid4().hex
+        if self.keyboard:
+            self.keyboard.add(text)
+        asked = self.connection.ask(self.session, text, client_id=client_id, after=self.reached)
+        state = self.attend(asked, Printer(self.screen, client_id=client_id))
+        self.failed |= state != COMPLETED
 
     def enter(self, session: OpenSession) -> None:
         """Go on with a session: show where it stands, and what goes on in it."""
         self.session, self.reached, self.oldest = session, session.last_seq, None
         if self.keyboard:
-            self._recall_messages(self.keyboard)
+            _, rows = self.read_history(limit=REMEMBERED)
+            self.keyboard.remember(row.text for row in rows if isinstance(row, UserMessage))
         if self.screen.is_terminal:
-            self.screen.notice(_greeting(session))
+            words = "A new session."
+            if session.turn_count:
+                title = session.title or "Untitled session"
+                words = f"{title}: {session.turn_count} turns in the archive."
+            self.screen.notice(f"{words} /help lists the commands.")
             if session.turn_count:
                 self.show_history(limit=RECENT_TURNS)
         self.attend(self.connection.watch(session, after=self.reached), Printer(self.screen))
@@ -229,43 +228,89 @@ class Chat:
         finally:
             self.reached = max(self.reached, exchange.reached)
 
+    def read_history(
+        self, *, before: int | None = None, limit: int
+    ) -> tuple[int | None, list[Payload | Fallback]]:
+        reading = self.connection.read_history(self.session.uuid, before=before, limit=limit)
+        return self.call(reading)
+
     def show_history(self, *, limit: int) -> None:
         """The turns before those that are shown."""
-        turns = self.bridge.call(
-            self.connection.read_history(self.session.uuid, before=self.oldest, limit=limit)
-        )
+        oldest, rows = self.read_history(before=self.oldest, limit=limit)
         screen = self.screen.for_reading()
-        if not turns:
+        if oldest is None:
             screen.notice("No older messages.")
             return
-        self.oldest = turns[0].number
-        if self.oldest > 1:
-            screen.notice(f"… /history shows what was before turn {self.oldest}.")
-        Printer(screen).show_past(turns)
+        self.oldest = oldest
+        if oldest > 1:
+            screen.notice(f"… /history shows what was before turn {oldest}.")
+        printer = Printer(screen)
+        for row in rows:
+            printer.show(row)
 
-    def _next_line(self, keyboard: Keyboard) -> str:
-        if self._later:
-            line = self._later.popleft()
-            self.screen.notice(f"{PROMPT}{line}")
-            return line
-        return keyboard.read(self.screen.prompt(PROMPT), self.screen.prompt(MORE))
+    def name_page(self, says: str, address: str) -> None:
+        """``address`` is relative to the session's page."""
+        address = urljoin(self.session.url, address)
+        self.screen.for_reading().notice(f"{says} {address}", PLAIN)
 
-    def _recall_messages(self, keyboard: Keyboard) -> None:
-        turns = self.bridge.call(self.connection.read_history(self.session.uuid, limit=REMEMBERED))
-        rows = (row for turn in turns for row in turn.rows)
-        keyboard.remember(row.text for row in rows if isinstance(row, UserMessage))
+    def name_download(self, command: Command, choice: str) -> None:
+        """A feature's command, which downloads something of the session."""
+        uuid = self.session.uuid
+        # Relative, since a server may have the product below a path of its own.
+        below = reverse(command.view, args=[uuid]).removeprefix(reverse("session", args=[uuid]))
+        chosen = choice_of(command, choice)
+        self.name_page("The session is at", f"{below}?{command.argument}={chosen}")
 
-    def _send(self, text: str) -> None:
-        client_id = uuid4().hex
-        if self.keyboard:
-            self.keyboard.add(text)
-        asked = self.connection.ask(self.session, text, client_id=client_id, after=self.reached)
-        state = self.attend(asked, Printer(self.screen, client_id=client_id))
-        self.failed |= state != COMPLETED
+    # What each command does here.
 
+    def do_help(self, _: str) -> None:
+        screen = self.screen.for_reading()
+        for command in TERMINAL_COMMANDS:
+            usage = f"/{command.name} {command.argument and f'[{command.argument}]'}"
+            screen.notice(f"{usage:<20}{command.says}", PLAIN)
+        screen.notice("A line that ends with \\ goes on in the next one.", DIM)
+        screen.notice("With a blank before it, a line that begins with / is a message.", DIM)
 
-def _greeting(session: OpenSession) -> str:
-    title = session.title or "Untitled session"
-    if not session.turn_count:
-        return "A new session. /help lists the commands."
-    return f"{title}: {session.turn_count} turns in the archive. /help lists the commands."
+    def do_new(self, _: str) -> None:
+        here = self.session
+        self.enter(self.call(self.connection.begin_session(here.workspace, key=here.key)))
+
+    def do_resume(self, words: str) -> None:
+        self.enter(self.choose_session(self.session.workspace, words))
+
+    def do_history(self, words: str) -> None:
+        if not words or words.lower() == "older":
+            self.show_history(limit=HISTORY_TURNS)
+            return
+        finding = self.connection.find_words(self.session.uuid, words, limit=FOUND_TURNS)
+        found = self.call(finding)
+        screen = self.screen.for_reading()
+        for number, role, snippet in found:
+            screen.notice(f"{number:>6}  {role:<10} {snippet}", PLAIN)
+        if not found:
+            screen.notice("Nothing found.")
+
+    def do_clear(self, _: str) -> None:
+        self.oldest = None
+        self.screen.clear()
+
+    def do_compact(self, _: str) -> None:
+        work = self.connection.compact(self.session, client_id=uuid4().hex, after=self.reached)
+        self.attend(work, Printer(self.screen))
+
+    def do_rename(self, title: str) -> None:
+        kept = self.call(self.connection.rename(self.session.uuid, title))
+        self.screen.notice(f"The session is called {kept} now.")
+
+    def do_model(self, model: str) -> None:
+        name = self.call(self.connection.choose_model(self.session.uuid, model))
+        self.screen.notice(f"From now on {name} answers.")
+
+    def do_undo(self, _: str) -> None:
+        self.name_page("Changed files are put back on the page", "changes/")
+
+    def do_stop(self, _: str) -> None:
+        self.call(self.connection.stop(self.session.uuid))
+
+    def do_quit(self, _: str) -> None:
+        raise Quit

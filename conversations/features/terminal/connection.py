@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,17 +13,9 @@ from uuid import UUID
 
 from conversations.domain.events import Fallback, Payload
 
-CHANNEL = "cli"
-"""Of the sessions that begin here, and what their keys begin with."""
+CHANNEL = "cli"  # Of the sessions that begin here, and what their keys begin with.
 
-UNKNOWN = "unknown"
-"""What the session does while its server does not answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceChoice:
-    slug: str
-    name: str
+UNKNOWN = "unknown"  # What the session does while its server does not answer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +26,7 @@ class SessionChoice:
     title: str
     turn_count: int
     last_active_at: datetime
-    model: str = ""
-    state: str = ""
+    model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,25 +41,6 @@ class OpenSession:
     turn_count: int
     last_seq: int
     url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownTurn:
-    """What a turn of the active path shows."""
-
-    number: int
-    role: str
-    rows: Sequence[Payload | Fallback]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnMatch:
-    """A turn that matches words."""
-
-    number: int
-    role: str
-    created_at: datetime
-    snippet: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +89,8 @@ class ChatConnection(Protocol):
     async def close(self, *, at_once: bool = False) -> None:
         """What is carried out here is ended first, or with ``at_once`` stopped and kept."""
 
-    async def list_workspaces(self) -> list[WorkspaceChoice]: ...
+    async def list_workspaces(self) -> list[tuple[str, str]]:
+        """Slugs and names."""
 
     async def list_sessions(
         self, workspace: str, *, query: str = "", limit: int
@@ -134,11 +107,14 @@ class ChatConnection(Protocol):
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
-    ) -> list[ShownTurn]:
-        """The newest turns of the active path below a number, oldest first."""
+    ) -> tuple[int | None, list[Payload | Fallback]]:
+        """The rows of the newest turns of the active path below a number, oldest first, and
+        the number of the first turn; None where there is none."""
 
-    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
-        """Best first."""
+    async def find_words(
+        self, session: UUID, query: str, *, limit: int
+    ) -> list[tuple[int, str, str]]:
+        """Of turns that match, the number, who speaks and a snippet; best first."""
 
     def ask(
         self, session: OpenSession, text: str, *, client_id: str, after: int
@@ -192,44 +168,32 @@ class StreamOver(Exception):
     """Nothing more comes."""
 
 
-class _Over:
-    """In a stream's queue: nothing more comes, for this reason."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
 class Stream[T]:
     """What an asynchronous iterator yields, taken from another thread. Where nobody
     takes it any more, :meth:`close` ends it."""
 
     def __init__(self, items: AsyncIterator[T], loop: asyncio.AbstractEventLoop) -> None:
-        self._queue: SimpleQueue[T | _Over] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[T] | None] = SimpleQueue()
         self._pump: Future[None] = asyncio.run_coroutine_threadsafe(self._run(items), loop)
 
     async def _run(self, items: AsyncIterator[T]) -> None:
         try:
             async for item in items:
-                self._queue.put(item)
-        except BaseException as error:
-            self._queue.put(_Over(error))
-            if isinstance(error, asyncio.CancelledError):
-                raise
-        else:
-            self._queue.put(_Over(None))
+                self._queue.put((item,))
+        finally:
+            self._queue.put(None)
 
-    def take(self, *, seconds: float | None = None) -> T | None:
+    def take(self, *, seconds: float) -> T | None:
         """The next item; None when none came in time. Raises StreamOver at the end,
         or what the iterator raised."""
         try:
-            item = self._queue.get(timeout=seconds)
+            found = self._queue.get(timeout=seconds)
         except Empty:
             return None
-        if not isinstance(item, _Over):
-            return item
-        self._queue.put(item)
-        if item.error is not None:
-            raise item.error
+        if found is not None:
+            return found[0]
+        self._queue.put(None)
+        self._pump.result()
         raise StreamOver
 
     def close(self) -> None:
@@ -239,22 +203,18 @@ class Stream[T]:
 @contextmanager
 def open_bridge() -> Iterator[Bridge]:
     """A loop that runs until the block is left."""
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    started: Future[asyncio.AbstractEventLoop] = Future()
 
-    async def live() -> None:
-        over = asyncio.Event()
-        started.set_result((asyncio.get_running_loop(), over))
-        await over.wait()
+    def live() -> None:
+        with asyncio.Runner() as runner:  # which cancels what is left at the end
+            started.set_result(runner.get_loop())
+            runner.get_loop().run_forever()
 
-    def run() -> None:
-        with asyncio.Runner() as runner:
-            runner.run(live())
-
-    thread = threading.Thread(target=run, name="chat-loop")
+    thread = threading.Thread(target=live, name="chat-loop")
     thread.start()
-    loop, over = started.result()
+    loop = started.result()
     try:
         yield Bridge(loop)
     finally:
-        loop.call_soon_threadsafe(over.set)
+        loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -3,9 +3,7 @@ the same data. Whichever process claims a run carries it out."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -18,7 +16,7 @@ from conversations.archive.sessions import get_session
 from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.turns import MAX_PAGE, walk_active_turns_back
 from conversations.archive.workspaces import get_workspace, owner_of, workspace_names
-from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info
+from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Fallback, Info, Payload
 from conversations.domain.text import load_json, require_encodable
 from conversations.domain.tool_policy import ApprovalRequest
 from conversations.models import Session
@@ -30,19 +28,7 @@ from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 from conversations.search import search_session, snippet
 
-from .connection import (
-    CHANNEL,
-    Delta,
-    Doing,
-    Happening,
-    OpenSession,
-    RunEnded,
-    Seen,
-    SessionChoice,
-    ShownTurn,
-    TurnMatch,
-    WorkspaceChoice,
-)
+from .connection import CHANNEL, Delta, Doing, Happening, OpenSession, RunEnded, Seen, SessionChoice
 
 SNIPPET = 160
 
@@ -53,6 +39,8 @@ class DirectConnection:
     def __init__(self) -> None:
         self._runtime = Runtime(read_options(supervise=False))
         self._asked: set[int] = set()
+        self._read = self._runtime.readers.read
+        self._write = self._runtime.writer.write
 
     async def open(self) -> None:
         await self._runtime.start()
@@ -62,9 +50,8 @@ class DirectConnection:
             await self._runtime.wait_idle(session_pk)
         await self._runtime.stop()
 
-    async def list_workspaces(self) -> list[WorkspaceChoice]:
-        found = await self._read(workspace_names)
-        return [WorkspaceChoice(slug=slug, name=name) for slug, name in found]
+    async def list_workspaces(self) -> list[tuple[str, str]]:
+        return await self._read(workspace_names)
 
     async def list_sessions(
         self, workspace: str, *, query: str = "", limit: int
@@ -75,17 +62,19 @@ class DirectConnection:
         return await self._read(_open, uuid)
 
     async def open_by_key(self, workspace: str, key: str) -> OpenSession:
-        return await self._write(_open_by_key, workspace, key)
+        return await self._write(_begin, workspace, key, anew=False)
 
     async def begin_session(self, workspace: str, *, key: str = "") -> OpenSession:
-        return await self._write(_begin, workspace, key)
+        return await self._write(_begin, workspace, key, anew=True)
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
-    ) -> list[ShownTurn]:
+    ) -> tuple[int | None, list[Payload | Fallback]]:
         return await self._read(_read_history, session, before=before, limit=limit)
 
-    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
+    async def find_words(
+        self, session: UUID, query: str, *, limit: int
+    ) -> list[tuple[int, str, str]]:
         return await self._read(_find_words, session, query, limit=limit)
 
     async def ask(
@@ -116,15 +105,15 @@ class DirectConnection:
 
     async def watch(self, session: OpenSession, *, after: int) -> AsyncIterator[Happening]:
         row = await self._read(get_session, session.uuid)
-        running = await self._read(_read_active_run, row.pk)
-        if running is None:
+        run_pk, questions = await self._read(_read_active_run, row.pk)
+        if run_pk is None:
             return
-        for asked in running.questions:
+        for asked in questions:
             notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=asked.as_data())
             yield Seen(seq=after, payload=notice)
 
         async def go_on() -> int:
-            return running.run_pk
+            return run_pk
 
         async for happening in self._follow(row, go_on, after):
             yield happening
@@ -169,12 +158,18 @@ class DirectConnection:
             )
             ending.add_done_callback(lambda _: frames.put_nowait(None))
             while (frame := await frames.get()) is not None:
-                if frame["type"] == "rows":
-                    async for row in self._rows(session, after):
+                if frame["type"] == "rows" and frame["rows"]:
+                    # Later rows may be there already, but pieces of them are still to come.
+                    through = frame["rows"][-1]["seq"]
+                    async for row in self._rows(session, after, through=through):
                         after = row.seq
                         yield row
-                elif happening := _read_frame(frame):
-                    yield happening
+                elif frame["type"] == "draft":
+                    names = ("part", "kind", "offset", "text")
+                    piece = {name: frame[name] for name in names}
+                    yield Delta(name=frame.get("name", ""), **piece)
+                elif frame["type"] == "state":
+                    yield Doing(state=frame["run_state"], text=frame["text"])
             async for row in self._rows(session, after):
                 yield row
             yield RunEnded(await ending)
@@ -183,53 +178,27 @@ class DirectConnection:
                 ending.cancel()
             self._runtime.hub.remove(watcher)
 
-    async def _rows(self, session: Session, after: int) -> AsyncIterator[Seen]:
+    async def _rows(
+        self, session: Session, after: int, *, through: int | None = None
+    ) -> AsyncIterator[Seen]:
         while True:
             page = await self._read(get_chat_events, session, after_seq=after, limit=MAX_PAGE)
             for event in page:
-                yield Seen(seq=event.seq, payload=event.payload)
-            if len(page) < MAX_PAGE:
+                if through is None or event.seq <= through:
+                    yield Seen(seq=event.seq, payload=event.payload)
+            if len(page) < MAX_PAGE or (through is not None and page[-1].seq >= through):
                 return
             after = page[-1].seq
 
-    async def _read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._runtime.readers.read(function, *args, **kwargs)
 
-    async def _write[**P, T](
-        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return await self._runtime.writer.write(function, *args, **kwargs)
-
-
-def _read_frame(frame: dict[str, Any]) -> Happening | None:
-    if frame["type"] == "draft":
-        return Delta(
-            part=frame["part"],
-            kind=frame["kind"],
-            name=frame.get("name", ""),
-            offset=frame["offset"],
-            text=frame["text"],
-        )
-    if frame["type"] == "state":
-        return Doing(state=frame["run_state"], text=frame["text"])
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A run that goes on, and what of it waits for a person."""
-
-    run_pk: int
-    questions: list[ApprovalRequest]
-
-
-def _read_active_run(session_pk: int) -> _Running | None:
+def _read_active_run(session_pk: int) -> tuple[int | None, list[ApprovalRequest]]:
+    """The run that goes on, and what of it waits for a person."""
     found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
     if not found:
-        return None
+        return None, []
     calls = read_open_calls(found[0].run_pk)
     asked = [call.asked for call in calls if call.asked is not None and not call.decision]
-    return _Running(found[0].run_pk, asked)
+    return found[0].run_pk, asked
 
 
 def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionChoice]:
@@ -241,7 +210,6 @@ def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionCho
             turn_count=item.turns,
             last_active_at=item.last_active_at,
             model=item.model,
-            state=item.state,
         )
         for item in page.items
         if not item.expired
@@ -262,47 +230,31 @@ def _open(uuid: UUID) -> OpenSession:
     )
 
 
-def _open_by_key(slug: str, key: str) -> OpenSession:
+def _begin(slug: str, key: str, *, anew: bool) -> OpenSession:
     workspace = get_workspace(slug)
-    session = archive_sessions.get_or_create_by_key(
-        workspace, key=key, owner=owner_of(workspace), channel=CHANNEL
-    )
+    owner, sessions = owner_of(workspace), archive_sessions
+    if not key:
+        session = sessions.create_session(workspace, owner=owner, channel=CHANNEL)
+    else:
+        find = sessions.begin_anew if anew else sessions.get_or_create_by_key
+        session = find(workspace, key=key, owner=owner, channel=CHANNEL)
     return _open(session.uuid)
 
 
-def _begin(slug: str, key: str) -> OpenSession:
-    workspace = get_workspace(slug)
-    owner = owner_of(workspace)
-    session = (
-        archive_sessions.begin_anew(workspace, key=key, owner=owner, channel=CHANNEL)
-        if key
-        else archive_sessions.create_session(workspace, owner=owner, channel=CHANNEL)
-    )
-    return _open(session.uuid)
-
-
-def _read_history(uuid: UUID, *, before: int | None, limit: int) -> list[ShownTurn]:
+def _read_history(
+    uuid: UUID, *, before: int | None, limit: int
+) -> tuple[int | None, list[Payload | Fallback]]:
     session = get_session(uuid)
     below = session.next_turn if before is None else before
     turns = walk_active_turns_back(session.pk, before=below, page=limit)
-    return [
-        ShownTurn(
-            number=turn.number,
-            role=turn.role,
-            rows=[event.payload for event in synthesise_events(turn)],
-        )
-        for turn in reversed(list(islice(turns, limit)))
-    ]
+    shown = list(islice(turns, limit))[::-1]
+    rows = [event.payload for turn in shown for event in synthesise_events(turn)]
+    return (shown[0].number if shown else None), rows
 
 
-def _find_words(uuid: UUID, query: str, *, limit: int) -> list[TurnMatch]:
+def _find_words(uuid: UUID, query: str, *, limit: int) -> list[tuple[int, str, str]]:
     found = search_session(get_session(uuid).pk, query, limit=limit, with_neighbours=False)
     return [
-        TurnMatch(
-            number=hit.turn,
-            role=hit.tool_name or hit.role,
-            created_at=hit.created_at,
-            snippet=snippet(hit.text, query, limit=SNIPPET),
-        )
+        (hit.turn, hit.tool_name or hit.role, snippet(hit.text, query, limit=SNIPPET))
         for hit in found.hits
     ]

@@ -2,9 +2,9 @@
 
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from conversations.domain.errors import Conflict, LoomError
@@ -29,16 +29,16 @@ from .connection import (
 from .printing import Printer
 from .screen import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Keyboard, Screen
 
-# A call that waits for a person: what it shows, and what the answer means.
-
-
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
+# How often Ctrl-C and the keyboard are looked at while nothing comes.
+LOOK_SECONDS = 0.1
 
-@dataclass(frozen=True, slots=True)
-class TypedDecision:
-    decision: str
-    reason: str = ""
+ALL, NONE = "all", "none"
+
+NOBODY_THERE = "Nobody is there to be asked; do without it."
+
+# A call that waits for a person: what it shows, and what the answer means.
 
 
 def show_question(screen: Screen, asked: ApprovalRequest, *, url: str) -> None:
@@ -57,35 +57,22 @@ def show_question(screen: Screen, asked: ApprovalRequest, *, url: str) -> None:
 
 def choices(asked: ApprovalRequest) -> str:
     """The line behind which the answer is typed."""
-    kind = _kind_of(asked)
+    kind = asked.kind_label or asked.kind_key
     always = f", a = always ({kind})" if kind else ""
     return f"Allow it? y = yes{always}, n = no (a reason may follow): "
 
 
-def read_decision(line: str, asked: ApprovalRequest) -> TypedDecision | None:
-    """What was typed behind the question; None when it is no answer to it."""
+def read_decision(line: str, asked: ApprovalRequest) -> tuple[str, str] | None:
+    """The decision that was typed behind the question, and a reason; None when it is no
+    answer to it."""
     word, _, rest = line.strip().partition(" ")
     word = word.lower().rstrip(",.:")
     if word in _NO:
-        return TypedDecision(DENY, rest.strip())
-    if rest:
-        return None
-    if word in _YES:
-        return TypedDecision(ONCE)
-    return TypedDecision(ALWAYS) if word in _ALWAYS and _kind_of(asked) else None
-
-
-def _kind_of(asked: ApprovalRequest) -> str:
-    """What "always" would allow; empty: nothing."""
-    return asked.kind_label or asked.kind_key
-
-
-LOOK_SECONDS = 0.1
-"""How often Ctrl-C and the keyboard are looked at while nothing comes."""
-
-ALL, NONE = "all", "none"
-
-NOBODY_THERE = "Nobody is there to be asked; do without it."
+        return DENY, rest.strip()
+    if word in _YES and not rest:
+        return ONCE, ""
+    has_kind = bool(asked.kind_label or asked.kind_key)
+    return (ALWAYS, "") if word in _ALWAYS and not rest and has_kind else None
 
 
 @contextmanager
@@ -138,7 +125,8 @@ class ChatExchange:
         try:
             with noted_interrupts() as interrupts:
                 while True:
-                    self._take(stream, printer)
+                    self._take(stream.take(seconds=LOOK_SECONDS), printer)
+                    self._take_line()
                     if interrupts:
                         interrupts.clear()
                         self._stop()
@@ -151,28 +139,50 @@ class ChatExchange:
             self._screen.end_answer()
             stream.close()
 
-    def _take(self, stream: Stream[Happening], printer: Printer) -> None:
-        match stream.take(seconds=LOOK_SECONDS):
-            case Delta() as delta:
-                printer.take_delta(delta)
-            case Doing() as doing:
-                if self._shown is None:
-                    printer.take_doing(doing)
-            case Seen() as row:
-                self._take_row(row, printer)
-            case RunEnded() as ended:
-                self.state = ended.state
+    def _take(self, happening: Happening | None, printer: Printer) -> None:
+        match happening:
+            case Delta():
+                printer.take_delta(happening)
+            case Doing() if self._shown is None:
+                printer.take_doing(happening)
+            case Seen():
+                self._take_row(happening, printer)
+            case RunEnded():
+                self.state = happening.state
             case None if self._waiting and self._keyboard:
-                self._put_question()
-        if self._keyboard and self._is_listening:
-            try:
-                line = self._keyboard.typed()
-            except EOFError:  # Ctrl-D: leave when the answer is there
-                self._is_listening = False
-                self._later.append("/quit")
-            else:
-                if line is not None:
-                    self._read(line)
+                call, asked = next(iter(self._waiting.items()))
+                if call != self._shown:
+                    self._shown = call
+                    show_question(self._screen, asked, url=self._session.url)
+                    self._screen.ask(choices(asked))
+
+    def _take_line(self) -> None:
+        """What somebody typed while the answer streams, or a question is open."""
+        if not self._keyboard or not self._is_listening:
+            return
+        try:
+            line = self._keyboard.typed()
+        except EOFError:  # Ctrl-D: leave when the answer is there
+            self._is_listening = False
+            self._later.append("/quit")
+            return
+        if line is None:
+            return
+        self._screen.end_typed_line()
+        if line.strip() == "/stop":
+            self._stop()
+        elif self._shown is not None:
+            asked = self._waiting[self._shown]
+            decision = read_decision(line, asked)
+            if decision is None:
+                self._screen.ask(choices(asked))
+                return
+            call, self._shown = self._shown, None
+            self._waiting.pop(call)
+            self._decide(call, *decision)
+        elif line.strip():
+            self._later.append(line)
+            self._screen.notice("[This comes next.]")
 
     def _take_row(self, row: Seen, printer: Printer) -> None:
         self.reached = max(self.reached, row.seq)
@@ -182,60 +192,26 @@ class ChatExchange:
                 self._waiting.pop(UUID(str((payload.data or {}).get("call"))), None)
             if self._shown not in self._waiting:
                 self._shown = None
-        printer.take_row(row)
+        printer.show(payload)
         if isinstance(payload, Info) and payload.code == APPROVAL_ASKED:
-            self._note_question(read_asked(payload.data or {}))
+            asked = read_asked(payload.data or {})
+            with suppress(ValueError):  # imported from elsewhere
+                self._note_question(UUID(asked.call), asked)
 
-    def _note_question(self, asked: ApprovalRequest) -> None:
-        try:
-            call = UUID(asked.call)
-        except ValueError:  # brought along from elsewhere
-            return
-        if self._approve is not None:
-            allows = self._approve == ALL
-            self._decide(call, TypedDecision(ONCE) if allows else TypedDecision(DENY, NOBODY_THERE))
+    def _note_question(self, call: UUID, asked: ApprovalRequest) -> None:
+        if self._approve == ALL:
+            self._decide(call, ONCE, "")
+        elif self._approve is not None:
+            self._decide(call, DENY, NOBODY_THERE)
         elif self._keyboard is None:
             text = f"Waiting for approval: {asked.summary}. Answer at {self._session.url}"
             self._screen.notice(text)
         else:
             self._waiting[call] = asked
 
-    def _put_question(self) -> None:
-        call, asked = next(iter(self._waiting.items()))
-        if call != self._shown:
-            self._shown = call
-            show_question(self._screen, asked, url=self._session.url)
-            self._screen.ask(choices(asked))
-
-    def _read(self, line: str) -> None:
-        """What somebody typed while the answer streams, or a question is open."""
-        self._screen.end_typed_line()
-        if line.strip() == "/stop":
-            self._stop()
-        elif self._shown is not None:
-            self._answer(self._shown, line)
-        elif line.strip():
-            self._later.append(line)
-            self._screen.notice("[This comes next.]")
-
-    def _answer(self, call: UUID, line: str) -> None:
-        asked = self._waiting[call]
-        decision = read_decision(line, asked)
-        if decision is None:
-            self._screen.ask(choices(asked))
-            return
-        self._waiting.pop(call)
-        self._shown = None
-        self._decide(call, decision)
-
-    def _decide(self, call: UUID, decision: TypedDecision) -> None:
-        self._try(
-            lambda: self._bridge.call(
-                self._connection.decide(
-                    self._session.uuid, call, decision=decision.decision, reason=decision.reason
-                )
-            )
-        )
+    def _decide(self, call: UUID, decision: str, reason: str) -> None:
+        session = self._session.uuid
+        self._try(self._connection.decide(session, call, decision=decision, reason=reason))
 
     def _stop(self) -> None:
         if self._is_stopping:
@@ -244,11 +220,11 @@ class ChatExchange:
         self._waiting.clear()
         self._shown = None
         self._screen.notice("[Stopping. Ctrl-C again leaves.]")
-        self._try(lambda: self._bridge.call(self._connection.stop(self._session.uuid)))
+        self._try(self._connection.stop(self._session.uuid))
 
-    def _try(self, action: Callable[[], None]) -> None:
+    def _try(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            action()
+            self._bridge.call(work)
         except Conflict as error:  # somebody else was faster
             self._screen.notice(f"[{error.message}]")
         except LoomError as error:

@@ -4,12 +4,9 @@ An answer is written as it streams. Its completed row says the same again, so on
 had not arrived yet is added.
 """
 
-from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 from conversations.domain import events
-from conversations.domain.errors import Rejected
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.runs import QUEUED
 from conversations.domain.text import one_line
@@ -23,18 +20,8 @@ from conversations.rendering.tool_words import (
     tool_word,
 )
 
-from .connection import (
-    UNKNOWN,
-    Bridge,
-    ChatConnection,
-    Delta,
-    Doing,
-    Seen,
-    SessionChoice,
-    ShownTurn,
-    WorkspaceChoice,
-)
-from .screen import BOLD, DIM, PLAIN, RED, YELLOW, Keyboard, Screen, fit, visible
+from .connection import UNKNOWN, Delta, Doing
+from .screen import BOLD, DIM, RED, YELLOW, Screen
 
 TEXT, THINKING = "text", "thinking"
 
@@ -80,15 +67,16 @@ class Printer:
             self._screen.notice(f"[{doing.text}]", YELLOW)
         self._is_lost = doing.state == UNKNOWN
 
-    def take_row(self, row: Seen) -> None:
-        """Questions are left to whoever can ask them."""
-        self.show(row.payload)
-
     def show(self, payload: Payload | Fallback) -> None:
+        """A row. Questions are left to whoever can ask them."""
         screen = self._screen
         match payload:
             case events.UserMessage():
-                self._user_message(payload)
+                if not self._client_id or payload.client_id != self._client_id:
+                    files = (one for one in payload.attachments if isinstance(one, dict))
+                    lines = payload.text.split("\n")
+                    lines += [f"[{file.get('name', 'file')}]" for file in files]
+                    screen.notice("\n".join(f"> {line}" for line in lines), BOLD)
             case events.AssistantText():
                 self._assistant_text(payload)
             case events.ToolCallStarted():
@@ -106,21 +94,6 @@ class Printer:
                 screen.notice(f"[{payload.text}]{detail}", style)
             case Fallback():
                 screen.notice(f"[A row that cannot be read: {payload.reason}]", YELLOW)
-
-    def show_past(self, turns: Sequence[ShownTurn]) -> None:
-        for turn in turns:
-            for payload in turn.rows:
-                self.show(payload)
-
-    def _user_message(self, payload: events.UserMessage) -> None:
-        if self._client_id and payload.client_id == self._client_id:
-            return
-        lines = payload.text.split("\n")
-        names = [
-            str(file.get("name", "file")) for file in payload.attachments if isinstance(file, dict)
-        ]
-        lines += [f"[{name}]" for name in names]
-        self._screen.notice("\n".join(f"> {line}" for line in lines), BOLD)
 
     def _assistant_text(self, payload: events.AssistantText) -> None:
         """An answer may have several rows: each takes its part of what has streamed."""
@@ -161,80 +134,3 @@ def call_line(name: str, arguments: Any) -> str:
     """What a call does, on one line."""
     telling = telling_argument(name, read_arguments(arguments))
     return f"{tool_word(name)[0]} {telling}".rstrip()
-
-
-# Choosing: a workspace, and which of its sessions to go on with.
-
-
-LISTED = 9
-
-MAX_TITLE_COLUMNS = 50
-
-
-class Nothing(Rejected):
-    """What was asked for is not there, or not one alone."""
-
-    code = "no_choice"
-
-
-def choose_workspace(
-    connection: ChatConnection, bridge: Bridge, screen: Screen, keyboard: Keyboard | None
-) -> str:
-    """The slug of the only workspace, or of the one that a person chooses. Raises
-    Nothing, KeyboardInterrupt and EOFError."""
-    found = bridge.call(connection.list_workspaces())
-    if len(found) == 1:
-        return found[0].slug
-    if not found:
-        raise Nothing("There is no workspace yet: see create_workspace.")
-    if keyboard is None:
-        names = ", ".join(one.slug for one in found)
-        raise Nothing(f"Choose one of these workspaces by --workspace: {names}.")
-    screen.notice("Workspaces:", BOLD)
-    for number, one in enumerate(found, 1):
-        screen.notice(f"  [{number}] {one.name} ({one.slug})", PLAIN)
-    return _choose_one(found, screen, keyboard).slug
-
-
-def choose_session(
-    connection: ChatConnection,
-    bridge: Bridge,
-    screen: Screen,
-    workspace: str,
-    words: str,
-    keyboard: Keyboard | None,
-) -> UUID | None:
-    """The session that has these words in its title, or the one that a person chooses;
-    None for a new one. Raises Nothing, KeyboardInterrupt and EOFError."""
-    found = bridge.call(connection.list_sessions(workspace, query=words, limit=LISTED))
-    if words and len(found) == 1:
-        return found[0].uuid
-    if not found:
-        raise Nothing("There is no such session.")
-    if keyboard is None:
-        raise Nothing("Several sessions fit: " + "; ".join(one.title for one in found))
-    screen.notice(f"Sessions in {workspace}:", BOLD)
-    for number, one in enumerate(found, 1):
-        line = f"  [{number}] {describe_session(one)}"
-        screen.notice(fit(visible(line), screen.width), PLAIN)
-    screen.notice(f"  [{len(found) + 1}] Start a new session", PLAIN)
-    chosen = _choose_one([*found, None], screen, keyboard)
-    return chosen.uuid if chosen else None
-
-
-def describe_session(session: SessionChoice) -> str:
-    turns = f"{session.turn_count} turn{'' if session.turn_count == 1 else 's'}"
-    when = f"{session.last_active_at:%Y-%m-%d %H:%M} UTC"
-    title = one_line(session.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
-    return " · ".join(fact for fact in (when, title, turns, session.model) if fact)
-
-
-def _choose_one[T: WorkspaceChoice | SessionChoice | None](
-    choices: Sequence[T], screen: Screen, keyboard: Keyboard
-) -> T:
-    """By its number; Enter alone takes the first."""
-    while True:
-        typed = keyboard.read(screen.prompt("Number, or Enter for [1]: "), "").strip() or "1"
-        if typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(choices):
-            return choices[int(typed) - 1]
-        screen.notice(f"Type a number from 1 to {len(choices)}.")

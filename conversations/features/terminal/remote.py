@@ -1,12 +1,25 @@
 """A running server, by its API. What happens there goes on when the connection breaks,
-and is caught up with."""
+and is caught up with. Problem details become errors; a server that does not answer is asked
+again for a while: it may be starting."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote, urljoin
+from urllib.parse import quote, urljoin, urlsplit
 from uuid import UUID, uuid4
 
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
+
+from conversations.domain.errors import (
+    Conflict,
+    LoomError,
+    NotFound,
+    NotPermitted,
+    Rejected,
+    Unavailable,
+)
 from conversations.domain.events import (
     APPROVAL,
     APPROVAL_ASKED,
@@ -18,37 +31,172 @@ from conversations.domain.events import (
 )
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.stream import ModelInfo
-from conversations.domain.text import dump_json
+from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import ALWAYS, DENY, WAITING
-from conversations.domain.tool_policy import ApprovalRequest
-from conversations.domain.turns import MalformedTurn, StoredTurn, synthesise_rows
+from conversations.domain.tool_policy import read_asked
+from conversations.domain.turns import CONTENT_COLUMNS, MalformedTurn, StoredTurn, synthesise_rows
+from conversations.providers.sse import SseParser
 from conversations.runtime.current import find_model
 
-from .calling import END, LOST, Api, ServerEvent
-from .connection import (
-    UNKNOWN,
-    Delta,
-    Doing,
-    Happening,
-    OpenSession,
-    RunEnded,
-    Seen,
-    SessionChoice,
-    ShownTurn,
-    TurnMatch,
-    WorkspaceChoice,
-)
+from .connection import UNKNOWN, Delta, Doing, Happening, OpenSession, RunEnded, Seen, SessionChoice
 
 BEYOND_ALL = 2**53 - 1
 
 PAGE = 500
+
+# Seconds before each further try; after a minute it is given up.
+WAITS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
+
+# For an answer; between two lines of a stream, which says something now and then.
+ANSWER_SECONDS, SILENCE_SECONDS = 30.0, 90.0
+
+# Kinds of events: the server's last one, and ours when it does not answer.
+END, LOST = "end", "lost"
+
+_ERRORS: dict[int, type[LoomError]] = {
+    401: NotPermitted,
+    403: NotPermitted,
+    404: NotFound,
+    409: Conflict,
+}
+_BUSY = (429, 502, 503, 504)
+_HERE = re.compile(r"localhost|127\.[0-9.]+|::1")
+
+
+def is_readable_on_the_way(server: str) -> bool:
+    """Whether what goes to this server, on another machine, is not encrypted."""
+    address = urlsplit(server)
+    return address.scheme == "http" and not _HERE.fullmatch(address.hostname or "")
+
+
+class _Busy(Exception):
+    """The server asks to come again, after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("busy")
+        self.seconds = seconds
+
+
+BROKEN = (ClientError, TimeoutError, OSError, _Busy)
+
+
+class Api:
+    """``server`` is its address, such as ``https://chat.example.org``. Redirects are not
+    followed: the token is for this server alone."""
+
+    def __init__(self, server: str, token: str) -> None:
+        address = urlsplit(server)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise Rejected("The address of a server begins with https:// (or http://).")
+        self.server = server.rstrip("/") + "/"
+        self._root = urljoin(self.server, "api/v1/")
+        self._session = ClientSession(headers={"Authorization": f"Bearer {token}"})
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def check(self) -> None:
+        """Whether the server is there and knows us. Raises at once where not."""
+        await self._ask("GET", "workspaces", params={"limit": 1}, waits=())
+
+    async def get(self, path: str, **query: str | int) -> dict[str, Any]:
+        return await self._ask("GET", path, params=query)
+
+    async def send(
+        self, method: str, path: str, body: Any = None, *, key: str = ""
+    ) -> dict[str, Any]:
+        """What may be carried out once only has a key, the same for all tries."""
+        headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = key
+        data = dump_json(body or {}).encode()
+        return await self._ask(method, path, data=data, headers=headers)
+
+    async def stream(
+        self, path: str, *, after: str = ""
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """The kinds and the data of the events after an id, up to that of the kind ``end``."""
+        timeout = ClientTimeout(connect=ANSWER_SECONDS, sock_read=SILENCE_SECONDS)
+        url, waits = urljoin(self._root, path), iter(WAITS)
+        while True:
+            broken: Exception | None = None
+            headers = {"Accept": "text/event-stream"}
+            if after:
+                headers["Last-Event-ID"] = after
+            try:
+                async with self._session.get(
+                    url, headers=headers, timeout=timeout, allow_redirects=False
+                ) as response:
+                    await _check(response)
+                    if response.status == 204:
+                        return
+                    parser = SseParser()
+                    async for chunk in response.content.iter_any():
+                        for name, data, last_id in parser.feed(chunk):
+                            waits, after = iter(WAITS), last_id or after
+                            yield name, _read_object(data)
+                            if name == END:
+                                return
+            except BROKEN as error:
+                broken = error
+            yield LOST, {}  # also where it has ended without the last event: it comes back
+            await _wait(waits, broken)
+
+    async def _ask(
+        self, method: str, path: str, *, waits: Sequence[float] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        left = iter(WAITS if waits is None else waits)
+        url, timeout = urljoin(self._root, path), ClientTimeout(total=ANSWER_SECONDS)
+        while True:
+            try:
+                async with self._session.request(
+                    method, url, timeout=timeout, allow_redirects=False, **options
+                ) as response:
+                    await _check(response)
+                    text = await response.text()
+                    if text and not (found := _read_object(text)):
+                        raise Rejected("That server is not Loom Web.")
+                    return found if text else {}
+            except BROKEN as error:
+                await _wait(left, error)
+
+
+async def _wait(waits: Iterator[float], error: Exception | None) -> None:
+    """Before the next try. Raises Unavailable where it has taken too long."""
+    seconds = next(waits, None)
+    if seconds is None:
+        raise Unavailable("The server is not responding.") from error
+    await asyncio.sleep(max(seconds, error.seconds if isinstance(error, _Busy) else 0))
+
+
+async def _check(response: ClientResponse) -> None:
+    """Raises what a refusal says."""
+    if response.status < 300:
+        return
+    if response.status in _BUSY:
+        wait = response.headers.get("Retry-After", "")
+        raise _Busy(min(60.0, float(wait)) if wait.isdigit() else 0.0)
+    problem = _read_object(await response.text(errors="replace"))
+    said = problem.get("detail")
+    message = said if isinstance(said, str) else f"The server answered {response.status}."
+    code = problem.get("code")
+    kind = _ERRORS.get(response.status, Rejected)
+    raise kind(message, code=code if isinstance(code, str) else None)
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    """Nothing where it is no object: other servers answer what they like."""
+    try:
+        found = load_json(text, default={})
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class ServerConnection:
     """What is kept there is the same as on the data folder; who one is, the token says."""
 
     def __init__(self, server: str, token: str) -> None:
-        self._server = server
         self._api = Api(server, token)
 
     async def open(self) -> None:
@@ -57,9 +205,9 @@ class ServerConnection:
     async def close(self, *, at_once: bool = False) -> None:
         await self._api.close()
 
-    async def list_workspaces(self) -> list[WorkspaceChoice]:
+    async def list_workspaces(self) -> list[tuple[str, str]]:
         page = await self._api.get("workspaces")
-        return [WorkspaceChoice(slug=one["slug"], name=one["name"]) for one in page["items"]]
+        return [(one["slug"], one["name"]) for one in page["items"]]
 
     async def list_sessions(
         self, workspace: str, *, query: str = "", limit: int
@@ -78,7 +226,6 @@ class ServerConnection:
                 turn_count=one["turns"],
                 last_active_at=datetime.fromisoformat(one["last_active_at"]),
                 model=one["model"],
-                state=one["state"],
             )
             for one in page["items"]
         ]
@@ -99,24 +246,19 @@ class ServerConnection:
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
-    ) -> list[ShownTurn]:
+    ) -> tuple[int | None, list[Payload | Fallback]]:
         page = await self._api.get(
             f"sessions/{session}/turns", before=before or BEYOND_ALL, limit=limit, active="true"
         )
-        return [
-            ShownTurn(number=one["number"], role=one["role"], rows=_rows_of(one))
-            for one in page["items"]
-        ]
+        first = page["items"][0]["number"] if page["items"] else None
+        return first, [row for turn in page["items"] for row in _rows_of(turn)]
 
-    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
+    async def find_words(
+        self, session: UUID, query: str, *, limit: int
+    ) -> list[tuple[int, str, str]]:
         found = await self._api.get(f"sessions/{session}/recall", q=query, limit=limit)
         return [
-            TurnMatch(
-                number=hit["turn"],
-                role=hit["tool_name"] or hit["role"],
-                created_at=datetime.fromisoformat(hit["created_at"]),
-                snippet=hit["snippet"],
-            )
+            (hit["turn"], hit["tool_name"] or hit["role"], hit["snippet"])
             for hit in found["hits"]
             if not hit["is_near"]
         ]
@@ -151,7 +293,8 @@ class ServerConnection:
         calls = await self._api.get(f"sessions/{session.uuid}/calls", open="true", limit=PAGE)
         for call in calls["items"]:
             if call["state"] == WAITING and call["asked"] and not call["decision"]:
-                data = _read_asked(call).as_data()
+                names = {"call": call["uuid"], "call_id": call["call_id"], "name": call["name"]}
+                data = read_asked(call["asked"] | names).as_data()
                 notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=data)
                 yield Seen(seq=after, payload=notice)
         async for happening in self._follow(session.uuid, running, after=after, at=str(after)):
@@ -186,12 +329,16 @@ class ServerConnection:
         seq ``after``."""
         yield Doing(state=run["state"], text="")
         path = f"sessions/{session}/runs/{run['run']}/stream"
-        async for event in self._api.stream(path, after=at):
-            happening = _read_event(event)
-            if happening is not None and not (
-                isinstance(happening, Seen) and happening.seq <= after
-            ):
-                yield happening
+        async for kind, data in self._api.stream(path, after=at):
+            if kind == "delta":
+                names = ("part", "kind", "offset", "text")
+                yield Delta(**{name: data[name] for name in names})
+            elif kind == "row" and data["seq"] > after:
+                yield _read_row(data)
+            elif kind == LOST:
+                yield Doing(state=UNKNOWN, text="The server is not responding. Trying again…")
+            elif kind == END:
+                yield RunEnded(data["state"])
 
     async def _rows(self, session: UUID, after: int) -> AsyncIterator[Seen]:
         """What others have said meanwhile."""
@@ -219,17 +366,6 @@ def _path_of_key(workspace: str, key: str) -> str:
     return f"workspaces/{quote(workspace, safe='')}/keys/{quote(key, safe='')}"
 
 
-def _read_event(event: ServerEvent) -> Happening | None:
-    data = event.data
-    if event.kind == "delta":
-        return Delta(part=data["part"], kind=data["kind"], offset=data["offset"], text=data["text"])
-    if event.kind == "row":
-        return _read_row(data)
-    if event.kind == LOST:
-        return Doing(state=UNKNOWN, text="The server is not responding. Trying again…")
-    return RunEnded(data["state"]) if event.kind == END else None
-
-
 def _read_row(row: dict[str, Any]) -> Seen:
     payload: Payload | Fallback
     if row["fallback"]:
@@ -245,27 +381,13 @@ def _read_row(row: dict[str, Any]) -> Seen:
 def _rows_of(turn: dict[str, Any]) -> list[Payload | Fallback]:
     if turn["damage"]:
         return [Fallback(reason=turn["damage"], raw=turn["content"])]
-    stored = StoredTurn(
-        number=turn["number"],
-        role=turn["role"],
-        content=turn["content"],
-        blocks=dump_json(turn["blocks"]) if turn["blocks"] is not None else None,
-        tool_calls=dump_json(turn["tool_calls"]) if turn["tool_calls"] else None,
-        tool_call_id=turn["tool_call_id"],
-        tool_name=turn["tool_name"],
-        token_count=turn["token_count"],
-        stop_reason=turn["stop_reason"],
-        complete=turn["complete"],
-        metadata=dump_json(turn["metadata"]),
-        created_at=datetime.fromisoformat(turn["created_at"]),
-    )
+    columns = {name: turn[name] for name in CONTENT_COLUMNS}
+    for name, value in columns.items():
+        if isinstance(value, list | dict):  # the archive has it as text
+            columns[name] = dump_json(value)
+    created_at = datetime.fromisoformat(turn["created_at"])
+    stored = StoredTurn(number=turn["number"], created_at=created_at, **columns)
     try:
         return list(synthesise_rows(stored))
     except MalformedTurn as error:
         return [Fallback(reason=str(error), raw=stored.content)]
-
-
-def _read_asked(call: dict[str, Any]) -> ApprovalRequest:
-    names = ("summary", "command", "diff", "note", "kind_label")
-    asked = {name: call["asked"][name] for name in names}
-    return ApprovalRequest(call=call["uuid"], call_id=call["call_id"], name=call["name"], **asked)

@@ -75,46 +75,33 @@ class Wrapper:
     def feed(self, text: str) -> str:
         return "".join(map(self._take, _PIECES.findall(text)))
 
-    def flush(self) -> str:
-        """What was held back."""
-        return self._place_word()
-
     def begin_line(self) -> None:
         """Something else has ended the line."""
         self._column, self._blank = 0, ""
 
     def _take(self, piece: str) -> str:
         if piece == "\n":
-            return self._end_line()
+            placed = self.place_word() + self._blank + "\n"
+            if _FENCE.match(self._line):
+                self._in_fence = not self._in_fence
+            self._line = self._blank = ""
+            self._column = 0
+            return placed
         self._line += piece[: max(0, 8 - len(self._line))]
         if piece.isspace():
-            placed = self._place_word()
+            placed = self.place_word()
             self._blank += piece
             return placed
-        placed = self._place_word() if self._may_break_before(piece) else ""
+        # Inside of a word: on both sides of a wide character, but for what joins it.
+        base = next((char for char in reversed(self._word) if char_width(char)), " ")
+        joins = self._word[-1:] in ("", _JOINER) or char_width(piece) == 0
+        may_break = not joins and 2 in (char_width(piece), char_width(base))
+        placed = self.place_word() if may_break else ""
         self._word += piece
         return placed
 
-    def _may_break_before(self, char: str) -> bool:
-        """Inside of a word: on both sides of a wide character, but for what joins it."""
-        last = self._word[-1:]
-        if not last or last == _JOINER or char_width(char) == 0:
-            return False
-        return char_width(char) == 2 or char_width(self._base()) == 2
-
-    def _base(self) -> str:
-        """The last character of the word that takes columns."""
-        return next((char for char in reversed(self._word) if char_width(char)), " ")
-
-    def _end_line(self) -> str:
-        placed = self._place_word() + self._blank + "\n"
-        if _FENCE.match(self._line):
-            self._in_fence = not self._in_fence
-        self._line = self._blank = ""
-        self._column = 0
-        return placed
-
-    def _place_word(self) -> str:
+    def place_word(self) -> str:
+        """What was held back."""
         word, self._word = self._word, ""
         if not word:
             return ""
@@ -250,7 +237,7 @@ class Screen:
 
     def _end_line(self) -> None:
         if self._wrapper:
-            self._write(self._wrapper.flush())
+            self._write(self._wrapper.place_word())
             self._wrapper.begin_line()
         if not self._at_line_start:
             self._write("\n")
@@ -273,8 +260,7 @@ try:
 except ImportError:  # not on every system; lines are then typed as they are
     readline = None  # type: ignore[assignment]
 
-CONTINUES = "\\"
-"""At the end of a line: the message goes on in the next one."""
+CONTINUES = "\\"  # At the end of a line: the message goes on in the next one.
 
 
 class Keyboard:

@@ -1,10 +1,13 @@
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 from django.urls import reverse
 
 from conversations import feature
+
+if TYPE_CHECKING:
+    from conversations.models import ModelCall
 
 
 class UsageConfig(feature.Feature):
@@ -34,7 +37,7 @@ class UsageConfig(feature.Feature):
 
         return check_budgets(session_pk, person_pk)
 
-    def on_model_call(self, usage: feature.CallUsage) -> None:
+    def on_model_call(self, call: "ModelCall", person_pk: int | None) -> None:
         from .recording import add_call
 
-        add_call(usage)
+        add_call(call, person_pk)

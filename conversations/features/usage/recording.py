@@ -14,7 +14,6 @@ from django.db import connection, transaction
 from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Coalesce, TruncDate
 
-from conversations.feature import CallUsage
 from conversations.models import ModelCall
 
 from .figures import (
@@ -43,14 +42,16 @@ MAX_MS = 2**31 - 1  # milliseconds that the record of a call can hold
 CHUNK = 500
 
 
-def add_call(used: CallUsage) -> None:
+def add_call(used: ModelCall, person_pk: int | None) -> None:
     """Add a call to the sums. Used by a program of the server (``person_pk`` None), it
     counts for the session's owner."""
-    day = connection.ops.adapt_datefield_value(used.at.astimezone(UTC).date())
+    day = connection.ops.adapt_datefield_value(used.created_at.astimezone(UTC).date())
+    tokens = (used.prompt_tokens or 0) + (used.output_tokens or 0)
+    is_unpriced = used.cost_microusd is None and bool(used.input_tokens or used.output_tokens)
     values: dict[str, Any] = {
         "calls": 1,
-        "failed": int(used.failed),
-        "unpriced": int(used.is_unpriced),
+        "failed": int(bool(used.error_code)),
+        "unpriced": int(is_unpriced),
         "input_tokens": used.input_tokens or 0,
         "cache_read_tokens": used.cache_read_tokens or 0,
         "cache_write_tokens": used.cache_write_tokens or 0,
@@ -66,11 +67,11 @@ def add_call(used: CallUsage) -> None:
             f" %s, {', '.join(['%s'] * len(values))} FROM conversations_session WHERE id = %s"
             f" ON CONFLICT {_OF_SESSION} DO UPDATE SET {_added('conversations_usageday', values)}"
             " RETURNING workspace_id, person_id",
-            [day, used.person_pk, used.model, *values.values(), used.session_pk],
+            [day, person_pk, used.model, *values.values(), used.session_id],
         )
-        workspace_pk, person_pk = cursor.fetchone()
-        targets = ((WORKSPACE, workspace_pk), (PERSON, person_pk), (INSTALLATION, 0))
-        added = (day, used.tokens, used.cost_microusd or 0)
+        workspace_pk, payer_pk = cursor.fetchone()
+        targets = ((WORKSPACE, workspace_pk), (PERSON, payer_pk), (INSTALLATION, 0))
+        added = (day, tokens, used.cost_microusd or 0)
         cursor.execute(
             "INSERT INTO conversations_usagetotal (scope, target, day, tokens, cost_microusd)"
             " VALUES (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s)"

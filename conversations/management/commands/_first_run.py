@@ -10,8 +10,11 @@ from django.contrib.auth.models import User
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 
-from conversations.archive.accounts import create_first_superuser
-from conversations.archive.workspaces import create_workspace, has_workspaces
+from conversations.archive.workspaces import (
+    create_first_superuser,
+    create_workspace,
+    has_workspaces,
+)
 
 EXAMPLE_SLUG = "example"
 

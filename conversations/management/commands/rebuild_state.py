@@ -5,9 +5,10 @@ from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID
 
+from conversations.archive.session_state import check_state, rebuild_state, walk_sessions
 from conversations.archive.sessions import get_session
-from conversations.archive.state_history import all_sessions, check_state, rebuild_state
 from conversations.management.base import DatabaseCommand
+from conversations.models import Session
 
 
 class Command(DatabaseCommand):
@@ -18,7 +19,8 @@ class Command(DatabaseCommand):
         parser.add_argument("--check", action="store_true", help="Change nothing; compare.")
 
     def handle(self, *, session: UUID | None, check: bool, **_: Any) -> None:
-        chosen = [(get_session(session).pk, session)] if session else all_sessions()
+        every = walk_sessions(Session.objects.all())
+        chosen = [(get_session(session).pk, session)] if session else every
         count = different = 0
         for pk, uuid in chosen:
             count += 1

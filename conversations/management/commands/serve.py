@@ -14,8 +14,8 @@ from django.db import OperationalError, connection
 from twisted.internet import asyncioreactor
 
 from conversations.agent.sandbox import SANDBOXED, describe, find_mode
-from conversations.archive.accounts import create_sign_in_link
-from conversations.archive.state_history import rebuild_behind_states
+from conversations.archive.session_state import rebuild_behind_states
+from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import describe_storage_error
 from conversations.models.guards import missing_guards
 

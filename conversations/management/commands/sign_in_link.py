@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.urls import reverse
 
-from conversations.archive.accounts import create_sign_in_link
+from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import DatabaseCommand
 
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
 
-from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.models import Import
 from conversations.features.interchange.service import MAX_OPEN
 from conversations.models import Session, Workspace

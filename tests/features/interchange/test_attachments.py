@@ -18,8 +18,7 @@ from conversations.archive.blobs import blob_path, has_blob, put_blob, read_blob
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import get_session
 from conversations.domain.text import dump_json, load_json
-from conversations.features.interchange.export import session_markdown
-from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.export import session_lines, session_markdown
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import (

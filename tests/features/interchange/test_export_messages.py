@@ -11,8 +11,8 @@ from django.core.management import call_command
 from conversations.archive.append import append
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.blobs import remove_blob
+from conversations.archive.message_formats import read_messages
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.session_messages import read_messages
 from conversations.archive.sessions import get_session
 from conversations.domain.formats import ANTHROPIC, FORMATS, OPENAI
 from conversations.domain.text import dump_json

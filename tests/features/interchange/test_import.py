@@ -309,18 +309,18 @@ def test_an_interrupted_import_goes_on_to_the_same_end(
 
     from conversations.features.interchange import import_rows
 
-    insert, calls = import_rows._insert, iter(range(100))
+    insert, calls = import_rows._append, iter(range(100))
 
     def failing(*args: Any, **kwargs: Any) -> bool:
         if next(calls) == stop_after:
             raise KeyboardInterrupt
         return insert(*args, **kwargs)
 
-    monkeypatch.setattr(import_rows, "_insert", failing)
+    monkeypatch.setattr(import_rows, "_append", failing)
     if stop_after < 7:
         with pytest.raises(KeyboardInterrupt):
             importing(*lines)
-    monkeypatch.setattr(import_rows, "_insert", insert)
+    monkeypatch.setattr(import_rows, "_append", insert)
     counts = importing(*lines)
     assert counts.is_clean
     session = imported(uuid)
@@ -374,15 +374,15 @@ def test_rows_appended_meanwhile_are_not_overwritten(
 ) -> None:
     from conversations.features.interchange import import_rows
 
-    prepare = import_rows._prepare_turns
+    store = import_rows._append
     raced = []
 
-    def racing(*args: Any) -> None:
-        prepare(*args)
+    def racing(*args: Any, **kwargs: Any) -> bool:
         if not raced:
             raced.append(append(session.pk, session_uuid=session.uuid, turns=[_said("live")]))
+        return store(*args, **kwargs)
 
-    monkeypatch.setattr(import_rows, "_prepare_turns", racing)
+    monkeypatch.setattr(import_rows, "_append", racing)
     counts = importing(opening(uuid=str(session.uuid)), turn(1), turn(2))
     assert counts.conflicts == 1
     assert list(Turn.objects.order_by("number").values_list("content", flat=True)) == [
@@ -947,7 +947,7 @@ def test_a_rewind_follows_its_renumbered_turns(importing: Importing) -> None:
 def test_a_file_with_more_holes_than_are_remembered_is_found_again(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.features.interchange.import_numbers.MAX_RUNS", 3)
+    monkeypatch.setattr("conversations.features.interchange.import_rows.MAX_RUNS", 3)
     lines = [opening(), *(turn(n) for n in range(1, 30, 2)), *(event(n) for n in range(9, 30, 2))]
     importing(*lines)
     again = importing(*lines, turn(31))
@@ -969,7 +969,7 @@ def test_an_import_gives_up_on_a_session_that_never_rests(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "conversations.features.interchange.import_rows._insert", lambda *_, **__: False
+        "conversations.features.interchange.import_rows._append", lambda *_, **__: False
     )
     counts = importing(opening(), turn(1), event(1))
     assert counts.skipped == 2

@@ -9,11 +9,10 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.archive.compactions import undo_compaction
+from conversations.archive.context import append_loaded_skill, read_loaded_skills, undo_compaction
 from conversations.archive.sessions import get_session
-from conversations.archive.skills import append_loaded_skill, read_loaded_skills
 from conversations.archive.verify import verify_session
-from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Compaction, Run, Session, SessionSkill

@@ -7,7 +7,7 @@ from django.test import Client
 from conversations.archive.attachments import save_attachment
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, remove_member
-from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.export import session_lines
 from conversations.models import Session, Workspace
 from tests.archive.files import image_bytes
 from tests.web.conftest import browser_of, say

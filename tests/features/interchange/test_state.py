@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.session_state import (
+    check_state,
     read_state_text,
     read_state_view,
     rebuild_state_text,
 )
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.state_history import check_state
-from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Session, Workspace

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.features.interchange.making import Archive, Reached, stable_uuid
+from conversations.features.interchange.making import Archive
 from conversations.features.interchange.trees import Path, TooBranched, Tree
 from tests.properties import costly
 
@@ -25,7 +25,7 @@ def parents(draw: st.DrawFn, size: int = 12) -> Parents:
 
 
 def plan(told: Parents, leaf: int, archive: Archive | None = None) -> list[Path]:
-    tree = Tree(MAIN, lambda node: stable_uuid("branch", node), leaf=str(leaf))
+    tree = Tree(MAIN, "branch", leaf=str(leaf))
     for number, above in enumerate(told):
         tree.parents[str(number)] = None if above is None else str(above)
     return tree.plan(archive or Archive())
@@ -40,10 +40,11 @@ def remember(paths: list[Path], *, continued: frozenset[UUID] = frozenset()) -> 
     """The archive after these sessions were imported."""
     ends = {path.uuid: path.nodes[-1] for path in paths}
 
-    def reached(uuid: UUID) -> Reached | None:
-        return Reached(ends[uuid], uuid in continued) if uuid in ends else None
+    class Remembering(Archive):
+        def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+            return (ends[uuid], uuid in continued) if uuid in ends else None
 
-    return Archive(reached)
+    return Remembering()
 
 
 @given(told=parents(), data=st.data())
@@ -92,7 +93,7 @@ def test_a_grown_tree_only_adds_to_the_ends(
 
 @given(told=st.dictionaries(st.integers(0, 6), st.integers(0, 8), min_size=1))
 def test_rings_end(told: dict[int, int]) -> None:
-    tree = Tree(MAIN, lambda node: stable_uuid("branch", node))
+    tree = Tree(MAIN, "branch")
     tree.parents = {str(node): str(above) for node, above in told.items()}
     paths = tree.plan(Archive())
     assert {node for path in paths for node in path.nodes} == {str(node) for node in told}

@@ -5,7 +5,7 @@ import json
 import pytest
 from django.test import Client
 
-from conversations.archive.storage_errors import database_unavailable
+from conversations.archive.storage import database_unavailable
 from conversations.features.messages_api import api
 from conversations.models import Session, Workspace
 from tests.api.conftest import fresh_rates, owner  # noqa: F401 (fixtures)

@@ -7,7 +7,7 @@ from conversations.accounts.tokens import WRITE
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.sessions import get_session
 from conversations.features.sharing.models import ShareLink
-from conversations.features.sharing.service import NewLink, create_share_link, share_token
+from conversations.features.sharing.service import create_share_link, share_token
 from conversations.models import Run, Session
 from tests.api.rows import Row as Operation
 from tests.api.rows import writers as api_writers
@@ -49,6 +49,8 @@ def stock(session: Session, run: Run) -> None:
 def _make_link(session: Session, *, to_turn: int) -> ShareLink:
     return create_share_link(
         get_session(session.uuid),
-        NewLink(from_turn=1, to_turn=to_turn, days=1),
+        from_turn=1,
+        to_turn=to_turn,
+        days=1,
         origin=AuditOrigin(user=session.owner),
     )

@@ -79,8 +79,8 @@ def talk(request: pytest.FixtureRequest, session: Session) -> Session:
 
 
 def share(session: Session, user: User, **what: Any) -> ShareLink:
-    new = service.NewLink(**{"from_turn": 1, "to_turn": session.turn_count, "days": 1} | what)
-    return service.create_share_link(session, new, origin=AuditOrigin(user=user))
+    new = {"from_turn": 1, "to_turn": session.turn_count, "days": 1} | what
+    return service.create_share_link(session, **new, origin=AuditOrigin(user=user))
 
 
 def address(link: ShareLink) -> str:
@@ -301,8 +301,8 @@ def test_a_session_has_a_limited_number_of_links(
 @pytest.mark.django_db(transaction=True)
 def test_an_opening_is_counted_once(client: Client, session: Session, user: User) -> None:
     say(session, "Plant the beans")
-    new = service.NewLink(from_turn=1, to_turn=1, days=3, with_tools=False)
-    link = service.create_share_link(session, new, origin=AuditOrigin(user=user))
+    origin = AuditOrigin(user=user)
+    link = service.create_share_link(session, from_turn=1, to_turn=1, days=3, origin=origin)
     client.raise_request_exception = False
     with lost_after(lambda sql: sql.startswith("UPDATE") and "sharelink" in sql) as counted:
         assert client.get(reverse("shared", args=[service.share_token(link)])).status_code == 503

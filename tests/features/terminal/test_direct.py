@@ -8,10 +8,18 @@ from uuid import UUID
 import pytest
 from django.conf import settings
 
-from conversations.domain.events import APPROVAL_ASKED, Info
+from conversations.archive.append import NewEvent, Row, append
+from conversations.domain.events import (
+    APPROVAL_ASKED,
+    AssistantText,
+    Info,
+    Payload,
+    UserMessage,
+)
 from conversations.features.terminal.connection import Delta, Happening, RunEnded, Seen
 from conversations.features.terminal.direct import DirectConnection
-from conversations.models import Session, ToolCall
+from conversations.models import Run, Session, ToolCall
+from conversations.runtime.frames import rows_frame
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario
@@ -76,6 +84,34 @@ async def test_a_question_of_another_process_is_answered(
         for happenings in (own, watched):
             assert [one async for one in happenings][-1] == RunEnded("completed")
     assert witness(Path(session.workspace.root)) == ["beans"]
+
+
+async def test_pieces_of_an_answer_come_before_its_row_however_late_they_are_read(
+    two: tuple[DirectConnection, DirectConnection], session: Session
+) -> None:
+    runtime = two[0]._runtime
+
+    def say(payload: Payload) -> list[Row]:
+        return append(
+            session.pk, session_uuid=session.uuid, events=[NewEvent(payload=payload)]
+        ).rows
+
+    async def begin() -> int:
+        """All that the run says is there before anything of it is read."""
+        for payload in (UserMessage(text="go"), AssistantText(text="Beans")):
+            rows = await runtime.writer.write(say, payload)
+            runtime.hub.publish(session.pk, rows_frame(rows))
+            piece = {"part": 0, "kind": "text", "offset": 0, "text": "Beans"}
+            if isinstance(payload, UserMessage):
+                runtime.hub.publish(session.pk, {"type": "draft", **piece})
+        run = await Run.objects.acreate(
+            session=session, client_id="c", state="completed", created_at=session.created_at
+        )
+        return run.pk
+
+    happened = [one async for one in two[0]._follow(session, begin, after=0)]
+    kinds = [type(one.payload if isinstance(one, Seen) else one) for one in happened]
+    assert kinds == [UserMessage, Delta, AssistantText, RunEnded]
 
 
 def asks(happening: Happening) -> bool:

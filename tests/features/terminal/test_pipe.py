@@ -14,7 +14,9 @@ from django.db import connection
 
 from conversations.archive.turns import read_turns
 from conversations.archive.workspaces import create_workspace
+from conversations.features.terminal import chat
 from conversations.models import DraftChunk, Session, ToolCall, Workspace
+from conversations.web.commands import Command
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario
@@ -48,14 +50,28 @@ def test_a_uuid_names_a_session_too(piped: Piped, session: Session) -> None:
 
 
 def test_commands_are_carried_out_and_never_sent(piped: Piped) -> None:
-    piped("/rename Beans", "table", "/history", "/history table", "/export", "/quit", "code")
+    piped("/rename Beans", "table", "/history", "/history table", "/quit", "code")
     session = Session.objects.get()
     assert (session.title, session.turn_count) == ("Beans", 2)
     assert piped.out.count("\n## A table\n") == 1  # the answer came first
     assert "> table\n" in piped.out
     assert "     1  user       table\n" in piped.out
-    assert f"/s/{session.uuid}/export/?format=markdown\n" in piped.out
     assert piped.code == 0
+
+
+def test_what_features_let_download_is_named_by_its_address(
+    piped: Piped, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"small": "A bed", "large": "All beds"}
+    beds = Command(name="beds", says="", argument="size", choices=sizes, view="session_changes")
+    monkeypatch.setattr(chat, "TERMINAL_COMMANDS", (beds,))
+    piped("/beds", "/beds large", "/beds huge", arguments=("--session", str(session.uuid)))
+    page = f"/s/{session.uuid}/changes/"
+    assert [line.partition(page)[2] for line in piped.out.splitlines()] == [
+        "?size=small",
+        "?size=large",
+    ]
+    assert "Choose one of these sizes: small, large." in piped.err
 
 
 def test_a_blank_before_it_makes_a_message_of_a_command(piped: Piped) -> None:

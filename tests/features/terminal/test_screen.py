@@ -14,7 +14,7 @@ ORDINARY = st.text(alphabet=" \nabc.,é中文。👩\u200d💻e\u0301`|", max_si
 
 def wrap(text: str, width: int) -> str:
     wrapper = Wrapper(width)
-    return wrapper.feed(text) + wrapper.flush()
+    return wrapper.feed(text) + wrapper.place_word()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_pieces_give_what_the_whole_gives(text: str, cuts: list[int], width: int
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     wrapper = Wrapper(width)
     pieces = [text[low:high] for low, high in pairwise(places)]
-    assert "".join(map(wrapper.feed, pieces)) + wrapper.flush() == wrap(text, width)
+    assert "".join(map(wrapper.feed, pieces)) + wrapper.place_word() == wrap(text, width)
 
 
 @given(st.text(alphabet="ab 中\u0301", max_size=40), st.integers(1, 20))

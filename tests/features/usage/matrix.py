@@ -4,11 +4,10 @@ from django.utils import timezone
 
 from conversations.accounts.tokens import MANAGE
 from conversations.archive.audit import AuditOrigin
-from conversations.feature import CallUsage
 from conversations.features.usage.budgets import set_budget
 from conversations.features.usage.models import Budget, BudgetWarning, UsageDay
 from conversations.features.usage.recording import add_call
-from conversations.models import Run, Session
+from conversations.models import ModelCall, Run, Session
 from tests.api import rows as api
 from tests.web.rows import REFUSED, Row, for_roles, readers, signed_in
 
@@ -56,19 +55,18 @@ def make_operation_values(session: Session) -> dict[str, Any]:
 def stock(session: Session, run: Run) -> None:
     now = timezone.now()
     add_call(
-        CallUsage(
-            session_pk=session.pk,
-            person_pk=session.owner_id,
+        ModelCall(
+            session=session,
             model="m",
-            failed=False,
             input_tokens=100,
             cache_read_tokens=0,
             cache_write_tokens=0,
             output_tokens=10,
             cost_microusd=7,
             first_token_ms=300,
-            at=now,
-        )
+            created_at=now,
+        ),
+        session.owner_id,
     )
     budget = Budget.objects.create(
         workspace=session.workspace, period="day", unit="usd", limit=1, created_at=now

@@ -12,8 +12,12 @@ from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from conversations.archive.answers import CallRecord, append_answer, append_call, append_failed_call
 from conversations.archive.messages import accept_message
+from conversations.archive.model_calls import (
+    append_answer,
+    append_call,
+    append_failed_call,
+)
 from conversations.archive.purge import plan_purge
 from conversations.archive.runs import Claimed
 from conversations.archive.sessions import create_session
@@ -54,7 +58,7 @@ def claim(session: Session, *, user_pk: int | None) -> Claimed:
     return accepted.claimed
 
 
-def call(ordinal: int, **fields: Any) -> CallRecord:
+def call(ordinal: int, **fields: Any) -> ModelCall:
     reported = {
         "model": "claude-sonnet-5-5",
         "input_tokens": 10,
@@ -64,7 +68,7 @@ def call(ordinal: int, **fields: Any) -> CallRecord:
         "cost_microusd": 120,
         "first_token_ms": 700,
     }
-    return CallRecord(ordinal=ordinal, manifest="{}", request_digest="", **reported | fields)
+    return ModelCall(ordinal=ordinal, manifest="{}", request_digest="", **reported | fields)
 
 
 def answer(claimed: Claimed, ordinal: int, **fields: Any) -> None:
@@ -87,7 +91,7 @@ def test_every_kind_of_call_is_counted_with_its_record(session: Session, user: U
     append_call(claimed, call=call(1))
     append_failed_call(
         claimed,
-        call=CallRecord(
+        call=ModelCall(
             ordinal=2,
             model="claude-sonnet-5-5",
             manifest="{}",

@@ -5,15 +5,14 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError, NotFound
-from conversations.features.interchange.export import FORMATS
-from conversations.features.interchange.export_sessions import choose_sessions
+from conversations.features.interchange.export import FORMATS, choose_sessions
 from conversations.management.base import DatabaseCommand, open_output
 from conversations.models import Session
 
@@ -46,10 +45,17 @@ class Command(DatabaseCommand):
             sessions = choose_sessions(session=session, workspace=workspace)
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
-        pieces = _write_as(format, sessions)
         try:
             with open_output(output, self.stdout) as stream:
-                self._write(pieces, stream)
+                is_watched = sys.stderr.isatty() and not stream.isatty()
+                count = 0
+                for count, piece in enumerate(_pieces(format, sessions), start=1):
+                    stream.write(piece)
+                    if is_watched and count % PROGRESS_LINES == 0:
+                        sys.stderr.write(f"\r{count} lines ")
+                        sys.stderr.flush()
+                if is_watched and count >= PROGRESS_LINES:
+                    sys.stderr.write("\r\033[K")
         except BrokenPipeError:
             # Whoever read has had enough; the interpreter must not flush again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -57,19 +63,8 @@ class Command(DatabaseCommand):
             where = output or "standard output"
             raise CommandError(f"{where}: {error.strerror or error}", returncode=2) from error
 
-    def _write(self, pieces: Iterator[str], stream: TextIO) -> None:
-        is_watched = sys.stderr.isatty() and not stream.isatty()
-        count = 0
-        for count, piece in enumerate(pieces, start=1):
-            stream.write(piece)
-            if is_watched and count % PROGRESS_LINES == 0:
-                sys.stderr.write(f"\r{count} lines ")
-                sys.stderr.flush()
-        if is_watched and count >= PROGRESS_LINES:
-            sys.stderr.write("\r\033[K")
 
-
-def _write_as(format: str, sessions: Iterator[Session]) -> Iterator[str]:
+def _pieces(format: str, sessions: Iterator[Session]) -> Iterator[str]:
     for place, session in enumerate(sessions):
         if place and format == "markdown":
             yield "\n---\n\n"

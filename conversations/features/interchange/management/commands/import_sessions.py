@@ -1,11 +1,10 @@
 """Imports sessions from interchange files and from the exports of other programs."""
 
-import json
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from django.db import DatabaseError
 
 from conversations.archive.workspaces import find_user, get_workspace
 from conversations.domain.errors import LoomError
-from conversations.features.interchange.import_sessions import ImportCounts, Report, import_file
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.opening import NotReadable
 from conversations.features.interchange.running import AUTO, FORMATS, LOOM, Running
@@ -25,8 +24,7 @@ from conversations.search.indexing import index_waiting
 
 PROGRESS_LINES = 2000
 
-JSONL = "jsonl"
-"""The interchange file by the name that ``export_sessions`` gives it."""
+JSONL = "jsonl"  # The interchange file by the name that ``export_sessions`` gives it.
 
 
 class Command(DatabaseCommand):
@@ -70,8 +68,24 @@ class Command(DatabaseCommand):
         json: bool,
         **_: Any,
     ) -> None:
-        _check_files(files)
-        target, counts = _target(workspace, owner), ImportCounts()
+        try:
+            for name in files:  # all of them before the first is imported
+                if Path(name).is_file():
+                    Path(name).open("rb").close()
+                elif name != "-":
+                    Path(name).stat()
+        except OSError as error:
+            raise CommandError(f"{name}: {error.strerror}", returncode=2) from error
+        try:
+            target = ImportTarget(
+                owner=find_user(owner) if owner else None,
+                default_owner=make_first_user(),
+                workspace=get_workspace(workspace) if workspace else None,
+                root=settings.LOOM.workspace_roots[0],
+            )
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        counts = ImportCounts()
         reports: list[dict[str, str]] = []
         try:
             for name in files:
@@ -81,7 +95,10 @@ class Command(DatabaseCommand):
                 f"The database stopped the import: {error} What was imported stays;"
                 " the same command goes on."
             ) from error
-        self._summarise(counts, reports if json else None)
+        if json:
+            self.stdout.write(dumps(asdict(counts) | {"reports": reports}))
+        else:
+            self.stdout.write(_summary(counts))
         if counts.turns_added:
             with suppress(DatabaseError):  # then the first search does it
                 index_waiting()
@@ -96,7 +113,7 @@ class Command(DatabaseCommand):
         counts: ImportCounts,
         reports: list[dict[str, str]],
     ) -> None:
-        shown = "stdin" if name == "-" else name
+        shown, path = "stdin" if name == "-" else name, Path(name)
         is_watched = sys.stderr.isatty()
 
         def report(line: Any, text: str) -> None:
@@ -109,7 +126,13 @@ class Command(DatabaseCommand):
                 sys.stderr.flush()
 
         try:
-            _read(name, format, target, counts, report, progress)
+            if path.is_file() or path.is_dir():
+                Running(target, counts, report, progress, format).run(path, name=path.name)
+            else:  # a pipe
+                with nullcontext(sys.stdin.buffer) if name == "-" else path.open("rb") as stream:
+                    import_file(
+                        stream, target=target, counts=counts, report=report, progress=progress
+                    )
         except NotReadable as error:
             raise CommandError(f"{shown}: {error}", returncode=2) from error
         except OSError as error:
@@ -117,60 +140,16 @@ class Command(DatabaseCommand):
         if is_watched and counts.lines >= PROGRESS_LINES:
             sys.stderr.write("\r\033[K")
 
-    def _summarise(self, counts: ImportCounts, reports: list[dict[str, str]] | None) -> None:
-        """In words, or with ``reports`` as JSON."""
-        if reports is not None:
-            self.stdout.write(json.dumps(asdict(counts) | {"reports": reports}))
-            return
-        c = counts
-        lines = [
-            f"sessions: {c.sessions_added} added, {c.sessions_extended} extended,"
-            f" {c.sessions_unchanged} unchanged",
-            f"turns: {c.turns_added} added, {c.turns_unchanged} unchanged",
-            f"events: {c.events_added} added, {c.events_unchanged} unchanged",
-            f"lines: {c.lines} read, {c.skipped} skipped, {c.conflicts} in conflict,"
-            f" {c.repaired} kept but not as they are",
-        ]
-        if c.damaged:
-            lines.append(f"sessions that are not what was exported: {c.damaged}")
-        self.stdout.write("\n".join(lines))
 
-
-def _read(
-    name: str,
-    format: str,
-    target: ImportTarget,
-    counts: ImportCounts,
-    report: Report,
-    progress: Callable[[], None],
-) -> None:
-    if not (Path(name).is_file() or Path(name).is_dir()):  # a pipe
-        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream:
-            import_file(stream, target=target, counts=counts, report=report, progress=progress)
-        return
-    running = Running(target, counts, report, progress, format)
-    running.run(Path(name), name=Path(name).name)
-
-
-def _check_files(files: list[str]) -> None:
-    """All of them before the first is imported."""
-    for name in files:
-        try:
-            if Path(name).is_file():
-                Path(name).open("rb").close()
-            elif name != "-":
-                Path(name).stat()
-        except OSError as error:
-            raise CommandError(f"{name}: {error.strerror}", returncode=2) from error
-
-
-def _target(workspace: str | None, owner: str | None) -> ImportTarget:
-    try:
-        return ImportTarget(
-            owner=find_user(owner) if owner else None,
-            default_owner=make_first_user(),
-            workspace=get_workspace(workspace) if workspace else None,
-            root=settings.LOOM.workspace_roots[0],
-        )
-    except LoomError as error:
-        raise CommandError(error.message, returncode=2) from error
+def _summary(c: ImportCounts) -> str:
+    lines = [
+        f"sessions: {c.sessions_added} added, {c.sessions_extended} extended,"
+        f" {c.sessions_unchanged} unchanged",
+        f"turns: {c.turns_added} added, {c.turns_unchanged} unchanged",
+        f"events: {c.events_added} added, {c.events_unchanged} unchanged",
+        f"lines: {c.lines} read, {c.skipped} skipped, {c.conflicts} in conflict,"
+        f" {c.repaired} kept but not as they are",
+    ]
+    if c.damaged:
+        lines.append(f"sessions that are not what was exported: {c.damaged}")
+    return "\n".join(lines)

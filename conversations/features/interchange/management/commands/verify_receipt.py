@@ -3,8 +3,6 @@
 import gzip
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from django.core.management.base import CommandError
@@ -24,7 +22,9 @@ class Command(DatabaseCommand):
     def handle(self, *, file: str, **_: Any) -> None:
         count = damaged = 0
         try:
-            with _opened(file) as lines:
+            with open(0 if file == "-" else file, "rb", closefd=file != "-") as raw:
+                is_packed = raw.peek(len(GZIP)).startswith(GZIP)
+                lines = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if is_packed else raw
                 for checked in check_copy(lines):
                     count += 1
                     damaged += bool(checked.problem)
@@ -38,19 +38,3 @@ class Command(DatabaseCommand):
             raise CommandError(f"{file} has no session.", returncode=2)
         if damaged:
             sys.exit(1)
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
-    """The file's lines, unpacked where it is compressed."""
-    if name == "-":
-        yield sys.stdin.buffer
-        return
-    with open(name, "rb") as raw:
-        is_packed = raw.read(2) == GZIP
-        raw.seek(0)
-        if not is_packed:
-            yield raw
-            return
-        with gzip.GzipFile(fileobj=raw, mode="rb") as lines:
-            yield cast(BinaryIO, lines)

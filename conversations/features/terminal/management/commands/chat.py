@@ -7,30 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from django.conf import settings
 from django.core.management.base import CommandError
 
 from conversations.domain.errors import LoomError, Rejected
-from conversations.domain.session_keys import check_key
-from conversations.features.terminal.calling import is_readable_on_the_way
 from conversations.features.terminal.chat import TERMINAL_COMMANDS, Chat
 from conversations.features.terminal.connection import (
-    CHANNEL,
     Bridge,
     ChatConnection,
-    OpenSession,
     open_bridge,
 )
 from conversations.features.terminal.direct import DirectConnection
 from conversations.features.terminal.exchange import ALL, NONE, Left
-from conversations.features.terminal.printing import choose_session, choose_workspace
-from conversations.features.terminal.remote import ServerConnection
+from conversations.features.terminal.remote import ServerConnection, is_readable_on_the_way
 from conversations.features.terminal.screen import YELLOW, Keyboard, Screen
 from conversations.management.base import DatabaseCommand, read_lines
-
-DEFAULT_NAME = "default"
 
 INTERRUPTED = 130
 
@@ -65,7 +57,14 @@ class Command(DatabaseCommand):
         )
         keyboard = Keyboard([one.name for one in TERMINAL_COMMANDS]) if is_terminal else None
         try:
-            failed = _chat(screen, keyboard, options)
+            with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
+                approve = options["approve"]
+                chat = Chat(connection, bridge, screen, keyboard=keyboard, approve=approve)
+                chat.begin(options["workspace"] or "", options["session"] or "")
+                if keyboard:
+                    chat.converse(keyboard)
+                else:
+                    chat.carry_out(read_lines())
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
         except BrokenPipeError:  # the reader has seen enough
@@ -75,27 +74,8 @@ class Command(DatabaseCommand):
             return
         except (KeyboardInterrupt, Left):
             raise CommandError("Left; what had arrived is kept.", returncode=INTERRUPTED) from None
-        if failed and not is_terminal:
+        if chat.failed and not is_terminal:
             sys.exit(1)
-
-
-def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) -> bool:
-    """Whether something was not carried out."""
-    with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
-        chat = Chat(
-            connection,
-            bridge,
-            screen,
-            _find_session(connection, bridge, screen, keyboard, options),
-            keyboard=keyboard,
-            approve=options["approve"],
-        )
-        chat.enter(chat.session)
-        if keyboard:
-            chat.converse(keyboard)
-        else:
-            chat.carry_out(read_lines())
-        return chat.failed
 
 
 @contextmanager
@@ -132,35 +112,6 @@ def _read_token(file: str | None) -> str:
     if not token.strip().isascii() or len(token.split()) != 1:
         raise Rejected("Set one token for the server with LOOM_TOKEN or --token-file.")
     return token.strip()
-
-
-def _find_session(
-    connection: ChatConnection,
-    bridge: Bridge,
-    screen: Screen,
-    keyboard: Keyboard | None,
-    options: dict[str, Any],
-) -> OpenSession:
-    name: str | None = options["session"]
-    if name and (uuid := _as_uuid(name)):
-        return bridge.call(connection.open_session(uuid))
-    workspace = options["workspace"] or choose_workspace(connection, bridge, screen, keyboard)
-    if name or keyboard is None:
-        key = check_key(f"{CHANNEL}:{name or DEFAULT_NAME}")
-        return bridge.call(connection.open_by_key(workspace, key))
-    if not bridge.call(connection.list_sessions(workspace, limit=1)):
-        return bridge.call(connection.open_by_key(workspace, f"{CHANNEL}:{DEFAULT_NAME}"))
-    chosen = choose_session(connection, bridge, screen, workspace, "", keyboard)
-    if chosen is None:
-        return bridge.call(connection.begin_session(workspace))
-    return bridge.call(connection.open_session(chosen))
-
-
-def _as_uuid(name: str) -> UUID | None:
-    try:
-        return UUID(name)
-    except ValueError:
-        return None
 
 
 class _Stream:

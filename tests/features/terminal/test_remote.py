@@ -8,8 +8,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from conversations.domain.errors import Conflict, LoomError, NotPermitted, Rejected, Unavailable
-from conversations.features.terminal import calling
-from conversations.features.terminal.calling import END, LOST, Api, is_readable_on_the_way
+from conversations.features.terminal import remote
+from conversations.features.terminal.remote import END, LOST, Api, is_readable_on_the_way
 
 type Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -28,7 +28,7 @@ async def serving(handler: Handler) -> AsyncIterator[Api]:
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "WAITS", (0.0,) * 6)
+    monkeypatch.setattr(remote, "WAITS", (0.0,) * 6)
 
 
 async def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
@@ -50,9 +50,9 @@ async def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
 
     async with serving(break_off) as api:
         events = [event async for event in api.stream("runs/1/stream")]
-    assert [event.data.get("number") for event in events if event.kind != LOST] == [*range(1, 7)]
-    assert [event.kind for event in events].count(LOST) == 2
-    assert events[-1].kind == END
+    assert [data.get("number") for kind, data in events if kind != LOST] == [*range(1, 7)]
+    assert [kind for kind, _ in events].count(LOST) == 2
+    assert events[-1][0] == END
     assert asked == ["", "2", "4"]
 
 

@@ -1,0 +1,202 @@
+"""What stands in the window besides turns: loaded skills, and summaries of turns.
+
+A summary stands for turns in the window. Nothing is removed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from conversations.domain import runs as states
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.events import Info
+from conversations.domain.runs import ACTIVE_STATES
+from conversations.domain.text import dump_json, load_json
+from conversations.models import Compaction, ModelCall, Run, Session, SessionSkill
+
+from .append import Appended, NewEvent, PreparedEvent, append, lock_session
+from .messages import (
+    Accepted,
+    accepted_run,
+    create_run,
+    last_user_turn,
+    lock_for_run,
+)
+from .model_calls import append_call
+from .rewinds import is_rewound
+from .runs import Claimed
+from .turns import read_rewound
+
+UNDONE = "compaction_undone"
+
+
+def read_loaded_skills(session_pk: int) -> list[SessionSkill]:
+    """The skills of the session on its active path, one of each name (the newest),
+    in the order of loading."""
+    loaded = list(SessionSkill.objects.filter(session=session_pk).order_by("pk"))
+    if not loaded:
+        return []
+    gone = read_rewound(session_pk, "turn")
+    active = [s for s in loaded if not any(low <= s.turn_number <= high for low, high in gone)]
+    newest = {skill.name: skill for skill in active}
+    return [skill for skill in active if newest[skill.name] is skill]
+
+
+def read_skills(pks: Sequence[int]) -> list[SessionSkill]:
+    """These loads, in the order of loading."""
+    return list(SessionSkill.objects.filter(pk__in=pks).order_by("pk")) if pks else []
+
+
+def append_loaded_skill(
+    session_pk: int, *, name: str, path: str, content: str, turn: int
+) -> SessionSkill | None:
+    """Keep a skill that the model loads. None when the same text of it is loaded on
+    the active path already."""
+    digest = digest_of(content)
+    known = next((s for s in read_loaded_skills(session_pk) if s.name == name), None)
+    if known is not None and known.digest == digest:
+        return None
+    return SessionSkill.objects.create(
+        session_id=session_pk,
+        name=name,
+        path=path,
+        content=content,
+        digest=digest,
+        turn_number=turn,
+        loaded_at=timezone.now(),
+    )
+
+
+def digest_of(content: str) -> str:
+    return sha256(content.encode("utf-8", "replace")).hexdigest()
+
+
+def read_active_compaction(session_pk: int) -> Compaction | None:
+    """The newest summary that is in force: neither undone nor rewound."""
+    found = Compaction.objects.filter(session=session_pk, undone_at=None).order_by("-pk")
+    # A rewind marks all turns from one on, so it concerns a summary exactly when it
+    # has taken the last of the turns that the summary stands for.
+    standing = (
+        one for one in found.iterator(chunk_size=5) if not is_rewound(session_pk, one.to_turn)
+    )
+    return next(standing, None)
+
+
+def read_compaction(pk: int) -> Compaction:
+    """One summary, whether it is in force or not. Raises NotFound."""
+    return _require(Compaction.objects.filter(pk=pk).first())
+
+
+def require_compaction(session: Session, uuid: UUID) -> Compaction:
+    """The session's summary of that uuid. Raises NotFound."""
+    return _require(Compaction.objects.filter(session=session.pk, uuid=uuid).first())
+
+
+def _require(found: Compaction | None) -> Compaction:
+    if found is None:
+        raise NotFound("There is no such summary.")
+    return found
+
+
+def append_compaction(
+    claimed: Claimed, *, new: Compaction, event: PreparedEvent, call: ModelCall
+) -> Appended:
+    """Keep a summary with its row and the record of the call that finished it, and end
+    its run: one transaction. ``new`` says what is summarised; the rest comes from the run."""
+    with transaction.atomic():
+        appended = append_call(claimed, call=call, events=[event])
+        # A transaction that came to nothing may have given it a key.
+        new.pk = None
+        new.session_id, new.actor_id = claimed.session_pk, claimed.user_pk
+        new.created_at = timezone.now()
+        new.save(force_insert=True)
+        # The window starts after the turns, and is smaller by what the summary saves.
+        sessions = Session.objects.filter(pk=claimed.session_pk)
+        sessions.filter(floor_turn__lte=new.to_turn).update(floor_turn=new.to_turn + 1)
+        saved = max(0, new.before_tokens - new.after_tokens)
+        sessions.filter(context_tokens__gt=saved).update(context_tokens=F("context_tokens") - saved)
+        changed = Run.objects.filter(pk=claimed.run_pk, state__in=ACTIVE_STATES).update(
+            state=states.COMPLETED, finished_at=timezone.now(), note=""
+        )
+        if not changed:
+            raise Conflict("This run has ended already.", code="run_ended")
+    return appended
+
+
+def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> Appended:
+    """Give the model the turns themselves again, as far as they fit. Raises NotFound,
+    and Conflict when it is undone already."""
+    with transaction.atomic():
+        lock_session(session.pk)
+        found = require_compaction(session, uuid)
+        if found.undone_at is not None:
+            raise Conflict("This summary is undone already.", code="compaction_undone")
+        Compaction.objects.filter(pk=found.pk).update(undone_at=timezone.now(), undone_by=user_pk)
+        # A window that starts where an undone summary ended starts where it did before that,
+        # and so on, if that is where an earlier one ended.
+        floor = lowered = Session.objects.values_list("floor_turn", flat=True).get(pk=session.pk)
+        undone = Compaction.objects.filter(session=session.pk).exclude(undone_at=None)
+        before = {end + 1: low for end, low in undone.values_list("to_turn", "floor_before")}
+        while before.get(lowered, lowered) < lowered:
+            lowered = before[lowered]
+        Session.objects.filter(pk=session.pk, floor_turn=floor).update(floor_turn=lowered)
+        text = (
+            f"The summary of turns {found.from_turn}–{found.to_turn} is undone. The model is"
+            " given the turns themselves again, as far as they fit."
+        )
+        return append(
+            session.pk,
+            session_uuid=session.uuid,
+            events=[NewEvent(payload=Info(text=text, code=UNDONE))],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRequest:
+    """Why a compaction was asked for, and the window's size then."""
+
+    reason: str
+    tokens: int = 0
+
+
+def request_compaction(
+    session: Session, *, client_id: str, request: CompactionRequest, user_pk: int | None
+) -> Accepted:
+    """Queue a run that writes a summary. Raises Conflict while another run is not over
+    and for an archived or expired session, Rejected where nothing was said yet."""
+    with transaction.atomic():
+        # At the end of a session it is asked for by archiving, which has closed it just now.
+        known = lock_for_run(session, client_id, even_closed=request.reason == "end")
+        if known is not None:
+            return known
+        turn = last_user_turn(session.pk)
+        if turn is None:
+            raise Rejected("There is nothing to summarise yet.", code="nothing_to_compact")
+        text = dump_json(asdict(request))
+        return accepted_run(
+            create_run(session, client_id, states.COMPACT, user_pk, user_turn=turn, text=text)
+        )
+
+
+def read_request(run_pk: int) -> CompactionRequest:
+    text = Run.objects.values_list("text", flat=True).get(pk=run_pk)
+    return CompactionRequest(**load_json(text))
+
+
+def read_useless_size(session_pk: int) -> int | None:
+    """The window's size, in tokens, when the last compaction was begun, if that came to
+    nothing that still stands."""
+    runs = Run.objects.filter(session=session_pk, kind=states.COMPACT)
+    newest = runs.exclude(state=states.QUEUED).order_by("-pk").first()
+    if newest is None:
+        return None
+    last = Compaction.objects.filter(session=session_pk).order_by("-pk").first()
+    is_undone = last is not None and last.undone_at is not None
+    if newest.state == states.COMPLETED and not newest.error_code and not is_undone:
+        return None
+    return read_request(newest.pk).tokens

@@ -1,0 +1,237 @@
+"""A session as messages of another program's format (``domain.formats``), streamed.
+
+What is on the active path, in order. Files that were attached are in the messages as
+base64; one message's contents are held at a time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from django.db import transaction
+
+from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.events import BROUGHT_ALONG, Info
+from conversations.domain.formats import FORMATS, Message, leave_closed
+from conversations.domain.formats.contents import FORMATS_KEY, keep_difference
+from conversations.domain.formats.spoken import SpokenFile, read_file
+from conversations.domain.text import dump_json
+from conversations.domain.turns import (
+    ASSISTANT,
+    MODEL_NOTE,
+    SYSTEM,
+    TOOL,
+    USER,
+    AnyTurn,
+    NewTurn,
+    StoredTurn,
+    read_blocks,
+    read_metadata,
+)
+from conversations.models import Run, Session, Turn
+
+from .append import NewEvent, append, lock_session, walk_rows
+from .attachments import (
+    attachment_block,
+    content_opener,
+    examine,
+    list_attachments,
+    read_uuids,
+    save_attachment,
+    upload_attachment,
+)
+from .file_types import FileType
+from .turns import COLUMNS, read_rewound
+
+# Messages of another program as the beginning of a session.
+
+
+def save_spoken_files(
+    session: Session, files: Sequence[SpokenFile], *, client_id: str, user_pk: int
+) -> list[str]:
+    """Keep the files that are within a message as attachments and return their uuids; those
+    of the message of this ``client_id``, where it was sent before with them. Raises as
+    ``upload_attachment``."""
+    known: dict[str, list[str]] = {}
+    run = Run.objects.filter(session=session.pk, client_id=client_id).first() if files else None
+    for one in list_attachments(session.pk, read_uuids(run)) if run is not None else []:
+        known.setdefault(one.digest, []).append(str(one.uuid))
+    kept: list[str] = []
+    for file in reversed(files):  # those that were named by their uuids stand before them
+        if same := known.get(sha256(file.data).hexdigest()):
+            kept.append(same.pop())
+            continue
+        new = upload_attachment(session.pk, data=file.data, name=file.name, user_pk=user_pk)
+        kept.append(str(new.uuid))
+    return kept[::-1]
+
+
+type Block = dict[str, Any]
+
+
+# A file in a turn: its place among the blocks, its bytes, and what it is.
+type FoundFile = tuple[int, SpokenFile, FileType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """Messages that are ready to be the beginning of a session: turns with the files in
+    them. ``instructions`` are those of its system messages in front."""
+
+    format: str
+    turns: list[tuple[NewTurn, list[FoundFile]]]
+    instructions: str
+
+
+def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -> Brought:
+    """Read the messages; raises Rejected for one that is none. ``model`` is the one that
+    gave the answers, if that is known: another one is not given their thinking. Takes
+    some time for images: before any lock."""
+    turns, instructions = [], []
+    is_in_front = True
+    for turn in FORMATS[format].read(messages):
+        marks: dict[str, Any] = {BROUGHT_ALONG: format}
+        is_in_front = is_in_front and turn.role == SYSTEM
+        if turn.role == ASSISTANT:
+            marks["model"] = model
+        elif is_in_front:
+            instructions.append(turn.content)
+        elif turn.role == SYSTEM:  # among the others it is given to the model where it stands
+            marks[MODEL_NOTE] = True
+        marked = replace(turn, metadata=dump_json(read_metadata(turn) | marks))
+        turns.append((marked, _find_files(marked)))
+    return Brought(format=format, turns=turns, instructions="\n\n".join(instructions))
+
+
+def _find_files(turn: NewTurn) -> list[FoundFile]:
+    found: list[FoundFile] = []
+    for place, block in enumerate((read_blocks(turn) if turn.role in (USER, TOOL) else None) or []):
+        # What cannot be attached stays in the turn as it is.
+        with suppress(Rejected):
+            file = read_file(block)
+            found.append((place, file, examine(file.data, file.name)))
+    return found
+
+
+def import_history(session: Session, brought: Brought, *, user_pk: int | None) -> int:
+    """Make the messages the first turns of a session; returns how many. Raises Conflict
+    for one that has any already. One transaction."""
+    with transaction.atomic():
+        lock_session(session.pk)
+        has_begun = Session.objects.filter(pk=session.pk).exclude(next_turn=1, next_seq=1).exists()
+        if has_begun or session.runs.exists():
+            raise Conflict("The session has begun already.", code="session_has_begun")
+        Session.objects.filter(pk=session.pk, instructions="").update(
+            instructions=brought.instructions
+        )
+        if not brought.turns:
+            return 0
+        open_content = content_opener(session.pk)
+        turns = [
+            _attach(session, turn, files, number, brought.format, open_content, user_pk)
+            if files
+            else turn
+            for number, (turn, files) in enumerate(brought.turns, 1)
+        ]
+        count = len(turns)
+        what = "The message above was" if count == 1 else f"The {count} turns above were"
+        notice = Info(
+            text=f"{what} brought along by a program.", code=BROUGHT_ALONG, data={"turns": count}
+        )
+        # One after the other, so that the turns have no events and the notice stands behind.
+        append(session.pk, session_uuid=session.uuid, turns=turns)
+        append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=notice)])
+        return count
+
+
+def _attach(
+    session: Session,
+    turn: NewTurn,
+    files: list[FoundFile],
+    number: int,
+    format: str,
+    open_content: Callable[[Block], list[Block]],
+    user_pk: int | None,
+) -> NewTurn:
+    # With references in place of files; it is still written as it was read.
+    blocks = read_blocks(turn) or []
+    tokens = 0
+    for place, file, content in files:
+        attachment = save_attachment(
+            session.pk,
+            data=file.data,
+            name=file.name,
+            user_pk=user_pk,
+            turn=number,
+            content=content,
+        )
+        tokens += attachment.tokens
+        own = {k: v for k, v in blocks[place].items() if k not in ("type", "source", "title")}
+        blocks[place] = own | attachment_block(attachment)
+    metadata = read_metadata(turn)
+    formats = {k: v for k, v in (metadata.get(FORMATS_KEY) or {}).items() if k != format}
+    changed = replace(
+        turn,
+        blocks=dump_json(blocks),
+        token_count=turn.token_count + tokens,
+        metadata=dump_json(metadata | {FORMATS_KEY: formats}),
+    )
+    return keep_difference(
+        changed,
+        _write(format, turn, leave_closed),
+        name=format,
+        write=lambda one: _write(format, one, open_content),
+    )
+
+
+def _write(format: str, turn: NewTurn, open_content: Callable[[Block], list[Block]]) -> Message:
+    [(_, message)] = FORMATS[format].write([turn], open_content)
+    return message
+
+
+def walk_messages(
+    session: Session, *, format: str, from_turn: int = 0
+) -> Iterator[tuple[int, Message]]:
+    """Messages on the active path with the numbers of their first turns; from a turn on
+    that begins one. From 0 on, the session's own instructions are a system message in
+    front, unless one is there."""
+    rows = Turn.objects.filter(
+        session=session.pk, number__gte=from_turn, number__lt=session.next_turn
+    )
+    for low, high in read_rewound(session.pk, "turn"):
+        rows = rows.exclude(number__range=(low, high))
+    turns: Iterator[AnyTurn] = (
+        StoredTurn(**row) for row in walk_rows(rows, *COLUMNS, key="number")
+    )
+    if from_turn == 0 and session.instructions:
+        turns = _with_instructions(session.instructions, turns)
+    return FORMATS[format].write(turns, content_opener(session.pk))
+
+
+def _with_instructions(instructions: str, turns: Iterator[AnyTurn]) -> Iterator[AnyTurn]:
+    first = next(turns, None)
+    if first is None or first.role != SYSTEM:
+        yield NewTurn(role=SYSTEM, content=instructions)
+    if first is not None:
+        yield first
+    yield from turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage:
+    """``next_turn`` is where the next page begins; None: this is the last."""
+
+    messages: list[Message]
+    next_turn: int | None
+
+
+def read_messages(session: Session, *, format: str, from_turn: int = 0, limit: int) -> MessagePage:
+    """So many messages from a turn on that begins one."""
+    taken: list[Message] = []
+    for number, message in walk_messages(session, format=format, from_turn=from_turn):
+        if len(taken) == limit:
+            return MessagePage(messages=taken, next_turn=number)
+        taken.append(message)
+    return MessagePage(messages=taken, next_turn=None)

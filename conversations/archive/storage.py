@@ -1,0 +1,299 @@
+"""How much room the disks have, and what is refused before they are full.
+
+Messages are small and have to be kept whatever happens. What takes much room (imports,
+attachments, copies of files, commands, exports) is refused while less than
+``LOOM_MIN_FREE_MIB`` is free, so that the rest is left for messages.
+"""
+
+import errno
+import logging
+import os
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import DataError, OperationalError, connection, transaction
+from psycopg import errors as postgres
+
+from conversations.domain.errors import (
+    DATABASE_RETRY_AFTER_SECONDS,
+    DATABASE_UNAVAILABLE,
+    LoomError,
+    StorageFull,
+    Unavailable,
+)
+
+# What a failure of the database or of the disk means for whoever asked.
+
+
+FULL = "The server’s disk is full. Nothing that was saved is lost."
+AWAY = "The database is not responding at the moment. Nothing that was saved is lost."
+
+# How statements begin that change nothing by themselves.
+READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
+
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+
+# A shared-memory file that cannot grow is reported as an I/O error and not as FULL.
+_SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+_SQLITE_PRIMARY = 0xFF  # The bits of an extended result code that are its primary code.
+
+_POSTGRES_AWAY = (
+    postgres.ConnectionException,
+    postgres.TooManyConnections,
+    postgres.AdminShutdown,
+    postgres.CrashShutdown,
+    postgres.CannotConnectNow,
+    postgres.IdleSessionTimeout,
+    postgres.IdleInTransactionSessionTimeout,
+    # After a failover the old address may be a standby for a moment.
+    postgres.ReadOnlySqlTransaction,
+)
+_CONNECTION_CLASS = "08"
+
+MAX_END_MS = 2000  # For which the server waits until a process of its own has ended.
+
+_STATUS = "SELECT pg_xact_status(%s::xid8)"
+_END_PROCESS = """
+    SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid
+"""
+
+
+def translate_storage_error(error: BaseException) -> LoomError | None:
+    """StorageFull where nothing can be written, Unavailable (``database_unavailable``) where
+    the database cannot be reached; None for any other error. Looks at what caused it too."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        if isinstance(one, LoomError):
+            is_storage = isinstance(one, StorageFull) or one.code == DATABASE_UNAVAILABLE
+            return one if is_storage else None
+        if _is_full(one):
+            return StorageFull(FULL)
+        if _is_away(one):
+            return database_unavailable()
+        one = one.__cause__
+    return None
+
+
+def database_unavailable() -> Unavailable:
+    """What a caller is told while the database cannot be reached."""
+    return Unavailable(AWAY, code=DATABASE_UNAVAILABLE, retry_after=DATABASE_RETRY_AFTER_SECONDS)
+
+
+def is_storage_error(error: BaseException) -> bool:
+    return translate_storage_error(error) is not None
+
+
+class Writes:
+    """Whether a statement that writes was sent. Sent is enough: the answer to it can be
+    lost as well."""
+
+    were_sent = False
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        self.were_sent = self.were_sent or not sql.lstrip(" (\n").startswith(READING_SQL)
+        return execute(sql, params, many, context)
+
+
+@contextmanager
+def watch_writes() -> Iterator[Writes]:
+    """What this thread writes meanwhile."""
+    writes = Writes()
+    with connection.execute_wrapper(writes):
+        yield writes
+
+
+def transaction_id() -> str:
+    """Of the transaction that is about to be committed, where the database can be asked for
+    its fate later. Empty: it has written nothing, or SQLite, which always answers."""
+    if connection.vendor != "postgresql":
+        return ""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COALESCE(pg_current_xact_id_if_assigned()::text, '')")
+        return str(cursor.fetchone()[0])
+
+
+def status_of(transaction: str) -> str:
+    """What became of a transaction whose COMMIT had no answer: ``committed``, ``aborted`` or,
+    where its end cannot be brought about, ``in progress``."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_STATUS, [transaction])
+            status = str(cursor.fetchone()[0])
+            if status == "in progress":
+                # Its client is gone. A server that does not notice, with a network that broke,
+                # would keep its locks for hours.
+                cursor.execute(_END_PROCESS, [MAX_END_MS, transaction])
+                cursor.execute(_STATUS, [transaction])
+                status = str(cursor.fetchone()[0])
+            return status
+    except DataError:  # the server crashed before any of it was on disk: it has no such id
+        return "aborted"
+
+
+def _is_full(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return _sqlite_code(error) in _SQLITE_FULL
+    if isinstance(error, OSError):
+        return error.errno in _FULL_ERRNOS
+    return isinstance(error, postgres.DiskFull)
+
+
+def _is_away(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        primary = _sqlite_code(error) & _SQLITE_PRIMARY
+        return primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN)
+    if isinstance(error, _POSTGRES_AWAY):
+        return True
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # Without a state it does not come from the server: the connection was refused or lost.
+    return error.sqlstate is None or error.sqlstate.startswith(_CONNECTION_CLASS)
+
+
+def _sqlite_code(error: sqlite3.Error) -> int:
+    """The extended result code; 0 for an error that the module itself made."""
+    return getattr(error, "sqlite_errorcode", 0)
+
+
+logger = logging.getLogger(__name__)
+
+MIB = 2**20
+
+# A write of this size finds out whether there is room: more than what is left over in blocks
+# that files have already, and in SQLite's log.
+PROBE_BYTES = 64 * 1024
+
+# For so long an answer of :func:`can_write` holds: whoever asks often writes no more.
+PROBE_SECONDS = 1.0
+
+# How long a probe waits for SQLite's one writer. Somebody who writes is a good sign.
+PROBE_WAIT_MS = 500
+
+# Times the threshold has to be free before the shortage counts as over, so that a disk around
+# it does not fill the log.
+ENOUGH_AGAIN = 1.1
+
+
+def min_free_bytes() -> int:
+    return int(settings.LOOM.min_free_mib) * MIB
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that the server's user can still write on the file system of a folder, or of
+    the nearest folder above it that exists."""
+    while True:
+        try:
+            found = os.statvfs(folder)
+        except FileNotFoundError:
+            if folder == folder.parent:
+                raise
+            folder = folder.parent
+        else:
+            return found.f_bavail * found.f_frsize
+
+
+def data_free_bytes() -> int:
+    """On the file systems of the data folder and of a SQLite database, the least."""
+    return min(map(free_bytes, _data_folders()))
+
+
+def require_space(what: str, *folders: Path) -> None:
+    """Raises StorageFull while room is short where the data are or in one of the folders.
+    ``what`` is the subject of a sentence."""
+    free = min(data_free_bytes(), *map(free_bytes, folders)) if folders else data_free_bytes()
+    if free < min_free_bytes():
+        raise StorageFull(
+            f"The server's disk is nearly full ({free // MIB} MiB are free). {what} have to "
+            f"wait until {settings.LOOM.min_free_mib} MiB are free."
+        )
+
+
+def _data_folders() -> list[Path]:
+    folders = [Path(settings.LOOM.data_dir)]
+    if connection.vendor == "sqlite":
+        folders.append(Path(connection.settings_dict["NAME"]).parent)
+    return folders
+
+
+def probe_writes() -> None:
+    """Write to the data folder and to the database. Raises OSError or DatabaseError.
+
+    The write to the database is committed: one that is rolled back never reaches the
+    disk. It alone does not find a full disk either, as long as SQLite's log has room for
+    a page; the file does."""
+    for folder in _data_folders():
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(os.urandom(PROBE_BYTES))  # not zeros, which some file systems leave out
+            os.fsync(file.fileno())
+    with connection.cursor() as cursor:
+        if connection.vendor != "sqlite":
+            _touch_row()
+            return
+        [usual] = cursor.execute("PRAGMA busy_timeout").fetchone()
+        cursor.execute(f"PRAGMA busy_timeout = {PROBE_WAIT_MS}")
+        try:
+            _touch_row()
+        except OperationalError as error:
+            if "locked" not in str(error):
+                raise
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {usual}")
+
+
+def _touch_row() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE django_content_type SET model = model"
+            " WHERE id = (SELECT MIN(id) FROM django_content_type)"
+        )
+
+
+class DiskMonitor:
+    """What is known of the disk in this process; says in the log when that changes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_low = False
+        self._problem: Exception | None = None
+        self._until = 0.0
+
+    def is_low(self) -> bool:
+        """Whether room is short now; costs next to nothing."""
+        free, wanted = data_free_bytes(), min_free_bytes()
+        fields = {"free_mib": free // MIB, "min_free_mib": wanted // MIB}
+        with self._lock:
+            if free < wanted and not self._is_low:
+                logger.warning("disk_space_low", extra={"fields": fields})
+                self._is_low = True
+            elif self._is_low and free >= wanted * ENOUGH_AGAIN:
+                logger.info("disk_space_recovered", extra={"fields": fields})
+                self._is_low = False
+        return free < wanted
+
+    def find_problem(self) -> Exception | None:
+        """Why nothing can be written, None: it can. See :func:`probe_writes`."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                before, self._problem = self._problem, None
+                try:
+                    probe_writes()
+                except Exception as error:
+                    self._problem = error
+                self._until = time.monotonic() + PROBE_SECONDS
+                if self._problem is not None and before is None:
+                    reason = {"error_class": type(self._problem).__name__, "reason": self._problem}
+                    logger.error("write_probe_failed", extra={"fields": reason})
+            return self._problem
+
+
+MONITOR = DiskMonitor()
