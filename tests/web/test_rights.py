@@ -135,7 +135,7 @@ def test_who_leaves_the_group_or_whose_group_leaves_is_no_member(
     join_by: JoinBy, workspace: Workspace, user: User, other_user: User
 ) -> None:
     group = join_by(other_user, "member")
-    assert [(item.name, item.role, item.people) for item in groups_of(workspace)] == [
+    assert [(item["name"], item["role"], item["people"]) for item in groups_of(workspace)] == [
         ("members of the garden", "member", 1)
     ]
     other_user.groups.clear()
