@@ -10,7 +10,7 @@ class ConversationsConfig(AppConfig):
 
     def ready(self) -> None:
         from conversations import checks  # noqa: F401 (registers the system checks)
-        from conversations.accounts import devices
+        from conversations.accounts import devices  # noqa: F401 (hears of who signs in and out)
         from conversations.archive.rights import make_role_groups
         from conversations.models.guards import install_guards
         from conversations.models.search import install_search
@@ -18,4 +18,3 @@ class ConversationsConfig(AppConfig):
         post_migrate.connect(install_guards, sender=self, dispatch_uid="archive-guards")
         post_migrate.connect(install_search, sender=self, dispatch_uid="search-index")
         post_migrate.connect(make_role_groups, sender=self, dispatch_uid="role-groups")
-        devices.connect()

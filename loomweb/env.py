@@ -7,6 +7,7 @@ that cannot be read stops the start with one sentence that names it.
 
 import contextlib
 import os
+import re
 import secrets
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,8 @@ from conversations.providers.model_limits import read_prices
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
+ORIGIN = re.compile(r"https?://[^/\s*]+")
+
 
 class SettingsError(SystemExit):
     """A setting cannot be used; its text is the sentence that the terminal shows."""
@@ -29,56 +32,58 @@ class SettingsError(SystemExit):
         super().__init__(f"Loom Web cannot start: {sentence}")
 
 
-def _read_secret_key(env: Env, data_dir: Path) -> str:
-    """The key from the environment, else from the data folder, made on first use
-    with file mode 0600."""
-    given: str = env.str("LOOM_SECRET_KEY", "")
-    if given:
-        return given
-    path = data_dir / "secret_key"
-    if not path.exists():
-        _write_once(path, secrets.token_urlsafe(50))
-    return path.read_text().strip()
+class SettingsReader(Env):
+    """One method for each kind of value; what is typed wrong raises EnvError."""
+
+    def text(self, name: str, default: str) -> str:
+        return str(self.str(name, default))
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self.bool(name, default))
+
+    def whole(self, name: str, default: int, least: int = 1, most: int | None = None) -> int:
+        return int(self.int(name, default, validate=Range(min=least, max=most)))
+
+    def number(
+        self, name: str, default: float, least: float = 0, most: float | None = None
+    ) -> float:
+        return float(self.float(name, default, validate=Range(min=least, max=most)))
+
+    def choice(self, name: str, default: str, *others: str) -> str:
+        return str(self.str(name, default, validate=OneOf((default, *others))))
+
+    def texts(self, name: str, default: list[str]) -> list[str]:
+        return [str(text) for text in self.list(name, default)]
+
+    def paths(self, name: str, default: list[str]) -> list[Path]:
+        paths = [Path(text).expanduser() for text in self.texts(name, default)]
+        for path in paths:
+            if not path.is_absolute():
+                raise SettingsError(f"{name} holds {path}, which is no absolute path.")
+        return paths
+
+    def pairs(self, name: str, default: list[str]) -> dict[str, str]:
+        """``theirs=ours`` as a table from theirs to ours."""
+        pairs = [text.partition("=") for text in self.texts(name, default)]
+        for theirs, _, ours in pairs:
+            if not (theirs.strip() and ours.strip()):
+                raise SettingsError(f"{name} is a list of the form theirs=ours,theirs=ours.")
+        return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
-def _write_once(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all: of two
-    processes that start at once, the first one's text stays."""
+def _make_secret_key(path: Path) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+            file.write(secrets.token_urlsafe(50))
+        # Whole or not at all: of two processes that start at once, the first one's key stays.
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
     except OSError as error:
         raise SettingsError(f"{path} cannot be written ({error.strerror}).") from error
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _read_paths(setting: str, texts: list[str]) -> list[Path]:
-    paths = [Path(text).expanduser() for text in texts]
-    for path in paths:
-        if not path.is_absolute():
-            raise SettingsError(f"{setting} holds {path}, which is no absolute path.")
-    return paths
-
-
-def _read_secret_file(setting: str, path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{setting} names {path}, which cannot be read.") from error
-
-
-def _read_pairs(setting: str, texts: list[str]) -> dict[str, str]:
-    """``theirs=ours`` as a table from theirs to ours."""
-    pairs = [text.partition("=") for text in texts]
-    for theirs, _, ours in pairs:
-        if not (theirs.strip() and ours.strip()):
-            raise SettingsError(f"{setting} is a list of the form theirs=ours,theirs=ours.")
-    return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
 MAX_ISSUER_CHARS = 200
@@ -114,214 +119,142 @@ class Environment:
     """Typed values of all settings. Raises :class:`SettingsError`."""
 
     def __init__(self) -> None:
-        env = Env()
+        env = SettingsReader()
         try:
-            self._read(env)
+            self._read_server(env)
+            self._read_models(env)
+            self._read_runtime(env)
+            self._read_tools(env)
+            self._read_people(env)
+            self._read_features(env)
         except EnvError as error:
             raise SettingsError(f"{str(error).rstrip('.')}. See docs/settings.md.") from error
 
-    def _read(self, env: Env) -> None:
-        positive = Range(min=1)
-        self.debug: bool = env.bool("LOOM_DEBUG", False)
-        self.data_dir = _prepare_data_dir(
-            Path(env.str("LOOM_DATA_DIR", "") or BASE_DIR / "var").expanduser().resolve()
-        )
-        self.secret_key = _read_secret_key(env, self.data_dir)
-        self.host: str = env.str("LOOM_HOST", "127.0.0.1")
-        self.port: int = env.int("LOOM_PORT", 8000, validate=Range(min=0, max=65535))
-        self.allowed_hosts: list[str] = env.list(
-            "LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"]
-        )
-        self.trusted_origins: list[str] = env.list("LOOM_TRUSTED_ORIGINS", [])
-        self.behind_tls_proxy: bool = env.bool("LOOM_BEHIND_TLS_PROXY", False)
-        self.database_url: str = env.str("DATABASE_URL", "")
-        self.synchronous: str = env.str(
-            "LOOM_DB_SYNCHRONOUS", "FULL", validate=OneOf(("NORMAL", "FULL", "EXTRA"))
-        )
-        self.database_wait_seconds: float = env.float(
-            "LOOM_DATABASE_WAIT_SECONDS", 30.0, validate=Range(min=0, max=3600)
-        )
-        self.redis_url: str = env.str("REDIS_URL", "")
-        self.min_free_mib: int = env.int("LOOM_MIN_FREE_MIB", 256, validate=Range(min=0))
-        roots: list[str] = env.list("LOOM_WORKSPACE_ROOTS", [])
-        folders = _read_paths("LOOM_WORKSPACE_ROOTS", roots)
-        self.workspace_roots = [folder.resolve() for folder in folders] or [
-            self.data_dir / "workspaces"
-        ]
-        self.log_level: str = env.str(
-            "LOOM_LOG_LEVEL", "INFO", validate=OneOf(("DEBUG", "INFO", "WARNING", "ERROR"))
-        )
-        self.log_format: str = env.str("LOOM_LOG_FORMAT", "text", validate=OneOf(("text", "json")))
-        self.log_lines: int = env.int("LOOM_LOG_LINES", 30, validate=positive)
-        self._read_model_settings(env, positive)
-        self._read_transcript_settings(env, positive)
-        self._read_runtime_settings(env, positive)
-        self._read_snapshot_settings(env, positive)
-        self._read_command_settings(env, positive)
-        self._read_mcp_settings(env)
-        self._read_prices(env)
-        self._read_review_settings(env, positive)
-        self._read_sharing_settings(env)
-        self._read_sign_in_settings(env)
-        self._read_retention_settings(env)
-        self._read_api_settings(env, positive)
-        self._read_webhook_settings(env)
-        self._read_discord_settings(env)
+    def _read_server(self, env: SettingsReader) -> None:
+        self.debug = env.flag("LOOM_DEBUG", False)
+        given = env.text("LOOM_DATA_DIR", "")
+        self.data_dir = _prepare_data_dir(Path(given or BASE_DIR / "var").expanduser().resolve())
+        self.secret_key = env.text("LOOM_SECRET_KEY", "")
+        if not self.secret_key:
+            path = self.data_dir / "secret_key"
+            if not path.exists():
+                _make_secret_key(path)
+            self.secret_key = path.read_text().strip()
+        self.host = env.text("LOOM_HOST", "127.0.0.1")
+        self.port = env.whole("LOOM_PORT", 8000, 0, 65535)
+        self.allowed_hosts = env.texts("LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+        if not self.allowed_hosts:
+            raise SettingsError("LOOM_ALLOWED_HOSTS names no host, so nobody could open a page.")
+        self.trusted_origins = env.texts("LOOM_TRUSTED_ORIGINS", [])
+        for origin in self.trusted_origins:
+            if not ORIGIN.fullmatch(origin):
+                raise SettingsError(
+                    f"LOOM_TRUSTED_ORIGINS holds {origin!r}, which is not an origin such as "
+                    "https://chat.example.org."
+                )
+        self.behind_tls_proxy = env.flag("LOOM_BEHIND_TLS_PROXY", False)
+        self.database_url = env.text("DATABASE_URL", "")
+        self.synchronous = env.choice("LOOM_DB_SYNCHRONOUS", "FULL", "NORMAL", "EXTRA")
+        self.database_wait_seconds = env.number("LOOM_DATABASE_WAIT_SECONDS", 30.0, 0, 3600)
+        self.redis_url = env.text("REDIS_URL", "")
+        if self.redis_url and not self.redis_url.startswith(("redis://", "rediss://", "unix://")):
+            raise SettingsError("REDIS_URL is not a Redis URL such as redis://localhost:6379/0.")
+        self.min_free_mib = env.whole("LOOM_MIN_FREE_MIB", 256, 0)
+        self.workspace_roots = [
+            folder.resolve() for folder in env.paths("LOOM_WORKSPACE_ROOTS", [])
+        ] or [self.data_dir / "workspaces"]
+        self.log_level = env.choice("LOOM_LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR")
+        self.log_format = env.choice("LOOM_LOG_FORMAT", "text", "json")
+        self.log_lines = env.whole("LOOM_LOG_LINES", 30)
 
-    def _read_api_settings(self, env: Env, positive: Range) -> None:
-        self.chat_server: str = env.str("LOOM_SERVER", "")
-        self.chat_token: str = env.str("LOOM_TOKEN", "")
-        self.chat_token_file: str = env.str("LOOM_TOKEN_FILE", "")
-        rate = Regexp(r"[1-9]\d{0,8}/(second|minute|hour|day)\Z", error="Not like 600/minute.")
-        self.api_rate: str = env.str("LOOM_API_RATE", "600/minute", validate=rate)
-        self.max_api_bytes: int = env.int("LOOM_MAX_API_BYTES", 32_000_000, validate=positive)
-        self.sse_heartbeat_seconds: float = env.float(
-            "LOOM_SSE_HEARTBEAT_SECONDS", 15.0, validate=Range(min=0.05, max=300)
-        )
-        self.max_sockets: int = env.int("LOOM_MAX_SOCKETS", 100, validate=positive)
-        self.max_streams: int = env.int("LOOM_MAX_STREAMS", 100, validate=positive)
-        self.idempotency_hours: int = env.int("LOOM_IDEMPOTENCY_HOURS", 24, validate=Range(min=1))
-        self.token_days: int = env.int("LOOM_TOKEN_DAYS", 90, validate=Range(min=0))
-
-    def _read_model_settings(self, env: Env, positive: Range) -> None:
-        self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
-        self.base_url: str = env.str("ANTHROPIC_BASE_URL", "")
-        self.model: str = env.str("LOOM_MODEL", "claude-sonnet-5-5")
-        self.models: list[str] = env.list(
+    def _read_models(self, env: SettingsReader) -> None:
+        self.api_key = env.text("ANTHROPIC_API_KEY", "")
+        self.base_url = env.text("ANTHROPIC_BASE_URL", "")
+        self.model = env.text("LOOM_MODEL", "claude-sonnet-5-5")
+        self.models = env.texts(
             "LOOM_MODELS", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"]
         )
-        self.max_input_tokens: int = env.int(
-            "LOOM_MAX_INPUT_TOKENS", 200_000, validate=Range(min=1000)
+        self.max_input_tokens = env.whole("LOOM_MAX_INPUT_TOKENS", 200_000, 1000)
+        self.max_output_tokens = env.whole("LOOM_MAX_OUTPUT_TOKENS", 16_000)
+        self.provider_timeout = env.number("LOOM_PROVIDER_TIMEOUT", 90.0, 1)
+        self.provider_retries = env.whole("LOOM_PROVIDER_RETRIES", 4, 0, 20)
+        self.demo_delay = env.number("LOOM_DEMO_DELAY", 0.02, 0, 10)
+        prices = env.text("LOOM_PRICES", "")
+        try:
+            self.prices = read_prices(Path(prices).expanduser() if prices else None)
+        except ValueError as error:
+            raise SettingsError(f"LOOM_PRICES: {error} See docs/usage.md.") from error
+        self.window_strategy = env.choice(
+            "LOOM_WINDOW_STRATEGY", "archive", "sliding_window", "summarize"
         )
-        self.max_output_tokens: int = env.int("LOOM_MAX_OUTPUT_TOKENS", 16_000, validate=positive)
-        self.provider_timeout: float = env.float(
-            "LOOM_PROVIDER_TIMEOUT", 90.0, validate=Range(min=1)
-        )
-        self.provider_retries: int = env.int(
-            "LOOM_PROVIDER_RETRIES", 4, validate=Range(min=0, max=20)
-        )
-        self._read_window_settings(env)
-        self._read_prompt_settings(env, positive)
-        self._read_compaction_settings(env, positive)
-        self.demo_delay: float = env.float("LOOM_DEMO_DELAY", 0.02, validate=Range(min=0, max=10))
-
-    def _read_window_settings(self, env: Env) -> None:
-        percent = Range(min=1, max=100)
-        self.window_strategy: str = env.str(
-            "LOOM_WINDOW_STRATEGY",
-            "archive",
-            validate=OneOf(("archive", "sliding_window", "summarize")),
-        )
-        self.keep_recent: int = env.int("LOOM_KEEP_RECENT", 4, validate=Range(min=1, max=1000))
-        self.high_water: int = env.int("LOOM_HIGH_WATER", 90, validate=percent)
-        self.low_water: int = env.int("LOOM_LOW_WATER", 40, validate=percent)
+        self.keep_recent = env.whole("LOOM_KEEP_RECENT", 4, 1, 1000)
+        self.high_water = env.whole("LOOM_HIGH_WATER", 90, 1, 100)
+        self.low_water = env.whole("LOOM_LOW_WATER", 40, 1, 100)
         if self.low_water >= self.high_water:
             raise SettingsError("LOOM_LOW_WATER has to be below LOOM_HIGH_WATER.")
-        self.message_share: int = env.int("LOOM_MESSAGE_SHARE", 50, validate=percent)
-        self.result_share: int = env.int("LOOM_RESULT_SHARE", 15, validate=percent)
-        self.prompt_cache: str = env.str(
-            "LOOM_PROMPT_CACHE", "5m", validate=OneOf(("off", "5m", "1h"))
-        )
+        self.message_share = env.whole("LOOM_MESSAGE_SHARE", 50, 1, 100)
+        self.result_share = env.whole("LOOM_RESULT_SHARE", 15, 1, 100)
+        self.prompt_cache = env.choice("LOOM_PROMPT_CACHE", "5m", "off", "1h")
+        self.read_instruction_files = env.flag("LOOM_READ_INSTRUCTION_FILES", True)
+        self.max_instruction_bytes = env.whole("LOOM_MAX_INSTRUCTION_BYTES", 32_000)
+        self.max_skills = env.whole("LOOM_MAX_SKILLS", 100, 0)
+        self.skill_index_chars = env.whole("LOOM_SKILL_INDEX_CHARS", 12_000)
+        self.max_skill_bytes = env.whole("LOOM_MAX_SKILL_BYTES", 64_000)
+        self.compact_model = env.text("LOOM_COMPACT_MODEL", "")
+        self.compact_at = env.whole("LOOM_COMPACT_AT", 0, 0)
+        self.compact_at_end = env.flag("LOOM_COMPACT_AT_END", False)
+        self.compact_tokens = env.whole("LOOM_COMPACT_TOKENS", 2000, 100)
+        self.compact_max_calls = env.whole("LOOM_COMPACT_MAX_CALLS", 8)
 
-    def _read_prompt_settings(self, env: Env, positive: Range) -> None:
-        self.read_instruction_files: bool = env.bool("LOOM_READ_INSTRUCTION_FILES", True)
-        self.max_instruction_bytes: int = env.int(
-            "LOOM_MAX_INSTRUCTION_BYTES", 32_000, validate=positive
+    def _read_runtime(self, env: SettingsReader) -> None:
+        self.page_size = env.whole("LOOM_PAGE_SIZE", 250, 1, 500)
+        self.older_page_size = env.whole("LOOM_OLDER_PAGE_SIZE", 200, 1, 500)
+        self.render_cap = env.whole("LOOM_RENDER_CAP", 1200, 100)
+        self.use_journal = env.flag("LOOM_USE_JOURNAL", True)
+        self.legacy_fallback = env.flag("LOOM_LEGACY_FALLBACK", True)
+        self.session_list_size = env.whole("LOOM_SESSION_LIST_SIZE", 50, 1, 500)
+        self.max_message_chars = env.whole("LOOM_MAX_MESSAGE_CHARS", 400_000)
+        self.max_queued = env.whole("LOOM_MAX_QUEUED", 20)
+        self.max_attachments = env.whole("LOOM_MAX_ATTACHMENTS", 10, 0, 100)
+        self.max_attachment_bytes = env.whole(
+            "LOOM_MAX_ATTACHMENT_BYTES", 10_000_000, 1, 20_000_000
         )
-        self.max_skills: int = env.int("LOOM_MAX_SKILLS", 100, validate=Range(min=0))
-        self.skill_index_chars: int = env.int("LOOM_SKILL_INDEX_CHARS", 12_000, validate=positive)
-        self.max_skill_bytes: int = env.int("LOOM_MAX_SKILL_BYTES", 64_000, validate=positive)
+        self.max_import_bytes = env.whole("LOOM_MAX_IMPORT_BYTES", 500_000_000, 0)
+        self.max_frame_bytes = env.whole("LOOM_MAX_FRAME_BYTES", 4_000_000)
+        self.delta_interval_ms = env.whole("LOOM_DELTA_INTERVAL_MS", 40, 5, 1000)
+        self.draft_interval_ms = env.whole("LOOM_DRAFT_INTERVAL_MS", 100, 10, 250)
+        self.heartbeat_seconds = env.number("LOOM_HEARTBEAT_SECONDS", 2.0, 0.05)
+        self.stale_seconds = env.number("LOOM_STALE_SECONDS", 15.0, 0.2)
+        self.watch_seconds = env.number("LOOM_WATCH_SECONDS", 0.5, 0.05, 2)
+        self.max_model_calls = env.whole("LOOM_MAX_MODEL_CALLS", 50)
+        self.chat_server = env.text("LOOM_SERVER", "")
+        self.chat_token = env.text("LOOM_TOKEN", "")
+        self.chat_token_file = env.text("LOOM_TOKEN_FILE", "")
+        rate = Regexp(r"[1-9]\d{0,8}/(second|minute|hour|day)\Z", error="Not like 600/minute.")
+        self.api_rate: str = env.str("LOOM_API_RATE", "600/minute", validate=rate)
+        self.max_api_bytes = env.whole("LOOM_MAX_API_BYTES", 32_000_000)
+        self.sse_heartbeat_seconds = env.number("LOOM_SSE_HEARTBEAT_SECONDS", 15.0, 0.05, 300)
+        self.max_sockets = env.whole("LOOM_MAX_SOCKETS", 100)
+        self.max_streams = env.whole("LOOM_MAX_STREAMS", 100)
+        self.idempotency_hours = env.whole("LOOM_IDEMPOTENCY_HOURS", 24)
+        self.token_days = env.whole("LOOM_TOKEN_DAYS", 90, 0)
 
-    def _read_compaction_settings(self, env: Env, positive: Range) -> None:
-        self.compact_model: str = env.str("LOOM_COMPACT_MODEL", "")
-        self.compact_at: int = env.int("LOOM_COMPACT_AT", 0, validate=Range(min=0))
-        self.compact_at_end: bool = env.bool("LOOM_COMPACT_AT_END", False)
-        self.compact_tokens: int = env.int("LOOM_COMPACT_TOKENS", 2000, validate=Range(min=100))
-        self.compact_max_calls: int = env.int("LOOM_COMPACT_MAX_CALLS", 8, validate=positive)
-
-    def _read_snapshot_settings(self, env: Env, positive: Range) -> None:
-        self.snapshot_max_file_bytes: int = env.int(
-            "LOOM_SNAPSHOT_MAX_FILE_BYTES", 20_000_000, validate=positive
-        )
-        self.snapshot_max_bytes: int = env.int(
-            "LOOM_SNAPSHOT_MAX_BYTES", 1_000_000_000, validate=positive
-        )
-        self.max_read_bytes: int = env.int(
-            "LOOM_MAX_READ_BYTES", 10_000_000, validate=Range(min=1000)
-        )
-        self.snapshot_max_files: int = env.int("LOOM_SNAPSHOT_MAX_FILES", 50_000, validate=positive)
-
-    def _read_sharing_settings(self, env: Env) -> None:
-        self.share_links: bool = env.bool("LOOM_SHARE_LINKS", False)
-        self.share_days: int = env.int("LOOM_SHARE_DAYS", 30, validate=Range(min=1, max=3650))
-
-    def _read_transcript_settings(self, env: Env, positive: Range) -> None:
-        page = Range(min=1, max=500)
-        self.page_size: int = env.int("LOOM_PAGE_SIZE", 250, validate=page)
-        self.older_page_size: int = env.int("LOOM_OLDER_PAGE_SIZE", 200, validate=page)
-        self.render_cap: int = env.int("LOOM_RENDER_CAP", 1200, validate=Range(min=100))
-        self.use_journal: bool = env.bool("LOOM_USE_JOURNAL", True)
-        self.legacy_fallback: bool = env.bool("LOOM_LEGACY_FALLBACK", True)
-        self.session_list_size: int = env.int("LOOM_SESSION_LIST_SIZE", 50, validate=page)
-        self.max_message_chars: int = env.int("LOOM_MAX_MESSAGE_CHARS", 400_000, validate=positive)
-        self.max_queued: int = env.int("LOOM_MAX_QUEUED", 20, validate=positive)
-        self.max_attachments: int = env.int(
-            "LOOM_MAX_ATTACHMENTS", 10, validate=Range(min=0, max=100)
-        )
-        self.max_attachment_bytes: int = env.int(
-            "LOOM_MAX_ATTACHMENT_BYTES", 10_000_000, validate=Range(min=1, max=20_000_000)
-        )
-        self.max_import_bytes: int = env.int(
-            "LOOM_MAX_IMPORT_BYTES", 500_000_000, validate=Range(min=0)
-        )
-
-    def _read_runtime_settings(self, env: Env, positive: Range) -> None:
-        self.delta_interval_ms: int = env.int(
-            "LOOM_DELTA_INTERVAL_MS", 40, validate=Range(min=5, max=1000)
-        )
-        self.draft_interval_ms: int = env.int(
-            "LOOM_DRAFT_INTERVAL_MS", 100, validate=Range(min=10, max=250)
-        )
-        self.heartbeat_seconds: float = env.float(
-            "LOOM_HEARTBEAT_SECONDS", 2.0, validate=Range(min=0.05)
-        )
-        self.stale_seconds: float = env.float("LOOM_STALE_SECONDS", 15.0, validate=Range(min=0.2))
-        self.watch_seconds: float = env.float(
-            "LOOM_WATCH_SECONDS", 0.5, validate=Range(min=0.05, max=2)
-        )
-        self.max_model_calls: int = env.int("LOOM_MAX_MODEL_CALLS", 50, validate=positive)
-        self.sign_in_attempts: int = env.int("LOOM_SIGN_IN_ATTEMPTS", 5, validate=positive)
-        self.sign_in_address_attempts: int = env.int(
-            "LOOM_SIGN_IN_ADDRESS_ATTEMPTS", 50, validate=positive
-        )
-        self.sign_in_lock_minutes: int = env.int("LOOM_SIGN_IN_LOCK_MINUTES", 15, validate=positive)
-        self.invitation_days: int = env.int("LOOM_INVITATION_DAYS", 7, validate=Range(1, 365))
-        self.invite_strangers: bool = env.bool("LOOM_INVITE_STRANGERS", True)
-        self.max_frame_bytes: int = env.int("LOOM_MAX_FRAME_BYTES", 4_000_000, validate=positive)
-
-    def _read_command_settings(self, env: Env, positive: Range) -> None:
-        self.command_seconds: int = env.int("LOOM_COMMAND_SECONDS", 120, validate=positive)
-        self.command_max_seconds: int = env.int("LOOM_COMMAND_MAX_SECONDS", 600, validate=positive)
-        self.max_output_bytes: int = env.int(
-            "LOOM_MAX_OUTPUT_BYTES", 2_000_000, validate=Range(min=1000)
-        )
-        self.command_max_processes: int = env.int(
-            "LOOM_COMMAND_MAX_PROCESSES", 256, validate=positive
-        )
-        self.command_max_memory_mb: int = env.int(
-            "LOOM_COMMAND_MAX_MEMORY_MB", 4096, validate=Range(min=64)
-        )
-        self.command_max_file_mb: int = env.int("LOOM_COMMAND_MAX_FILE_MB", 1024, validate=positive)
-        self.command_max_written_mb: int = env.int(
-            "LOOM_COMMAND_MAX_WRITTEN_MB", 4096, validate=positive
-        )
-        paths: list[str] = env.list("LOOM_SANDBOX_PATHS", [])
-        self.sandbox_paths = _read_paths("LOOM_SANDBOX_PATHS", paths)
-        self.unsandboxed_shell: bool = env.bool("LOOM_UNSANDBOXED_SHELL", False)
-        self.shell_network: bool = env.bool("LOOM_SHELL_NETWORK", False)
-
-    def _read_mcp_settings(self, env: Env) -> None:
-        path = env.str("LOOM_MCP_CONFIG", "")
+    def _read_tools(self, env: SettingsReader) -> None:
+        self.snapshot_max_file_bytes = env.whole("LOOM_SNAPSHOT_MAX_FILE_BYTES", 20_000_000)
+        self.snapshot_max_bytes = env.whole("LOOM_SNAPSHOT_MAX_BYTES", 1_000_000_000)
+        self.snapshot_max_files = env.whole("LOOM_SNAPSHOT_MAX_FILES", 50_000)
+        self.max_read_bytes = env.whole("LOOM_MAX_READ_BYTES", 10_000_000, 1000)
+        self.command_seconds = env.whole("LOOM_COMMAND_SECONDS", 120)
+        self.command_max_seconds = env.whole("LOOM_COMMAND_MAX_SECONDS", 600)
+        self.max_output_bytes = env.whole("LOOM_MAX_OUTPUT_BYTES", 2_000_000, 1000)
+        self.command_max_processes = env.whole("LOOM_COMMAND_MAX_PROCESSES", 256)
+        self.command_max_memory_mb = env.whole("LOOM_COMMAND_MAX_MEMORY_MB", 4096, 64)
+        self.command_max_file_mb = env.whole("LOOM_COMMAND_MAX_FILE_MB", 1024)
+        self.command_max_written_mb = env.whole("LOOM_COMMAND_MAX_WRITTEN_MB", 4096)
+        self.sandbox_paths = env.paths("LOOM_SANDBOX_PATHS", [])
+        self.unsandboxed_shell = env.flag("LOOM_UNSANDBOXED_SHELL", False)
+        self.shell_network = env.flag("LOOM_SHELL_NETWORK", False)
+        path = env.text("LOOM_MCP_CONFIG", "")
         self.mcp_config = Path(path).expanduser() if path else self.data_dir / "mcp.json"
         if path and not self.mcp_config.is_file():
             raise SettingsError(f"LOOM_MCP_CONFIG names {path}, which is no file.")
@@ -329,87 +262,66 @@ class Environment:
             self.mcp = read_config(self.mcp_config, environment=os.environ)
         except ConfigError as error:
             raise SettingsError(f"{error} See docs/mcp.md.") from error
-        self.mcp_wait_seconds: float = env.float(
-            "LOOM_MCP_WAIT_SECONDS", 2.0, validate=Range(min=0, max=60)
-        )
+        self.mcp_wait_seconds = env.number("LOOM_MCP_WAIT_SECONDS", 2.0, 0, 60)
 
-    def _read_prices(self, env: Env) -> None:
-        path = env.str("LOOM_PRICES", "")
-        try:
-            self.prices = read_prices(Path(path).expanduser() if path else None)
-        except ValueError as error:
-            raise SettingsError(f"LOOM_PRICES: {error} See docs/usage.md.") from error
-
-    def _read_review_settings(self, env: Env, positive: Range) -> None:
-        self.review_reason: str = env.str(
-            "LOOM_REVIEW_REASON", "optional", validate=OneOf(("optional", "required", "off"))
-        )
-        self.review_reason_hours: int = env.int("LOOM_REVIEW_REASON_HOURS", 8, validate=positive)
-
-    def _read_sign_in_settings(self, env: Env) -> None:
-        self.two_factor: str = env.str(
-            "LOOM_TWO_FACTOR", "off", validate=OneOf(("off", "optional", "required"))
-        )
-        self.oidc_issuer: str = env.str("LOOM_OIDC_ISSUER", "")
-        self.oidc_client_id: str = env.str("LOOM_OIDC_CLIENT_ID", "")
-        self.oidc_client_secret: str = env.str("LOOM_OIDC_CLIENT_SECRET", "")
-        self.oidc_name: str = env.str("LOOM_OIDC_NAME", "")
-        self.oidc_scopes: list[str] = env.list("LOOM_OIDC_SCOPES", ["openid", "profile", "email"])
-        self.oidc_create_people: bool = env.bool("LOOM_OIDC_CREATE_PEOPLE", False)
-        self.oidc_link_by_email: bool = env.bool("LOOM_OIDC_LINK_BY_EMAIL", False)
-        self.oidc_groups_claim: str = env.str("LOOM_OIDC_GROUPS_CLAIM", "groups")
-        self.oidc_groups = _read_pairs("LOOM_OIDC_GROUPS", env.list("LOOM_OIDC_GROUPS", []))
+    def _read_people(self, env: SettingsReader) -> None:
+        self.sign_in_attempts = env.whole("LOOM_SIGN_IN_ATTEMPTS", 5)
+        self.sign_in_address_attempts = env.whole("LOOM_SIGN_IN_ADDRESS_ATTEMPTS", 50)
+        self.sign_in_lock_minutes = env.whole("LOOM_SIGN_IN_LOCK_MINUTES", 15)
+        self.invitation_days = env.whole("LOOM_INVITATION_DAYS", 7, 1, 365)
+        self.invite_strangers = env.flag("LOOM_INVITE_STRANGERS", True)
+        self.review_reason = env.choice("LOOM_REVIEW_REASON", "optional", "required", "off")
+        self.review_reason_hours = env.whole("LOOM_REVIEW_REASON_HOURS", 8)
+        self.two_factor = env.choice("LOOM_TWO_FACTOR", "off", "optional", "required")
+        self.oidc_issuer = env.text("LOOM_OIDC_ISSUER", "")
+        self.oidc_client_id = env.text("LOOM_OIDC_CLIENT_ID", "")
+        self.oidc_client_secret = env.text("LOOM_OIDC_CLIENT_SECRET", "")
+        self.oidc_name = env.text("LOOM_OIDC_NAME", "")
+        self.oidc_scopes = env.texts("LOOM_OIDC_SCOPES", ["openid", "profile", "email"])
+        self.oidc_create_people = env.flag("LOOM_OIDC_CREATE_PEOPLE", False)
+        self.oidc_link_by_email = env.flag("LOOM_OIDC_LINK_BY_EMAIL", False)
+        self.oidc_groups_claim = env.text("LOOM_OIDC_GROUPS_CLAIM", "groups")
+        self.oidc_groups = env.pairs("LOOM_OIDC_GROUPS", [])
         if self.oidc_issuer:
             _check_provider(self.oidc_issuer, client_id=self.oidc_client_id)
             self.oidc_name = self.oidc_name or str(urlsplit(self.oidc_issuer).hostname)
-        for setting in self._sign_in_extras():
-            if find_spec("allauth") is None:
-                raise SettingsError(
-                    f"{setting} needs django-allauth, which is not installed. "
-                    "Install it with: uv sync --extra sso. See docs/sign-in.md."
-                )
+        # django-allauth is loaded only where one of these asks for it.
+        extras = {
+            "LOOM_TWO_FACTOR": self.two_factor != "off",
+            "LOOM_OIDC_ISSUER": bool(self.oidc_issuer),
+        }
+        self.uses_allauth = any(extras.values())
+        if self.uses_allauth and find_spec("allauth") is None:
+            setting = next(name for name, is_set in extras.items() if is_set)
+            raise SettingsError(
+                f"{setting} needs django-allauth, which is not installed. "
+                "Install it with: uv sync --extra sso. See docs/sign-in.md."
+            )
 
-    def _sign_in_extras(self) -> list[str]:
-        """The settings for which django-allauth is loaded."""
-        return ["LOOM_TWO_FACTOR"] * (self.two_factor != "off") + ["LOOM_OIDC_ISSUER"] * bool(
-            self.oidc_issuer
-        )
-
-    @property
-    def uses_allauth(self) -> bool:
-        return bool(self._sign_in_extras())
-
-    def _read_webhook_settings(self, env: Env) -> None:
-        self.webhook_private_addresses: bool = env.bool("LOOM_WEBHOOK_PRIVATE_ADDRESSES", False)
-        self.webhook_days: int = env.int("LOOM_WEBHOOK_DAYS", 30, validate=Range(min=1, max=3650))
-        self.webhook_off_days: int = env.int(
-            "LOOM_WEBHOOK_OFF_DAYS", 5, validate=Range(min=1, max=365)
-        )
-
-    def _read_retention_settings(self, env: Env) -> None:
-        self.purge_grace_days: int = env.int(
-            "LOOM_PURGE_GRACE_DAYS", 30, validate=Range(min=0, max=3650)
-        )
-        self.expire_minutes: int = env.int("LOOM_EXPIRE_MINUTES", 60, validate=Range(min=0))
-
-    def _read_discord_settings(self, env: Env) -> None:
-        self.discord_token: str = env.str("LOOM_DISCORD_TOKEN", "")
-        path = env.str("LOOM_DISCORD_TOKEN_FILE", "")
+    def _read_features(self, env: SettingsReader) -> None:
+        self.share_links = env.flag("LOOM_SHARE_LINKS", False)
+        self.share_days = env.whole("LOOM_SHARE_DAYS", 30, 1, 3650)
+        self.webhook_private_addresses = env.flag("LOOM_WEBHOOK_PRIVATE_ADDRESSES", False)
+        self.webhook_days = env.whole("LOOM_WEBHOOK_DAYS", 30, 1, 3650)
+        self.webhook_off_days = env.whole("LOOM_WEBHOOK_OFF_DAYS", 5, 1, 365)
+        self.purge_grace_days = env.whole("LOOM_PURGE_GRACE_DAYS", 30, 0, 3650)
+        self.expire_minutes = env.whole("LOOM_EXPIRE_MINUTES", 60, 0)
+        self.discord_token = env.text("LOOM_DISCORD_TOKEN", "")
+        path = env.text("LOOM_DISCORD_TOKEN_FILE", "")
         if path and not self.discord_token:
-            self.discord_token = _read_secret_file("LOOM_DISCORD_TOKEN_FILE", path)
-        self.discord_workspace: str = env.str("LOOM_DISCORD_WORKSPACE", "")
-        self.discord_account: str = env.str("LOOM_DISCORD_ACCOUNT", "")
-        self.discord_api: str = env.str("LOOM_DISCORD_API", "")
-        self.discord_gateway: str = env.str("LOOM_DISCORD_GATEWAY", "")
-        self.discord_max_messages: int = env.int(
-            "LOOM_DISCORD_MAX_MESSAGES", 5, validate=Range(min=1, max=50)
-        )
-        self.discord_edit_seconds: float = env.float(
-            "LOOM_DISCORD_EDIT_SECONDS", 1.5, validate=Range(min=0.02, max=60)
-        )
-        self.discord_answer: str = env.str(
-            "LOOM_DISCORD_ANSWER", "mentions", validate=OneOf(("mentions", "all"))
-        )
-        self.discord_users: list[str] = env.list("LOOM_DISCORD_USERS", [])
-        self.discord_guilds: list[str] = env.list("LOOM_DISCORD_GUILDS", [])
-        self.discord_channels: list[str] = env.list("LOOM_DISCORD_CHANNELS", [])
+            try:
+                self.discord_token = Path(path).expanduser().read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingsError(
+                    f"LOOM_DISCORD_TOKEN_FILE names {path}, which cannot be read."
+                ) from error
+        self.discord_workspace = env.text("LOOM_DISCORD_WORKSPACE", "")
+        self.discord_account = env.text("LOOM_DISCORD_ACCOUNT", "")
+        self.discord_api = env.text("LOOM_DISCORD_API", "")
+        self.discord_gateway = env.text("LOOM_DISCORD_GATEWAY", "")
+        self.discord_max_messages = env.whole("LOOM_DISCORD_MAX_MESSAGES", 5, 1, 50)
+        self.discord_edit_seconds = env.number("LOOM_DISCORD_EDIT_SECONDS", 1.5, 0.02, 60)
+        self.discord_answer = env.choice("LOOM_DISCORD_ANSWER", "mentions", "all")
+        self.discord_users = env.texts("LOOM_DISCORD_USERS", [])
+        self.discord_guilds = env.texts("LOOM_DISCORD_GUILDS", [])
+        self.discord_channels = env.texts("LOOM_DISCORD_CHANNELS", [])

@@ -20,19 +20,14 @@ _SECRET = re.compile(
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-WINDOW_SECONDS = 60.0
-"""In which the lines of one event are counted."""
-
-MAX_NAME_CHARS = 200
-"""Of the text that says of which event lines were left out."""
-
-MAX_CHAIN = 20
-"""Exceptions behind an exception that are looked at."""
+WINDOW_SECONDS = 60.0  # in which the lines of one event are counted
+MAX_NAME_CHARS = 200  # of the text that says of which event lines were left out
+MAX_CHAIN = 20  # exceptions behind an exception that are looked at
 
 REDIS_AWAY = "redis_away"
 
+# The first parts of their names: what these log comes from answering a client.
 SERVERS_LOGGERS = frozenset({"daphne", "django"})
-"""The first parts of their names: what these log comes from answering a client."""
 
 
 def without_secrets(line: str) -> str:
@@ -101,28 +96,26 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
     def emit(self, record: logging.LogRecord) -> None:
         record = _in_short(record)
         self._write_left_out(now=self._clock())
-        if record.levelno < logging.INFO or self._is_within(record):
+        if record.levelno < logging.INFO:
             super().emit(record)
-
-    def _is_within(self, record: logging.LogRecord) -> bool:
+            return
         event = _event_of(record)
         window = self._windows.get(event)
         if window is None:
             # A secret that is cut in two would not be known as one any more.
             name = without_secrets(" ".join(f"{record.name}: {record.getMessage()}".split()))
             ends = self._clock() + WINDOW_SECONDS
-            window = _Window(ends=ends, event=name[:MAX_NAME_CHARS])
-            self._windows[event] = window
+            window = self._windows[event] = _Window(ends=ends, event=name[:MAX_NAME_CHARS])
         # That Redis is away is found out again and again, and is one event.
         if window.written < (1 if record.msg == REDIS_AWAY else self._limit):
             window.written += 1
-            return True
-        window.left_out += 1
-        self._start_timer()
-        return False
+            super().emit(record)
+        else:
+            window.left_out += 1
+            self._start_timer()
 
     def _start_timer(self) -> None:
-        """Unless one runs, or nothing was left out that is not yet told."""
+        # Unless one runs, or nothing was left out that is not yet told.
         ends = [window.ends for window in self._windows.values() if window.left_out]
         if self._timer is None and ends:
             self._timer = Timer(max(0.0, min(ends) - self._clock()), self._on_timer)
@@ -130,24 +123,20 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
             self._timer.start()
 
     def _write_left_out(self, *, now: float) -> None:
-        """Of windows that have ended by then."""
         for event in [event for event, window in self._windows.items() if window.ends <= now]:
             window = self._windows.pop(event)
             if window.left_out:
-                fields = {"lines": window.left_out, "of": window.event}
-                line = logging.makeLogRecord(
-                    {
-                        "name": __name__,
-                        "levelno": logging.WARNING,
-                        "levelname": "WARNING",
-                        "msg": "log_lines_left_out",
-                        "fields": fields,
-                    }
-                )
-                super().emit(line)
+                line = {
+                    "name": __name__,
+                    "levelno": logging.WARNING,
+                    "levelname": "WARNING",
+                    "msg": "log_lines_left_out",
+                    "fields": {"lines": window.left_out, "of": window.event},
+                }
+                super().emit(logging.makeLogRecord(line))
 
     def _on_timer(self) -> None:
-        """So that the number is there, too, when nothing else is logged."""
+        # So that the number is there, too, when nothing else is logged.
         assert self.lock is not None
         with self.lock:
             self._timer = None
@@ -164,7 +153,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
 
 
 def _event_of(record: logging.LogRecord) -> object:
-    """What code logs it. Not what it says: of that a part may be a client's."""
+    # What code logs it. Not what it says: of that a part may be a client's.
     if record.msg == REDIS_AWAY:
         return REDIS_AWAY
     status = getattr(record, "status_code", None)
@@ -177,12 +166,24 @@ def _event_of(record: logging.LogRecord) -> object:
 
 
 def _in_short(record: logging.LogRecord) -> logging.LogRecord:
-    """The record as it is, where it may be a fault of ours. What a client did, and that
-    Redis does not answer, has no traceback and is no error."""
+    # The record as it is, where it may be a fault of ours. What a client did, and that Redis does
+    # not answer, has no traceback and is no error.
+    # The settings configure the log before Django can be loaded.
+    from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+    from django.http import Http404, UnreadablePostError
+    from django.http.multipartparser import MultiPartParserError
+
     error = record.exc_info[1] if record.exc_info else None
     away = _error_of_redis(error, depth=MAX_CHAIN)
-    if away is None and not _is_clients_doing(record, error):
-        return record
+    if away is None:
+        if record.name.partition(".")[0] not in SERVERS_LOGGERS:
+            return record  # the same error in work of our own is our fault
+        status = getattr(record, "status_code", None)
+        refusals = (BadRequest, Http404, PermissionDenied, SuspiciousOperation)
+        unreadable = (MultiPartParserError, UnreadablePostError)
+        is_refused = isinstance(status, int) and 400 <= status < 500
+        if not (is_refused or isinstance(error, (*refusals, *unreadable))):
+            return record
     short = copy.copy(record)
     short.exc_info = short.exc_text = None
     if short.levelno > logging.WARNING:
@@ -193,37 +194,19 @@ def _in_short(record: logging.LogRecord) -> logging.LogRecord:
     return short
 
 
-def _is_clients_doing(record: logging.LogRecord, error: BaseException | None) -> bool:
-    # The settings configure the log before Django can be loaded.
-    from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
-    from django.http import Http404, UnreadablePostError
-    from django.http.multipartparser import MultiPartParserError
-
-    if record.name.partition(".")[0] not in SERVERS_LOGGERS:
-        return False  # the same error in work of our own is our fault
-    status = getattr(record, "status_code", None)
-    if isinstance(status, int) and 400 <= status < 500:
-        return True
-    refusals = (BadRequest, Http404, MultiPartParserError, PermissionDenied, SuspiciousOperation)
-    return isinstance(error, (*refusals, UnreadablePostError))
-
-
 def _error_of_redis(error: BaseException | None, *, depth: int) -> BaseException | None:
-    """Redis being away, where the error says or was caused by nothing else. What was being
-    handled when it was raised (``__context__``) is no cause: the error may be a fault of ours."""
-    if error is None or depth == 0 or _is_of_redis(error):
-        return error if depth else None
+    # Redis being away, where the error says or was caused by nothing else. What was being handled
+    # when it was raised (__context__) is no cause: the error may be a fault of ours.
+    if error is None or depth == 0:
+        return None
+    # By name: the library is loaded only where Redis is used.
+    if any(
+        kind.__module__ == "redis.exceptions"
+        and kind.__name__ in ("ConnectionError", "TimeoutError")
+        for kind in type(error).__mro__
+    ):
+        return error
     if isinstance(error, BaseExceptionGroup):
         parts = [_error_of_redis(part, depth=depth - 1) for part in error.exceptions]
         return parts[0] if all(parts) else None
     return _error_of_redis(error.__cause__, depth=depth - 1)
-
-
-def _is_of_redis(error: BaseException) -> bool:
-    """Whether it says that Redis cannot be reached or does not answer in time."""
-    # By name: the library is loaded only where Redis is used.
-    return any(
-        kind.__module__ == "redis.exceptions"
-        and kind.__name__ in ("ConnectionError", "TimeoutError")
-        for kind in type(error).__mro__
-    )

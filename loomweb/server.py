@@ -20,15 +20,14 @@ from conversations.runtime.current import current_runtime, stop_current_runtime
 
 logger = logging.getLogger(__name__)
 
-TOO_LARGE_TEXT = b"This is larger than this server takes.\n"
-
 IMPORT_PATH = b"/import/"
 """Where files to be imported are uploaded, which may be larger than other requests."""
 
+_TEXT = b"This is larger than this server takes.\n"
 TOO_LARGE = (
     b"HTTP/1.1 413 Content Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
     b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
-) % (len(TOO_LARGE_TEXT), TOO_LARGE_TEXT)
+) % (len(_TEXT), _TEXT)
 
 MAX_WAITING_CHARS = 1_000_000
 """Characters that may wait for a page which does not read before it is closed."""
@@ -68,24 +67,21 @@ class Outbound:
 
 
 @implementer(IPushProducer)
-class Pace:
-    """Lets who writes an answer in pieces wait for a browser that reads slowly."""
+class Pace(asyncio.Event):
+    """Set while a browser reads fast enough: who writes an answer in pieces waits for it."""
 
     def __init__(self) -> None:
-        self._may_go_on = asyncio.Event()
-        self._may_go_on.set()
-
-    async def wait(self) -> None:
-        await self._may_go_on.wait()
+        super().__init__()
+        self.set()
 
     def pauseProducing(self) -> None:
-        self._may_go_on.clear()
+        self.clear()
 
     def resumeProducing(self) -> None:
-        self._may_go_on.set()
+        self.set()
 
     def stopProducing(self) -> None:
-        self._may_go_on.set()
+        self.set()
 
 
 class LoomRequest(WebRequest):  # type: ignore[misc]
@@ -141,23 +137,19 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
             super().handleContentChunk(data)
 
     def _check(self, size: int) -> None:
-        """Refuse what is too large. What is large, and may be if it comes from somebody who
-        is signed in, waits until that is known."""
+        # Refuse what is too large. What is large, and may be if it comes from somebody who is
+        # signed in, waits until that is known.
         if self.is_refused or size <= most_received():
             return
-        key = self._session_key()
+        key = b""
+        if bytes(getattr(self.channel, "_path", b"")).split(b"?")[0] == IMPORT_PATH:
+            key = self.received_cookies.get(settings.SESSION_COOKIE_NAME.encode(), b"")
         if size > most_imported() or not key or self.is_known is False:
             self._refuse()
         elif self.is_known is None:
             self.is_known = True  # meant well until it is found out; nothing more is read
             self.channel._networkProducer.pauseProducing()
-            self.asking = asyncio.ensure_future(self._ask(key))
-
-    def _session_key(self) -> str:
-        """Of the browser that sends a file to be imported; empty for all other requests."""
-        path = bytes(getattr(self.channel, "_path", b"")).split(b"?")[0]
-        cookie = self.received_cookies.get(settings.SESSION_COOKIE_NAME.encode(), b"")
-        return cookie.decode("latin-1") if path == IMPORT_PATH else ""
+            self.asking = asyncio.ensure_future(self._ask(key.decode("latin-1")))
 
     async def _ask(self, session_key: str) -> None:
         try:
@@ -176,7 +168,7 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
             self._refuse()
 
     def _refuse(self) -> None:
-        """The connection ends: what the browser still sends is not taken."""
+        # The connection ends: what the browser still sends is not taken.
         self.is_refused = True
         self.channel.transport.write(TOO_LARGE)
         self.channel.transport.loseConnection()

@@ -1,26 +1,11 @@
 """Django's settings. Every value that an operator may choose comes from ``env``."""
 
-import re
-
 import dj_database_url
 from django.utils.csp import CSP
 
 from .env import BASE_DIR, Environment, SettingsError
 
 LOOM = Environment()
-
-_ORIGIN = re.compile(r"https?://[^/\s*]+")
-
-if not LOOM.allowed_hosts:
-    raise SettingsError("LOOM_ALLOWED_HOSTS names no host, so nobody could open a page.")
-for _origin in LOOM.trusted_origins:
-    if not _ORIGIN.fullmatch(_origin):
-        raise SettingsError(
-            f"LOOM_TRUSTED_ORIGINS holds {_origin!r}, which is not an origin such as "
-            "https://chat.example.org."
-        )
-if LOOM.redis_url and not LOOM.redis_url.startswith(("redis://", "rediss://", "unix://")):
-    raise SettingsError("REDIS_URL is not a Redis URL such as redis://localhost:6379/0.")
 
 SECRET_KEY = LOOM.secret_key
 DEBUG = LOOM.debug
@@ -186,7 +171,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "conversations.accounts.signing_in.locked_out"
-AXES_HANDLER = "conversations.accounts.attempts.AttemptCounter"
+AXES_HANDLER = "conversations.accounts.signing_in.AttemptCounter"
 AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.counted_address"
 AXES_USERNAME_CALLABLE = "conversations.accounts.signing_in.tried_name"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
@@ -257,11 +242,31 @@ LOGGING = {
     },
 }
 
+# Sign-in by an OpenID Connect provider and by two factors: otherwise django-allauth is neither
+# imported nor needed, and none of its addresses exist.
 if LOOM.uses_allauth:
-    from .sign_in import allauth_apps, allauth_settings
-
-    INSTALLED_APPS += allauth_apps(LOOM)
+    SSO = "conversations.accounts.sso"
+    INSTALLED_APPS += ["allauth", "allauth.account"]
+    if LOOM.oidc_issuer:
+        INSTALLED_APPS.append("allauth.socialaccount")
+    if LOOM.two_factor != "off":
+        INSTALLED_APPS.append("allauth.mfa")
+    INSTALLED_APPS.append(SSO)
     MIDDLEWARE.append("allauth.account.middleware.AccountMiddleware")
-    globals().update(allauth_settings(LOOM))
     if LOOM.two_factor == "required":
-        AUTHENTICATION_BACKENDS[-1] = "conversations.accounts.sso.backends.SecondFactorBackend"
+        AUTHENTICATION_BACKENDS[-1] = f"{SSO}.backends.SecondFactorBackend"
+    ACCOUNT_ADAPTER = f"{SSO}.accounts.AccountAdapter"
+    ACCOUNT_EMAIL_VERIFICATION = "none"
+    ACCOUNT_PREVENT_ENUMERATION = False
+    ACCOUNT_SIGNUP_FIELDS = ["username*", "email"]
+    ACCOUNT_RATE_LIMITS = {
+        # Who knows a password already may try as many codes as others may passwords.
+        "login_failed": f"{LOOM.sign_in_attempts}/{LOOM.sign_in_lock_minutes * 60}s/key",
+        "reauthenticate": "10/m/user",
+    }
+    SOCIALACCOUNT_ADAPTER = f"{SSO}.accounts.PeopleAdapter"
+    SOCIALACCOUNT_REAUTHENTICATION_REQUIRED = True
+    MFA_ADAPTER = f"{SSO}.two_factor.TwoFactorAdapter"
+    MFA_ALLOW_UNVERIFIED_EMAIL = True
+    MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+    MFA_TOTP_ISSUER = "Loom Web"

@@ -1,11 +1,12 @@
 """The product without one of its features, as a copy: ``python -m scripts.without FEATURE``.
 
 The copy has neither the feature's folder, nor its tests, nor its line in the settings. It is
-migrated, checked and asked for its first page; then the tests of what is left are run: all
+migrated, checked and asked for its first pages; then the tests of what is left are run: all
 of them, or those named after the feature. Ends with 1 where something of that fails.
 """
 
 import argparse
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -17,12 +18,17 @@ ROOT = Path(__file__).resolve().parent.parent
 FEATURES = ROOT / "conversations/features"
 
 START = """
+import io, re
 import django
 django.setup()
 from django.core.management import call_command
 from django.test import Client
 call_command("migrate", verbosity=0)
 call_command("check")
+said = io.StringIO()
+call_command("makemigrations", dry_run=True, stdout=said)
+changes = re.findall(r"^ +\\S (.+)", said.getvalue(), re.M)
+assert all(change.startswith(("Remove ", "Delete ")) for change in changes), changes
 PAGES = {"/healthz": 200, "/sign-in/": 200, "/": 302, "/api/v1/openapi.json": 200}
 for path, status in PAGES.items():
     found = Client(HTTP_HOST="localhost").get(path).status_code
@@ -50,9 +56,13 @@ def copy_without(feature: str, folder: Path) -> None:
     )
     for name in listed.stdout.split("\0"):
         if name and not name.startswith(gone) and (ROOT / name).is_file():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target)
+            # What Python has compiled stays good for a file of the same time.
+            compiled = importlib.util.cache_from_source(name) if name.endswith(".py") else name
+            for copied in {name, compiled}:
+                if (ROOT / copied).is_file():
+                    target = folder / copied
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(ROOT / copied, target)
     settings = folder / "loomweb/settings.py"
     lines = settings.read_text().splitlines(keepends=True)
     kept = [line for line in lines if line.strip() != f'"conversations.features.{feature}",']
@@ -60,15 +70,20 @@ def copy_without(feature: str, folder: Path) -> None:
     settings.write_text("".join(kept))
 
 
+def environment_of(folder: Path) -> dict[str, str]:
+    """What a process that runs the copy is started with."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOOM_", "PYTEST"))}
+    return kept | {
+        "LOOM_DATA_DIR": str(folder / "data"),
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+    }
+
+
 def run_without(feature: str, tests: list[str]) -> int:
     with TemporaryDirectory(prefix="loom-without-") as name:
         folder = Path(name)
         copy_without(feature, folder)
-        environment = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("LOOM_", "PYTEST"))
-        } | {"LOOM_DATA_DIR": str(folder / "data"), "DJANGO_SETTINGS_MODULE": "tests.settings"}
+        environment = environment_of(folder)
         steps = (
             ["-c", START],
             ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],

@@ -1,8 +1,10 @@
 """Lines of the log: what they hold, and what they never do."""
 
+import ast
 import io
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,10 +19,64 @@ from redis.exceptions import ConnectionError as NotReached
 from conversations.archive.storage import database_unavailable
 from conversations.runtime.database import log_failure
 from loomweb import logs
+from loomweb.env import BASE_DIR
 from loomweb.logs import WINDOW_SECONDS, JsonFormatter, RateLimitedHandler, TextFormatter
 from loomweb.redis_cache import FallbackRedisCache
 
 type Write = Callable[[logging.LogRecord], str]
+
+DESCRIBED_EVENTS: dict[str, str] = dict(
+    re.findall(
+        r"^\| `(\w+)` \| (\w+)",
+        (BASE_DIR / "docs/operating.md").read_text().partition("\n## Metrics")[0],
+        re.M,
+    )
+)
+"""Event → its level, as the list has it."""
+
+OWN_EVENTS = {"log_lines_left_out": "warning"}
+"""What the log says of itself, past any logger."""
+
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+def read_logged() -> tuple[dict[str, set[str]], list[str]]:
+    """Event → the levels at which the product logs it ("" where that depends); and where
+    something is logged that is not the constant name of an event with its values in fields."""
+    logged: dict[str, set[str]] = {event: {level} for event, level in OWN_EVENTS.items()}
+    wrong = []
+    for path in [
+        *(BASE_DIR / "conversations").rglob("*.py"),
+        *(BASE_DIR / "loomweb").rglob("*.py"),
+    ]:
+        tree = ast.parse(path.read_text())
+        # This one logs what its callers name.
+        passing_on = [node for node in ast.walk(tree) if getattr(node, "name", "") == "log_failure"]
+        passed_on = {id(node) for function in passing_on for node in ast.walk(function)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or id(node) in passed_on:
+                continue
+            called, _, level = ast.unparse(node.func).rpartition(".")
+            if level == "log_failure" or (called, level) == ("logger", "log"):
+                level, [_, event, *values] = "", node.args
+            elif called in ("logger", "logging") and level in LEVELS:
+                level, [event, *values] = level.replace("exception", "error"), node.args
+            else:
+                continue
+            name = event.value if isinstance(event, ast.Constant) else ""
+            if values or not re.fullmatch(r"[a-z]+(_[a-z]+)+", str(name)):
+                wrong.append(f"{path.relative_to(BASE_DIR)}:{node.lineno}")
+            logged.setdefault(str(name), set()).add(level)
+    return logged, wrong
+
+
+def test_every_line_of_the_log_is_an_event_that_the_docs_describe() -> None:
+    logged, wrong = read_logged()
+    assert wrong == []
+    assert set(logged) <= set(DESCRIBED_EVENTS)
+    assert len(logged) > 60
+    for event, levels in logged.items():
+        assert levels <= {DESCRIBED_EVENTS[event], ""}, event
 
 
 @pytest.fixture(params=[TextFormatter, JsonFormatter], ids=["text", "json"])

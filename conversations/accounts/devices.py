@@ -4,8 +4,7 @@ away, and with it the cookie's use: the pages that are open there close within s
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -14,6 +13,7 @@ from django.contrib.sessions.backends import db
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Exists, OuterRef, QuerySet
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
@@ -22,9 +22,8 @@ from conversations.domain.text import one_line, storable
 from conversations.models import Device, SignInLink
 from conversations.web.addresses import client_address
 
-# What a browser is, from what it says of itself: enough for its person to know it.
-
-
+# Names by what a browser says of itself, enough for its person to know it. The first that
+# fits: most say that they are others too.
 BROWSERS = {
     "Edg": "Edge",
     "OPR/": "Opera",
@@ -37,7 +36,6 @@ BROWSERS = {
     "Safari/": "Safari",
     "curl/": "curl",
 }
-"""What it says → its name. The first that fits: most say that they are others too."""
 
 SYSTEMS = {
     "Android": "Android",
@@ -52,31 +50,14 @@ SYSTEMS = {
 
 def name_of_agent(agent: str) -> str:
     """For instance “Firefox on Linux”."""
-    browser = _first(BROWSERS, agent) or "A browser"
-    system = _first(SYSTEMS, agent)
+    browser = next((name for mark, name in BROWSERS.items() if mark in agent), "A browser")
+    system = next((name for mark, name in SYSTEMS.items() if mark in agent), "")
     return f"{browser} on {system}" if system else browser
 
 
-def _first(names: dict[str, str], agent: str) -> str:
-    return next((name for mark, name in names.items() if mark in agent), "")
-
-
 MAX_DEVICES_LISTED = 100
-"""Devices of a person that are listed."""
 
-KEPT = timedelta(days=90)
-"""How long it is known that a device was signed in once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceItem:
-    pk: int
-    name: str
-    agent: str
-    address: str
-    created_at: datetime
-    last_seen_at: datetime
-    is_current: bool
+KEPT = timedelta(days=90)  # how long it is known that a device was signed in once
 
 
 def see_device(user_pk: int, *, session_key: str, agent: str, address: str) -> None:
@@ -97,27 +78,21 @@ def see_device(user_pk: int, *, session_key: str, agent: str, address: str) -> N
         return
 
 
-def list_devices(user_pk: int, *, current: str = "") -> list[DeviceItem]:
-    """Where the person is signed in, the last used first. ``current`` is the session of
-    the browser that asks."""
-    found = _live(Device.objects.filter(user=user_pk)).order_by("-last_seen_at", "-pk")
+def list_devices(user_pk: int, *, current: str = "") -> list[dict[str, Any]]:
+    """Where the person is signed in, the last used first: the columns of each device, its
+    ``name``, and whether it ``is_current``, the browser that asks with this session."""
+    sessions = BrowserSession.objects.filter(
+        session_key=OuterRef("session_key"), expire_date__gt=timezone.now()
+    )
+    found = Device.objects.filter(Exists(sessions), user=user_pk).order_by("-last_seen_at", "-pk")
     return [
-        DeviceItem(
-            pk=device.pk,
-            name=name_of_agent(device.agent),
-            agent=device.agent,
-            address=device.address,
-            created_at=device.created_at,
-            last_seen_at=device.last_seen_at,
-            is_current=device.session_key == current,
-        )
-        for device in found[:MAX_DEVICES_LISTED]
+        device
+        | {
+            "name": name_of_agent(device["agent"]),
+            "is_current": device["session_key"] == current,
+        }
+        for device in found.values()[:MAX_DEVICES_LISTED]
     ]
-
-
-def _live(devices: QuerySet[Device]) -> QuerySet[Device]:
-    sessions = BrowserSession.objects.filter(expire_date__gt=timezone.now())
-    return devices.filter(Exists(sessions.filter(session_key=OuterRef("session_key"))))
 
 
 def sign_out_device(user_pk: int, *, device_pk: int) -> bool:
@@ -125,27 +100,20 @@ def sign_out_device(user_pk: int, *, device_pk: int) -> bool:
     return bool(_sign_out(Device.objects.filter(user=user_pk, pk=device_pk)))
 
 
+@transaction.atomic
 def sign_out_devices(user_pk: int, *, but: str = "") -> int:
-    """All of a person's, but the browser that has this session; links that would sign
-    in are of no use any more. Returns how many there were."""
-    with transaction.atomic():
-        links = SignInLink.objects.filter(user=user_pk, used_at=None)
-        links.update(expires_at=timezone.now())
-        return _sign_out(Device.objects.filter(user=user_pk).exclude(session_key=but or None))
+    """All of a person's, but the browser that has this session. Returns how many there were."""
+    # A link that was not used yet would sign in again.
+    SignInLink.objects.filter(user=user_pk, used_at=None).update(expires_at=timezone.now())
+    return _sign_out(Device.objects.filter(user=user_pk).exclude(session_key=but or None))
 
 
+@transaction.atomic
 def _sign_out(devices: QuerySet[Device]) -> int:
-    with transaction.atomic():
-        found = dict(devices.exclude(session_key=None).values_list("pk", "session_key"))
-        BrowserSession.objects.filter(session_key__in=found.values()).delete()
-        ended = Device.objects.filter(pk__in=found)
-        return ended.update(session_key=None, ended_at=timezone.now())
-
-
-def end_device(session_key: str) -> None:
-    """The person signed out there, which takes the session away by itself."""
-    devices = Device.objects.filter(session_key=session_key)
-    devices.update(session_key=None, ended_at=timezone.now())
+    found = dict(devices.exclude(session_key=None).values_list("pk", "session_key"))
+    BrowserSession.objects.filter(session_key__in=found.values()).delete()
+    ended = Device.objects.filter(pk__in=found)
+    return ended.update(session_key=None, ended_at=timezone.now())
 
 
 def move_device(old: str, new: str) -> None:
@@ -153,11 +121,7 @@ def move_device(old: str, new: str) -> None:
     Device.objects.filter(session_key=old).update(session_key=new)
 
 
-# Keeping track of the browsers in which somebody is signed in.
-
-
-EVERY_SECONDS = 300.0
-"""How exact it is when a device was seen last."""
+EVERY_SECONDS = 300.0  # how exact it is when a device was seen last
 
 MAX_DEVICES_KNOWN = 10_000
 
@@ -199,25 +163,22 @@ def _see(request: HttpRequest, user: User) -> None:
     )
 
 
+@receiver(user_logged_in)
 def record_sign_in(request: HttpRequest, user: User, **_: Any) -> None:
     _see(request, user)
 
 
+@receiver(user_logged_out)
 def record_sign_out(request: HttpRequest, **_: Any) -> None:
     if key := request.session.session_key:
         _seen.pop(key, None)
-        end_device(key)
-
-
-def connect() -> None:
-    """Hear of all who sign in and out, by whichever way."""
-    user_logged_in.connect(record_sign_in, dispatch_uid="device-signed-in")
-    user_logged_out.connect(record_sign_out, dispatch_uid="device-signed-out")
-
-
-# Django's sessions of browsers, for keys that can be one only.
+        # Django takes the session itself away.
+        Device.objects.filter(session_key=key).update(session_key=None, ended_at=timezone.now())
 
 
 class SessionStore(db.SessionStore):
+    """Django's sessions of browsers."""
+
+    # A key that can be none is not looked up.
     def _validate_session_key(self, key: str | None) -> bool:
         return key is not None and len(key) >= 8 and key.isascii() and key.isalnum()

@@ -1,8 +1,8 @@
 """Invitations: links by which one person joins a workspace, or the installation."""
 
 import secrets
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -16,20 +16,10 @@ from conversations.domain.audit import ROLE
 from conversations.domain.errors import Rejected
 from conversations.domain.people import strongest
 from conversations.domain.text import one_line, storable
-from conversations.models import Invitation, Membership, Workspace
+from conversations.models import Invitation, Workspace
 
 MAX_OPEN_INVITATIONS = 100
 """Invitations to a workspace, or to the installation, that can be open at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvitationItem:
-    pk: int
-    label: str
-    role: str
-    created_by: str
-    created_at: datetime
-    expires_at: datetime
 
 
 def create_invitation(
@@ -42,7 +32,7 @@ def create_invitation(
 ) -> str:
     """A token that lets one person join. Only its digest is kept."""
     assert origin.user is not None
-    if open_invitations(workspace).count() >= MAX_OPEN_INVITATIONS:
+    if list_invitations(workspace).count() >= MAX_OPEN_INVITATIONS:
         raise Rejected("Too many invitations are open. Revoke some.", code="too_many_invitations")
     token, now = secrets.token_urlsafe(32), timezone.now()
     with transaction.atomic():
@@ -59,33 +49,18 @@ def create_invitation(
     return token
 
 
-def open_invitations(workspace: Workspace | None) -> QuerySet[Invitation]:
-    """Those to the workspace, or to the installation alone, that still work."""
-    return _open().filter(workspace=workspace)
-
-
-def list_invitations(workspace: Workspace | None) -> list[InvitationItem]:
-    """The same for a page, the latest first."""
-    found = open_invitations(workspace).select_related("created_by").order_by("-pk")
-    return [
-        InvitationItem(
-            pk=one.pk,
-            label=one.label,
-            role=one.role,
-            created_by=one.created_by.get_username(),
-            created_at=one.created_at,
-            expires_at=one.expires_at,
-        )
-        for one in found
-    ]
+def list_invitations(workspace: Workspace | None) -> QuerySet[Invitation]:
+    """Those to the workspace, or to the installation alone, that still work, the latest
+    first; with who made them."""
+    return _open().filter(workspace=workspace).select_related("created_by").order_by("-pk")
 
 
 def revoke_invitation(workspace: Workspace | None, *, pk: int, origin: AuditOrigin) -> bool:
     """False where there is no such open one."""
     with transaction.atomic():
-        found = open_invitations(workspace).filter(pk=pk)
-        made = found.first()
-        if made is None or not found.update(revoked_at=timezone.now()):
+        made = list_invitations(workspace).filter(pk=pk).first()
+        # Of two who revoke it, or one who joins meanwhile, one is in time.
+        if made is None or not _open().filter(pk=pk).update(revoked_at=timezone.now()):
             return False
         _note(origin, made, revoked=made.label or "somebody")
     return True
@@ -95,20 +70,17 @@ def find_invitation(token: str) -> Invitation | None:
     """The invitation, if it still works."""
     found = _open().select_related("workspace", "created_by").filter(digest=digest_of(token))
     made = found.first()
-    return made if made and _may_still_invite(made) else None
+    if made is None:
+        return None
+    # Only while whoever made it could still make it.
+    by = made.created_by
+    if made.workspace is None:
+        return made if is_administrator(by) else None
+    return made if by.is_active and MANAGE in rights_in(made.workspace, by).allowed else None
 
 
 def _open() -> QuerySet[Invitation]:
     return Invitation.objects.filter(used_at=None, revoked_at=None, expires_at__gt=timezone.now())
-
-
-def _may_still_invite(made: Invitation) -> bool:
-    """Whoever made it could make it now."""
-    if made.workspace is None:
-        return is_administrator(made.created_by)
-    return (
-        made.created_by.is_active and MANAGE in rights_in(made.workspace, made.created_by).allowed
-    )
 
 
 def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspace | None:
@@ -119,17 +91,13 @@ def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspa
         made = find_invitation(token)
         used = {"used_at": timezone.now(), "used_by": user}
         if made is None or not _open().filter(pk=made.pk).update(**used):
-            raise Rejected("This invitation is no longer valid any more.", code="invitation_over")
+            raise Rejected("This invitation is no longer valid.", code="invitation_over")
         if made.workspace is not None:
-            _join(made.workspace, user, made.role)
+            own = made.workspace.memberships.filter(user=user).values_list("role", flat=True)
+            role = strongest((made.role, *own)) or made.role
+            add_member(made.workspace, user_pk=user.pk, role=role)
         _note(origin, made, joined=user.get_username())
     return made.workspace
-
-
-def _join(workspace: Workspace, user: User, role: str) -> None:
-    own = Membership.objects.filter(workspace=workspace, user=user).first()
-    wanted = strongest((role, own.role)) if own else role
-    add_member(workspace, user_pk=user.pk, role=wanted or role)
 
 
 def is_of_no_use(invitation: Invitation, user: User) -> bool:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods
 
 from conversations.access import visit_of
 from conversations.archive.audit import AuditOrigin
-from conversations.models import Invitation, Workspace
+from conversations.models import Invitation
 
 from .forms import AccountForm
 from .invitations import accept_invitation, create_account, find_invitation, is_of_no_use
@@ -25,13 +25,13 @@ from .signing_in import leave_token_out_of_log, sign_in_person
 
 
 def unlisted(view: Any) -> Any:
-    """No robot keeps the page, and the log does not get its address, which may still be
-    good. (Nor do other sites: that holds for all pages. Without any referrer at all a
-    browser would post the form from nowhere, and it would be refused.)"""
+    """No robot keeps the page, and the log does not get its address, which may still be good."""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response: HttpResponse = view(request, *args, **kwargs)
+        # (Other sites do not get it either: that holds for all pages. Without any referrer at
+        # all a browser would post the form from nowhere, and it would be refused.)
         response["X-Robots-Tag"] = "noindex, nofollow"
         response._has_been_logged = True  # type: ignore[attr-defined]  # for django.request
         return response
@@ -48,18 +48,17 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
     invitation = find_invitation(token)
     if invitation is None:
         return render(request, "account/join_over.html", status=410)
-    if isinstance(request.user, User):
-        return _join(request, token, invitation, request.user)
-    return _join_as_stranger(request, token, invitation)
-
-
-def _join(request: HttpRequest, token: str, invitation: Invitation, user: User) -> HttpResponse:
-    if is_of_no_use(invitation, user):
+    if not isinstance(request.user, User):
+        return _join_as_stranger(request, token, invitation)
+    if is_of_no_use(invitation, request.user):
         return _page(request, invitation, is_there=True)
-    if request.method == "POST":
-        origin = visit_of(request).origin
-        return _welcome(request, accept_invitation(token, user=user, origin=origin))
-    return _page(request, invitation)
+    if request.method != "POST":
+        return _page(request, invitation)
+    joined = accept_invitation(token, user=request.user, origin=visit_of(request).origin)
+    if joined is None:
+        return redirect("home")
+    messages.success(request, f"You joined {joined.name}.")
+    return redirect("workspace", slug=joined.slug)
 
 
 def _join_as_stranger(request: HttpRequest, token: str, invitation: Invitation) -> HttpResponse:
@@ -83,13 +82,6 @@ def _join_as_stranger(request: HttpRequest, token: str, invitation: Invitation) 
             to = reverse("workspace", args=[workspace.slug]) if workspace else reverse("home")
             return sign_in_person(request, user, to=to)
     return _page(request, invitation, sign_in=sign_in, form=form)
-
-
-def _welcome(request: HttpRequest, workspace: Workspace | None) -> HttpResponse:
-    if workspace is None:
-        return redirect("home")
-    messages.success(request, f"You joined {workspace.name}.")
-    return redirect("workspace", slug=workspace.slug)
 
 
 def _page(request: HttpRequest, invitation: Invitation, **more: Any) -> HttpResponse:

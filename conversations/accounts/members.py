@@ -112,7 +112,7 @@ def workspace_invitation_revoke(request: HttpRequest, slug: str, pk: int) -> Htt
 
 
 def _to_members(request: HttpRequest, slug: str) -> HttpResponseRedirect:
-    """Back to the settings, unless they are not this person's any more."""
+    # Back to the settings, unless they are not this person's any more.
     try:
         get_workspace_for(request, slug, to=MANAGE)
     except LoomError:

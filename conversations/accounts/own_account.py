@@ -2,8 +2,8 @@
 
 import zipfile
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -13,14 +13,15 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.validators import MaxValueValidator
+from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
+from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.html import format_html_join
 from django.utils.http import content_disposition_header
-from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import person, post_by_person, sign_in_first
@@ -29,11 +30,11 @@ from conversations.archive.workspaces import list_workspaces
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.text import dump_json, instant
 from conversations.feature import features
-from conversations.models import Device, Membership, WorkspaceGroup
+from conversations.models import Device, Membership, Preferences, WorkspaceGroup
 
 from .devices import list_devices, sign_out_device, sign_out_devices
 from .forms import PreferencesForm
-from .people import DEFAULTS, Chosen, read_preferences, write_preferences
+from .people import read_preferences
 from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
 
 
@@ -42,10 +43,11 @@ from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
 def account(request: HttpRequest) -> HttpResponse:
     """Preferences, devices, what belongs to the person."""
     user = person(request)
-    chosen = asdict(read_preferences(user.pk))
-    form = PreferencesForm(request.POST if request.method == "POST" else None, initial=chosen)
+    form = PreferencesForm(
+        request.POST if request.method == "POST" else None, initial=_chosen_by(user)
+    )
     if form.is_valid():
-        write_preferences(user.pk, Chosen(**form.cleaned_data))
+        Preferences.objects.update_or_create(user=user, defaults=form.cleaned_data)
         messages.success(request, "Saved.")
         return redirect("account")
     context: dict[str, Any] = {
@@ -64,20 +66,24 @@ def account(request: HttpRequest) -> HttpResponse:
 def account_choose(request: HttpRequest) -> HttpResponse:
     """Some of the preferences, by themselves: what a button on a page changes."""
     user = person(request)
-    known = asdict(read_preferences(user.pk))
+    known = _chosen_by(user)
     given = {name: value for name, value in request.POST.items() if name in known}
     form = PreferencesForm(known | given)
     if not form.is_valid():
         return HttpResponse("This cannot be chosen.", "text/plain", status=400)
-    write_preferences(user.pk, Chosen(**form.cleaned_data))
+    Preferences.objects.update_or_create(user=user, defaults=form.cleaned_data)
     return HttpResponse(status=204)
+
+
+def _chosen_by(user: User) -> dict[str, Any]:
+    return model_to_dict(read_preferences(user.pk), fields=list(PreferencesForm.base_fields))
 
 
 @post_by_person
 def device_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
     if not sign_out_device(person(request).pk, device_pk=pk):
         raise NotFound("This device is no longer signed in.")
-    return _back_to_devices(request)
+    return _back_to_devices()
 
 
 @post_by_person
@@ -87,23 +93,14 @@ def devices_sign_out(request: HttpRequest) -> HttpResponse:
     key = request.session.session_key or ""
     count = sign_out_devices(person(request).pk, but=key if others else "")
     if others:
-        messages.success(request, _told(count))
-    return _back_to_devices(request)
+        said = f"Signed out: {count} device{pluralize(count)}. Pages open there close now."
+        messages.success(request, said if count else "You were signed in nowhere else.")
+    return _back_to_devices()
 
 
-def _told(count: int) -> str:
-    if not count:
-        return "You were signed in nowhere else."
-    return f"Signed out: {count} device{'' if count == 1 else 's'}. Pages open there close now."
-
-
-def _back_to_devices(request: HttpRequest) -> HttpResponse:
-    """Where the own device was signed out, that leads to the sign-in page."""
+def _back_to_devices() -> HttpResponse:
+    # Where the own device was signed out, that leads on to the sign-in page.
     return redirect(reverse("account") + "#devices")
-
-
-# What the installation has of a person, for that person: the account, and the sessions that are
-# theirs.
 
 
 def account_data(user: User) -> dict[str, Any]:
@@ -117,10 +114,19 @@ def account_data(user: User) -> dict[str, Any]:
         "last_sign_in": instant(user.last_login) if user.last_login else None,
         "is_reviewer": is_reviewer(user),
         "is_administrator": is_administrator(user),
-        "preferences": asdict(read_preferences(user.pk)),
+        "preferences": _chosen_by(user),
         "workspaces": list(_memberships(user)),
         "groups": list(user.groups.order_by("name").values_list("name", flat=True)),
-        "devices": list(_devices(user)),
+        "devices": [
+            {
+                "agent": device.agent,
+                "address": device.address,
+                "created_at": instant(device.created_at),
+                "last_seen_at": instant(device.last_seen_at),
+                "ended_at": instant(device.ended_at) if device.ended_at else None,
+            }
+            for device in Device.objects.filter(user=user).order_by("pk")
+        ],
     }
 
 
@@ -133,30 +139,13 @@ def _memberships(user: User) -> Iterator[dict[str, Any]]:
         yield {"workspace": slug, "group": group, "role": role}
 
 
-def _devices(user: User) -> Iterator[dict[str, Any]]:
-    for device in Device.objects.filter(user=user).order_by("pk"):
-        yield {
-            "agent": device.agent,
-            "address": device.address,
-            "created_at": instant(device.created_at),
-            "last_seen_at": instant(device.last_seen_at),
-            "ended_at": instant(device.ended_at) if device.ended_at else None,
-        }
-
-
-def account_text(user: User) -> Iterator[bytes]:
-    yield (dump_json(account_data(user)) + "\n").encode("utf-8", "backslashreplace")
-
-
-# What the installation has of a person, as a file: a ZIP that is written as fast as the browser
-# reads it.
-
-
 PIECE_BYTES = 64_000
 
 
 def account_files(user: User) -> Iterator[tuple[str, Iterator[bytes]]]:
-    yield "account.json", account_text(user)
+    """What the installation has of a person: names and contents."""
+    text = dump_json(account_data(user)) + "\n"
+    yield "account.json", iter([text.encode("utf-8", "backslashreplace")])
     for feature in features():
         yield from feature.account_files(user)
 
@@ -209,19 +198,14 @@ def zip_pieces(user: User) -> Iterator[bytes]:
 
 
 async def _in_threads(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The event loop does not wait for the database."""
-    while (piece := await sync_to_async(_take)(pieces)) is not None:
+    # The event loop does not wait for the database.
+    take = sync_to_async(partial(next, pieces, None))
+    while (piece := await take()) is not None:
         yield piece
 
 
-def _take(pieces: Iterator[bytes]) -> bytes | None:
-    return next(pieces, None)
-
-
-# What a person has chosen, as pages carry it: before anything is drawn, and without a script
-# that would ask for it.
-
-
+# Preference → the attribute that pages carry where it is not the usual one: before anything
+# is drawn, and without a script that would ask for it.
 ATTRIBUTES = {
     "keys": "keys",
     "enter": "enter",
@@ -229,7 +213,6 @@ ATTRIBUTES = {
     "clock": "clock",
     "times": "times",
 }
-"""Preference → the attribute of the page that has it, where it is not the usual one."""
 
 
 def preferences(request: HttpRequest) -> dict[str, Any]:
@@ -242,28 +225,20 @@ def _chosen(request: HttpRequest) -> dict[str, Any]:
     user = getattr(request, "user", None)
     if not isinstance(user, User):
         return {}
-    chosen = read_preferences(user.pk)
+    chosen, usual = read_preferences(user.pk), Preferences()
+    attributes = [("theme", chosen.theme)] + [
+        (attribute, getattr(chosen, name))
+        for name, attribute in ATTRIBUTES.items()
+        if getattr(chosen, name) != getattr(usual, name)
+    ]
     return {
         "theme": chosen.theme,
         "enter": chosen.enter,
-        "attributes": _attributes(chosen),
+        "attributes": format_html_join("", ' data-{}="{}"', attributes),
     }
 
 
-def _attributes(chosen: Chosen) -> SafeString:
-    given = [("theme", chosen.theme)]
-    for name, attribute in ATTRIBUTES.items():
-        value = getattr(chosen, name)
-        if value != getattr(DEFAULTS, name):
-            given.append((attribute, value))
-    return format_html_join("", ' data-{}="{}"', given)
-
-
-# A person's tokens: by which programs act as them.
-
-
-MAX_TOKEN_DAYS = 3650
-"""Days of a token where the installation sets no end."""
+MAX_TOKEN_DAYS = 3650  # days of a token where the installation sets no end
 
 
 class TokenForm(forms.Form):

@@ -5,14 +5,13 @@ is in the audit log.
 """
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from typing import Any
 
 from axes.models import AccessAttempt
 from django.apps import apps
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
-from django.db.models import Count, Model, Q, QuerySet, Sum
+from django.db.models import Model, Q, QuerySet, Sum
 
 from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, record
 from conversations.archive.rights import ROLE_GROUPS, is_administrator, role_group, roles_of_person
@@ -26,40 +25,14 @@ from .devices import sign_out_devices
 from .tokens import revoke_tokens
 
 GROUP_NAME = 150
-MAX_GROUP_MEMBERS = 500
 BACKEND = "django.contrib.auth.backends.ModelBackend"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersonItem:
-    """``roles`` are the names of role groups whose permission the person has, however
-    they came by it; nobody has any with a closed account."""
-
-    pk: int
-    username: str
-    name: str
-    email: str
-    is_active: bool
-    is_superuser: bool
-    is_staff: bool
-    joined_at: datetime
-    last_sign_in: datetime | None
-    roles: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeoplePage:
-    """``next_cursor`` is empty on the last page."""
-
-    items: list[PersonItem]
-    next_cursor: str
 
 
 def list_people(
     *, query: str = "", closed: bool = False, after: str = "", limit: int
-) -> PeoplePage:
-    """By name to sign in with, paged by it; ``query`` is a part of a name or address.
-    The number of statements does not depend on how many people there are."""
+) -> tuple[list[tuple[User, list[str]]], str]:
+    """People with their roles, by name to sign in with; and the name after which the next
+    page begins, empty on the last one. ``query`` is a part of a name or address."""
     people = User.objects.filter(is_active=not closed, username__gt=storable(after))
     words = storable(query).strip()
     if words:
@@ -70,64 +43,45 @@ def list_people(
             | Q(email__icontains=words)
         )
     rows = list(people.order_by("username")[: limit + 1])
-    items = _items(rows[:limit])
-    return PeoplePage(items=items, next_cursor=items[-1].username if len(rows) > limit else "")
+    shown = rows[:limit]
+    roles = _roles_of(shown)
+    found = [(person, roles[person.pk]) for person in shown]
+    return found, shown[-1].username if len(rows) > limit else ""
 
 
-def _items(people: Collection[User]) -> list[PersonItem]:
-    holders = {name: _holders(permission, people) for name, permission in ROLE_GROUPS.items()}
-    return [
-        PersonItem(
-            pk=person.pk,
-            username=person.get_username(),
-            name=person.get_full_name(),
-            email=person.email,
-            is_active=person.is_active,
-            is_superuser=person.is_superuser,
-            is_staff=person.is_staff,
-            joined_at=person.date_joined,
-            last_sign_in=person.last_login,
-            roles=tuple(name for name, pks in holders.items() if person.pk in pks),
-        )
-        for person in people
-    ]
+def _roles_of(people: Collection[User]) -> dict[int, list[str]]:
+    roles: dict[int, list[str]] = {person.pk: [] for person in people}
+    for name, permission in ROLE_GROUPS.items():
+        having = User.objects.with_perm(permission, backend=BACKEND).filter(pk__in=roles)
+        for pk in having.values_list("pk", flat=True):
+            roles[pk].append(name)
+    return roles
 
 
-def _holders(permission: str, people: Collection[User]) -> set[int]:
-    having = User.objects.with_perm(permission, backend=BACKEND)
-    return set(having.filter(pk__in=[one.pk for one in people]).values_list("pk", flat=True))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
-    """``role_groups`` are the roles by a role group or a permission of their own, which can
-    be taken away here; ``groups`` are those that are no roles; ``workspaces`` (name, slug,
-    role)."""
-
-    user: User
-    item: PersonItem
-    role_groups: frozenset[str]
-    wrong_attempts: int
-    groups: list[tuple[int, str]]
-    workspaces: list[tuple[str, str, str]]
-
-
-def read_person(pk: int) -> Person:
-    """Raises NotFound."""
+def read_person(pk: int) -> dict[str, Any]:
+    """What the page of a person shows: ``groups`` are those that are no roles,
+    ``workspaces`` (name, slug, role). Raises NotFound."""
     user = _find(pk)
     groups = list(user.groups.order_by("name").values_list("pk", "name"))
-    roles = roles_of_person(pk)
-    places = Workspace.objects.filter(pk__in=roles).order_by("name", "pk")
-    return Person(
-        user=user,
-        item=_items([user])[0],
-        role_groups=frozenset(name for _, name in groups if name in ROLE_GROUPS) | _own_roles(user),
-        wrong_attempts=wrong_attempts(user.get_username()),
-        groups=[(key, name) for key, name in groups if name not in ROLE_GROUPS],
-        workspaces=[
-            (name, slug, roles[key]) for key, name, slug in places.values_list("pk", "name", "slug")
+    # What can be taken away here: by a role group, or by a permission of their own.
+    given = {name for _, name in groups if name in ROLE_GROUPS} | _own_roles(user)
+    has = _roles_of([user])[pk]
+    in_workspaces = roles_of_person(pk)
+    workspaces = Workspace.objects.filter(pk__in=in_workspaces).order_by("name", "pk")
+    return {
+        "person": user,
+        "roles": [
+            {
+                "name": name,
+                "is_member": name in given,
+                "has_anyway": name in has and name not in given,
+            }
+            for name in ROLE_GROUPS
         ],
-    )
+        "wrong_attempts": wrong_attempts(user.get_username()),
+        "groups": [(key, name) for key, name in groups if name not in ROLE_GROUPS],
+        "workspaces": [(found.name, found.slug, in_workspaces[found.pk]) for found in workspaces],
+    }
 
 
 def _find(pk: int) -> User:
@@ -138,9 +92,9 @@ def _find(pk: int) -> User:
 
 
 def _changeable(pk: int, origin: AuditOrigin) -> User:
-    """The person, if whoever asks may change what they may. Call it first in a transaction:
-    until that ends, nobody else changes anybody, so of two superusers who take each other's
-    rights at once, one is left."""
+    # The person, if whoever asks may change what they may. Call it first in a transaction: until
+    # that ends, nobody else changes anybody, so of two superusers who take each other's rights at
+    # once, one is left.
     lock_log()
     user = _find(pk)
     if origin.user is not None:
@@ -155,8 +109,8 @@ def _changeable(pk: int, origin: AuditOrigin) -> User:
 
 
 def _by_superuser(origin: AuditOrigin) -> None:
-    """What lets somebody read everything, or sign in as another person, is for those who
-    may do all that already, and for a command on the server."""
+    # What lets somebody read everything, or sign in as another person, is for those who may do
+    # all that already, and for a command on the server.
     if origin.user is not None and not _find(origin.user.pk).is_superuser:
         raise NotPermitted("Only a superuser can do this.")
 
@@ -232,32 +186,24 @@ def set_roles(pk: int, *, names: Collection[str], origin: AuditOrigin) -> None:
 
 
 def _own_roles(user: User) -> set[str]:
-    """Those that somebody has by a permission of their own, as Django's tools give it."""
     own = set(user.user_permissions.values_list("codename", flat=True))
     return {name for name, one in ROLE_GROUPS.items() if one.partition(".")[2] in own}
 
 
-def close_account(pk: int, *, origin: AuditOrigin) -> None:
-    """Nobody signs in with it any more, whoever is signed in is signed out, and its tokens
-    are revoked for good. What the person wrote stays. Raises NotFound, NotPermitted."""
-    _set_active(pk, to=False, origin=origin)
-
-
-def open_account(pk: int, *, origin: AuditOrigin) -> None:
-    """Undo that."""
-    _set_active(pk, to=True, origin=origin)
-
-
-def _set_active(pk: int, *, to: bool, origin: AuditOrigin) -> None:
+def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
+    """Open an account, or close it: nobody signs in with it any more, whoever is signed in
+    is signed out, and its tokens are revoked for good. What the person wrote stays. Raises
+    NotFound, NotPermitted, Rejected."""
     with transaction.atomic():
         user = _changeable(pk, origin)
-        if not to:
+        if not is_active:
             _keep_a_superuser(user)
-        if User.objects.filter(pk=pk, is_active=not to).update(is_active=to):
-            if not to:
+        if User.objects.filter(pk=pk, is_active=not is_active).update(is_active=is_active):
+            if not is_active:
                 sign_out_devices(pk)
                 revoke_tokens(pk)
-            _note(origin, person=user.get_username(), account="opened" if to else "closed")
+            account = "opened" if is_active else "closed"
+            _note(origin, person=user.get_username(), account=account)
 
 
 def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
@@ -271,57 +217,18 @@ def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
     return count
 
 
-# --- groups ---
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSummary:
-    pk: int
-    name: str
-    people: int
-    workspaces: int
-
-
-def _groups() -> QuerySet[Group]:
-    """Groups without permissions: the others stand for roles in the installation, and
-    are changed by whoever gives those."""
-    return Group.objects.filter(permissions=None)
-
-
-def list_groups() -> list[GroupSummary]:
-    rows = (
-        _groups()
-        .annotate(
-            people=Count("user", distinct=True),
-            places=Count("workspaces", distinct=True),
-        )
-        .order_by("name")
-        .values_list("pk", "name", "people", "places")
-    )
-    return [
-        GroupSummary(pk=pk, name=name, people=people, workspaces=places)
-        for pk, name, people, places in rows
-    ]
+def list_groups() -> QuerySet[Group]:
+    """By name; without those that stand for roles in the installation: they have
+    permissions, and are changed by whoever gives those."""
+    return Group.objects.filter(permissions=None).order_by("name")
 
 
 def find_group(pk: int) -> Group:
     """Raises NotFound."""
-    found = _groups().filter(pk=pk).first()
+    found = list_groups().filter(pk=pk).first()
     if found is None:
         raise NotFound("There is no such group.")
     return found
-
-
-def people_in(group: Group) -> list[tuple[int, str, bool]]:
-    """(Key, name, whether the account is open), the first ones by name."""
-    people = group.user_set.order_by("username").values_list("pk", "username", "is_active")
-    return list(people[:MAX_GROUP_MEMBERS])
-
-
-def workspaces_with(group: Group) -> list[tuple[str, str]]:
-    """(Name, role)."""
-    places = group.workspaces.order_by("workspace__name")
-    return list(places.values_list("workspace__name", "role"))
 
 
 def create_group(name: str, *, origin: AuditOrigin) -> Group:
@@ -360,76 +267,43 @@ def remove_from_group(group: Group, *, user_pk: int, origin: AuditOrigin) -> Non
         _note(origin, group=group.name, person=user.get_username(), change="taken out")
 
 
-def _note(origin: AuditOrigin, **metadata: str) -> None:
+def _note(origin: AuditOrigin, **metadata: Any) -> None:
     record(origin, AuditEvent(action=ROLE, metadata=metadata))
 
 
-# People's second factors, for those who lost them. The tables are django-allauth's, and there
-# only where two factors are switched on.
-
-
 def remove_second_factors(user: User, *, origin: AuditOrigin) -> int:
-    """Next time the person signs in by the first factor alone, or sets up a new second
-    one; how many are gone, recovery codes counted as one."""
+    """For somebody who lost theirs: next time the person signs in by the first factor alone,
+    or sets up a new second one. Returns how many are gone, recovery codes counted as one."""
+    # The table is django-allauth's, and there only where two factors are switched on.
     model: type[Model] = apps.get_app_config("mfa").get_model("Authenticator")
     with transaction.atomic():
         removed, _ = model._default_manager.filter(user=user).delete()
         if removed:
-            metadata = {"person": user.get_username(), "second_factor": "removed"}
-            record(origin, AuditEvent(action=ROLE, metadata=metadata))
+            _note(origin, person=user.get_username(), second_factor="removed")
     return removed
-
-
-# What the provider that people sign in by decides here: accounts, and members of groups.
 
 
 def note_provided_account(user: User, *, change: str, origin: AuditOrigin) -> None:
     """Enter that a person can, or cannot any more, sign in by the provider. Call it in the
     transaction that changes it. ``change`` is ``account made``, ``connected`` or
     ``disconnected``."""
-    metadata = {"person": user.get_username(), "sign_in_provider": change}
-    record(origin, AuditEvent(action=ROLE, metadata=metadata))
+    _note(origin, person=user.get_username(), sign_in_provider=change)
 
 
 def set_provided_groups(
     user: User, *, named: Collection[str], offered: Collection[str], origin: AuditOrigin
 ) -> None:
     """Be in those of the ``offered`` groups that are ``named``, and in no others of them.
-    A group that is named and not there yet is made. Every change is in the audit log."""
+    A group that is named and not there yet is made."""
     with transaction.atomic():
         now = set(user.groups.filter(name__in=offered).values_list("name", flat=True))
         joined, left = sorted(set(named) - now), sorted(now - set(named))
-        if not joined and not left:
-            return
-        user.groups.add(*(Group.objects.get_or_create(name=name)[0] for name in joined))
-        user.groups.remove(*Group.objects.filter(name__in=left))
-        metadata = {"person": user.get_username(), "joined": joined, "left": left}
-        record(origin, AuditEvent(action=ROLE, metadata=metadata))
+        if joined or left:
+            user.groups.add(*(Group.objects.get_or_create(name=name)[0] for name in joined))
+            user.groups.remove(*Group.objects.filter(name__in=left))
+            _note(origin, person=user.get_username(), joined=joined, left=left)
 
 
-# How people want their pages.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """What a person has chosen, or what holds while they have not. The values are those
-    of ``domain.people``."""
-
-    theme: str = "auto"
-    keys: str = "all"
-    enter: str = "send"
-    language: str = ""
-    clock: str = "h23"
-    times: str = "relative"
-
-
-DEFAULTS = Chosen()
-
-
-def read_preferences(user_pk: int | None) -> Chosen:
-    found = Preferences.objects.filter(user=user_pk).values(*asdict(DEFAULTS)).first()
-    return Chosen(**found) if found else DEFAULTS
-
-
-def write_preferences(user_pk: int, chosen: Chosen) -> None:
-    Preferences.objects.update_or_create(user_id=user_pk, defaults=asdict(chosen))
+def read_preferences(user_pk: int | None) -> Preferences:
+    """What the person has chosen, or what holds while they have not."""
+    return Preferences.objects.filter(user=user_pk).first() or Preferences()

@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import Group
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -15,7 +16,6 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import person, post_by_person, require_administrator, visit_of
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.rights import ROLE_GROUPS
 from conversations.archive.workspaces import LINK_LIFETIME, find_user
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
@@ -29,6 +29,7 @@ from .members import invite
 from .tokens import list_tokens
 
 PER_PAGE = 50
+MAX_GROUP_MEMBERS = 500
 
 type View = Callable[..., HttpResponse]
 
@@ -52,6 +53,20 @@ def _form(view: View) -> View:
     return post_by_person(for_administrators(view))
 
 
+def _act(view: Callable[[HttpRequest, int], HttpResponse | None]) -> View:
+    """A form on the page of a person, which it leads back to; what is refused is said there."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, pk: int) -> HttpResponse:
+        try:
+            return view(request, pk) or redirect("person", pk=pk)
+        except Rejected as error:
+            messages.error(request, error.message)
+            return redirect("person", pk=pk)
+
+    return _form(answer)
+
+
 def _origin(request: HttpRequest) -> AuditOrigin:
     return visit_of(request).origin
 
@@ -61,11 +76,12 @@ def people(request: HttpRequest) -> HttpResponse:
     """Everybody, found by ``q``; with ``closed=1`` those whose account is closed."""
     query = request.GET.get("q", "").strip()[:MAX_FILTER_CHARS]
     closed = request.GET.get("closed") == "1"
-    page = archive_people.list_people(
+    found, next_cursor = archive_people.list_people(
         query=query, closed=closed, after=request.GET.get("after", ""), limit=PER_PAGE
     )
     context = {
-        "page": page,
+        "people": found,
+        "next_cursor": next_cursor,
         "query": query,
         "closed": closed,
         "invitations": list_invitations(None),
@@ -76,91 +92,63 @@ def people(request: HttpRequest) -> HttpResponse:
 
 @_page
 def person_page(request: HttpRequest, pk: int) -> HttpResponse:
-    found = archive_people.read_person(pk)
-    me = person(request)
-    context = {
-        "person": found.item,
-        "groups": found.groups,
-        "workspaces": found.workspaces,
+    context = archive_people.read_person(pk)
+    found, me = context["person"], person(request)
+    context |= {
         "devices": list_devices(pk),
         "tokens": len(list_tokens(pk)),
-        "roles": [
-            {
-                "name": name,
-                "is_member": name in found.role_groups,
-                "has_anyway": name in found.item.roles and name not in found.role_groups,
-            }
-            for name in ROLE_GROUPS
-        ],
-        "is_self": found.user == me,
-        "wrong_attempts": found.wrong_attempts,
+        "is_self": found == me,
         "is_superuser": me.is_superuser,
-        "can_change": found.user != me and (me.is_superuser or not found.user.is_superuser),
+        "can_change": found != me and (me.is_superuser or not found.is_superuser),
     }
     return render(request, "people/person.html", context)
 
 
-@_form
-def person_roles(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_roles(request: HttpRequest, pk: int) -> None:
     archive_people.set_roles(pk, names=request.POST.getlist("roles"), origin=_origin(request))
     messages.success(request, "Saved.")
-    return redirect("person", pk=pk)
 
 
-@_form
-def person_close(request: HttpRequest, pk: int) -> HttpResponse:
-    try:
-        archive_people.close_account(pk, origin=_origin(request))
-    except Rejected as error:
-        messages.error(request, error.message)
-    return redirect("person", pk=pk)
+@_act
+def person_close(request: HttpRequest, pk: int) -> None:
+    archive_people.set_active(pk, is_active=False, origin=_origin(request))
 
 
-@_form
-def person_open(request: HttpRequest, pk: int) -> HttpResponse:
-    archive_people.open_account(pk, origin=_origin(request))
-    return redirect("person", pk=pk)
+@_act
+def person_open(request: HttpRequest, pk: int) -> None:
+    archive_people.set_active(pk, is_active=True, origin=_origin(request))
 
 
-@_form
-def person_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_sign_out(request: HttpRequest, pk: int) -> None:
     archive_people.sign_out_person(pk, origin=_origin(request))
     messages.success(request, "Signed out everywhere. Tokens are revoked and open pages close.")
-    return redirect("person", pk=pk)
 
 
-@_form
-def person_rank(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_rank(request: HttpRequest, pk: int) -> None:
     """``rank``: ``superuser``, ``staff``, both or neither."""
     chosen = request.POST.getlist("rank")
-    try:
-        archive_people.set_rank(
-            pk,
-            is_superuser="superuser" in chosen,
-            is_staff="staff" in chosen,
-            origin=_origin(request),
-        )
-        messages.success(request, "Saved.")
-    except Rejected as error:
-        messages.error(request, error.message)
-    return redirect("person", pk=pk)
+    archive_people.set_rank(
+        pk,
+        is_superuser="superuser" in chosen,
+        is_staff="staff" in chosen,
+        origin=_origin(request),
+    )
+    messages.success(request, "Saved.")
 
 
-@_form
-def person_unlock(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_unlock(request: HttpRequest, pk: int) -> None:
     archive_people.unlock_sign_in(pk, origin=_origin(request))
     messages.success(request, "Sign-in is unlocked.")
-    return redirect("person", pk=pk)
 
 
-@_form
+@_act
 def person_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     """The page that shows the sign-in link, this once."""
-    try:
-        token = archive_people.reset_password(pk, origin=_origin(request))
-    except Rejected as error:
-        messages.error(request, error.message)
-        return redirect("person", pk=pk)
+    token = archive_people.reset_password(pk, origin=_origin(request))
     link = request.build_absolute_uri(reverse("sign_in_link", args=[token]))
     context = {"link": link, "pk": pk, "hours": LINK_LIFETIME.total_seconds() / 3600}
     response = render(request, "people/password_reset.html", context)
@@ -190,8 +178,10 @@ def groups(request: HttpRequest) -> HttpResponse:
 
 
 def _groups_page(request: HttpRequest, *, name: str = "", error: str = "") -> HttpResponse:
-    """The groups, and the ``name`` that was typed with what is wrong with it."""
-    context = {"groups": archive_people.list_groups(), "name": name, "error": error}
+    groups = archive_people.list_groups().annotate(
+        people=Count("user", distinct=True), places=Count("workspaces", distinct=True)
+    )
+    context = {"groups": groups, "name": name, "error": error}
     return render(request, "people/groups.html", context, status=400 if error else 200)
 
 
@@ -213,13 +203,12 @@ def group(request: HttpRequest, pk: int) -> HttpResponse:
 def _group_page(
     request: HttpRequest, found: Group, *, username: str = "", error: str = ""
 ) -> HttpResponse:
-    """One group, and the ``username`` that was typed with what is wrong with it."""
     context = {
         "username": username,
         "error": error,
-        "group": {"pk": found.pk, "name": found.name},
-        "people": archive_people.people_in(found),
-        "workspaces": archive_people.workspaces_with(found),
+        "group": found,
+        "people": found.user_set.order_by("username")[:MAX_GROUP_MEMBERS],
+        "workspaces": found.workspaces.select_related("workspace").order_by("workspace__name"),
     }
     return render(request, "people/group.html", context, status=400 if error else 200)
 

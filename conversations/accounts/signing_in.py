@@ -9,8 +9,11 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from axes.attempts import get_cool_off_threshold
+from axes.handlers.database import AxesDatabaseHandler
 from axes.handlers.proxy import AxesProxyHandler
-from axes.models import AccessAttempt
+from axes.helpers import get_client_username
+from axes.models import AccessAttempt, AccessLog
 from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
@@ -18,6 +21,7 @@ from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.contrib.auth.views import LoginView, PasswordChangeView
+from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse, reverse_lazy
@@ -44,28 +48,12 @@ def sign_in_person(request: HttpRequest, user: User, *, to: str) -> HttpResponse
     return continue_sign_in(request, user, to=to)
 
 
-# Signing in and out, by password or by the link that the terminal printed.
-
-
+# What programs call themselves that fetch a link to show what is behind it.
 PREVIEWERS = (
-    "bingbot",
-    "bingpreview",
-    "discordbot",
-    "embedly",
-    "facebookexternalhit",
-    "googlebot",
-    "iframely",
-    "linkedinbot",
-    "mattermost",
-    "redditbot",
-    "skypeuripreview",
-    "slackbot",
-    "telegrambot",
-    "twitterbot",
-    "whatsapp",
+    *("bingbot", "bingpreview", "discordbot", "embedly", "facebookexternalhit", "googlebot"),
+    *("iframely", "linkedinbot", "mattermost", "redditbot", "skypeuripreview", "slackbot"),
+    *("telegrambot", "twitterbot", "whatsapp"),
 )
-"""What programs call themselves that fetch a link to show what is behind it."""
-
 
 LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
 """Characters of a name that the log of attempts holds; PostgreSQL refuses more."""
@@ -145,7 +133,16 @@ def password_change_done(request: HttpRequest) -> HttpResponse:
 @require_safe
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     """Sign in by a link from the terminal; it works once. It opens the chat."""
-    if _is_only_looking(request):
+    # A prefetch, and the robots that preview links in chats: they send a GET like anybody else,
+    # and would use the link up. They get no error, since errors are logged with the address,
+    # which is still good for signing in.
+    purposes = (request.headers.get(name, "") for name in ("Sec-Purpose", "Purpose", "X-Moz"))
+    agent = request.headers.get("User-Agent", "").lower()
+    if (
+        request.method == "HEAD"
+        or any("prefetch" in purpose for purpose in purposes)
+        or any(name in agent for name in PREVIEWERS)
+    ):
         return HttpResponse("Open this link in a browser to sign in.", "text/plain")
     user = use_sign_in_link(token)
     if user is None:
@@ -156,31 +153,16 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     return sign_in_person(request, user, to=reverse("start"))
 
 
-def _is_only_looking(request: HttpRequest) -> bool:
-    """True for HEAD and a prefetch, and for the robots that preview links in chats:
-    they send a GET like anybody else, and would use the link up. They get no error,
-    since errors are logged with the address, which is still good for signing in."""
-    purposes = (request.headers.get(name, "") for name in ("Sec-Purpose", "Purpose", "X-Moz"))
-    agent = request.headers.get("User-Agent", "").lower()
-    return (
-        request.method == "HEAD"
-        or any("prefetch" in purpose for purpose in purposes)
-        or any(name in agent for name in PREVIEWERS)
-    )
-
-
 def leave_token_out_of_log(request: HttpRequest) -> None:
     """The log of sign-ins notes the page's address."""
     AxesProxyHandler.update_request(request)
     request.axes_path_info = reverse("sign_in")  # type: ignore[attr-defined]
 
 
-# A part of a page asked for by somebody who has been signed out meanwhile.
-
-
 class SignedOutMiddleware:
-    """Sends the whole page to the sign-in; a chat stays as it is, with what is
-    written in it: its socket says that the person is signed out."""
+    """Somebody who has been signed out meanwhile asks for a part of a page: sends the whole
+    page to the sign-in. A chat stays as it is, with what is written in it: its socket says
+    that the person is signed out."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -196,3 +178,43 @@ class SignedOutMiddleware:
         if not page.startswith("/s/"):
             answer["HX-Redirect"] = f"{sign_in}?{urlencode({'next': page})}"
         return answer
+
+
+class AttemptCounter(AxesDatabaseHandler):  # type: ignore[misc]
+    """How many wrong passwords are taken: of one name from one address, and of all names
+    from one address."""
+
+    def is_locked(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
+        return super().is_locked(request, credentials) or self.is_address_locked(
+            request, credentials
+        )
+
+    def user_login_failed(
+        self,
+        sender: Any,
+        credentials: dict[str, Any],
+        request: HttpRequest | None = None,
+        **more: Any,
+    ) -> None:
+        super().user_login_failed(sender, credentials, request, **more)
+        if request is not None and self.is_address_locked(request, credentials):
+            request.is_address_locked = True  # type: ignore[attr-defined]  # for the page
+            request.axes_locked_out = True  # type: ignore[attr-defined]
+            request.axes_credentials = credentials  # type: ignore[attr-defined]
+
+    def is_address_locked(
+        self, request: HttpRequest, credentials: dict[str, Any] | None = None
+    ) -> bool:
+        # Somebody who tries one password on many names stays below the limit of each name.
+        address = request.axes_ip_address  # type: ignore[attr-defined]
+        if address is None:
+            return False
+        since = get_cool_off_threshold(request)
+        attempts = AccessAttempt.objects.filter(ip_address=address, attempt_time__gte=since)
+        failures = attempts.aggregate(Sum("failures_since_start"))["failures_since_start__sum"]
+        if (failures or 0) < settings.LOOM.sign_in_address_attempts:
+            return False
+        # Many people can share an address. Whoever has signed in from it before is not held up
+        # by what others do there: for their name, its own limit counts alone.
+        name = get_client_username(request, credentials)
+        return not AccessLog.objects.filter(username=name, ip_address=address).exists()

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
@@ -14,8 +14,7 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.text import one_line, storable
 from conversations.models import ApiToken
 
-PREFIX = "loom_"
-"""How every token begins, so that people and scanners know one when they see it."""
+PREFIX = "loom_"  # how every token begins, so that people and scanners know one when they see it
 
 READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete", "hooks", "feed"
 MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
@@ -39,26 +38,10 @@ def missing_scope(scope: str, has: frozenset[str]) -> str:
     return "" if scope in has else f"The token has no scope “{scope}”."
 
 
-# Personal tokens: made, looked up, revoked.
-
-
-MAX_TOKENS_PER_USER = 100
-"""Tokens that a person may have at once."""
+MAX_TOKENS_PER_USER = 100  # tokens that a person may have at once
 
 SEEN_EVERY = timedelta(minutes=1)
 """How exact it is when a token was used last: a busy program costs a write a minute."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenItem:
-    pk: int
-    name: str
-    hint: str
-    scopes: tuple[str, ...]
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    last_address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +63,7 @@ def create_token(
     wanted = [scope for scope in SCOPES if scope in scopes]
     if not wanted or len(wanted) != len(set(scopes)):
         raise Rejected(f"A token needs one or more of: {', '.join(SCOPES)}.", code="scopes")
-    if _live(user.pk).count() >= MAX_TOKENS_PER_USER:
+    if _working(user.pk).count() >= MAX_TOKENS_PER_USER:
         raise Rejected(
             f"You have {MAX_TOKENS_PER_USER} tokens. Revoke some.", code="too_many_tokens"
         )
@@ -97,32 +80,20 @@ def create_token(
     return token
 
 
-def list_tokens(user_pk: int) -> list[TokenItem]:
+def list_tokens(user_pk: int) -> list[ApiToken]:
     """Those that work, the latest first."""
-    return [
-        TokenItem(
-            pk=one.pk,
-            name=one.name,
-            hint=one.hint,
-            scopes=tuple(one.scopes.split()),
-            created_at=one.created_at,
-            expires_at=one.expires_at,
-            last_used_at=one.last_used_at,
-            last_address=one.last_address,
-        )
-        for one in _live(user_pk).order_by("-pk")[:MAX_TOKENS_PER_USER]
-    ]
+    return list(_working(user_pk).order_by("-pk")[:MAX_TOKENS_PER_USER])
 
 
 def revoke_token(user_pk: int, *, token_pk: int) -> None:
     """It signs nobody in any more. Raises NotFound."""
-    if not _live(user_pk).filter(pk=token_pk).update(revoked_at=timezone.now()):
+    if not _working(user_pk).filter(pk=token_pk).update(revoked_at=timezone.now()):
         raise NotFound("There is no such token.")
 
 
 def revoke_tokens(user_pk: int) -> int:
     """All of a person. Returns how many there were."""
-    return _live(user_pk).update(revoked_at=timezone.now())
+    return _working(user_pk).update(revoked_at=timezone.now())
 
 
 def find_caller(token: str, *, address: str) -> Caller | None:
@@ -142,10 +113,7 @@ def is_working(token_pk: int) -> bool:
     return _working().filter(pk=token_pk).exists()
 
 
-def _working() -> QuerySet[ApiToken]:
+def _working(user_pk: int | None = None) -> QuerySet[ApiToken]:
     in_time = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
-    return ApiToken.objects.filter(in_time, revoked_at=None)
-
-
-def _live(user_pk: int) -> QuerySet[ApiToken]:
-    return _working().filter(user=user_pk)
+    tokens = ApiToken.objects.filter(in_time, revoked_at=None)
+    return tokens if user_pk is None else tokens.filter(user=user_pk)

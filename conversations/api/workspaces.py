@@ -186,8 +186,8 @@ class InvitationOut(Schema):
     expires_at: Moment
 
     @staticmethod
-    def resolve_id(item: Any) -> int:
-        return int(item.pk)
+    def resolve_created_by(item: Any) -> str:
+        return str(item.created_by.get_username())
 
 
 class NewInvitationOut(Schema):

@@ -321,7 +321,7 @@ def _cache(reader: _Reader) -> None:
                     [(html, RENDER_VERSION, pk) for pk, html in stale],
                 )
     except OperationalError as error:  # a cache only: a busy database is no reason to fail
-        logger.warning("row_cache_not_written: %s", error)
+        logger.warning("row_cache_not_written", extra={"fields": {"reason": str(error)}})
 
 
 def read_live_rows(session_pk: int, *, after_seq: int, limit: int) -> list[Row]:

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 
 from conversations.archive.storage import MIB, free_bytes, min_free_bytes, translate_storage_error
-from conversations.domain.errors import StorageFull
+from conversations.domain.errors import LoomError, StorageFull
 
 
 def describe_storage_error(error: Exception) -> str:
@@ -28,7 +28,9 @@ def describe_storage_error(error: Exception) -> str:
 class DatabaseCommand(BaseCommand):
     """A command that reads or writes the archive. In a data folder that is still empty it
     makes the database first, as ``serve`` does. One that is there is left as it is: a
-    server of an older version may run on it."""
+    server of an older version may run on it.
+
+    A LoomError ends it with its message and the code 2."""
 
     def uses_database(self, options: dict[str, Any]) -> bool:
         return True
@@ -38,6 +40,12 @@ class DatabaseCommand(BaseCommand):
             if self.uses_database(options) and not connection.introspection.table_names():
                 call_command("migrate", verbosity=0, interactive=False)
             return super().execute(*args, **options)
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        except BrokenPipeError:
+            # Whoever reads has had enough; the interpreter must not flush again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
         except (OperationalError, ProgrammingError) as error:
             if sentence := describe_storage_error(error):
                 raise CommandError(sentence) from error
@@ -47,40 +55,27 @@ class DatabaseCommand(BaseCommand):
             ) from error
 
 
-# Lines of standard input, for commands that take one thing a line.
-
-
 def read_lines() -> Iterator[str]:
-    """As they come, without their ends; what is not UTF-8 in them becomes U+FFFD."""
-    if hasattr(sys.stdin, "buffer"):
-        for line in sys.stdin.buffer:
-            yield line.decode(errors="replace").rstrip("\r\n")
-    else:
-        for text in sys.stdin:
-            yield text.rstrip("\r\n")
-
-
-# Where a command writes a file, or standard output.
-
-
-def _require_space(path: Path) -> None:
-    """A file for another disk is written however full the server's own is. Raises
-    CommandError."""
-    free, wanted = free_bytes(path.absolute().parent), min_free_bytes()
-    if free < wanted:
-        raise CommandError(
-            f"Only {free // MIB} MiB are free where {path} would lie, and "
-            f"{wanted // MIB} MiB are left for messages (LOOM_MIN_FREE_MIB)."
-        )
+    """Those of standard input as they come, without their ends; what is not UTF-8 in them
+    becomes U+FFFD."""
+    for line in getattr(sys.stdin, "buffer", sys.stdin):
+        text = line.decode(errors="replace") if isinstance(line, bytes) else line
+        yield text.rstrip("\r\n")
 
 
 @contextmanager
 def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
     """Text as UTF-8, whatever the locale. A file appears under its name only when it
-    is whole, and is readable by its owner alone."""
+    is whole, and is readable by its owner alone. Raises CommandError where there is no room."""
     if output is not None:
         path = Path(output)
-        _require_space(path)
+        # A file for another disk is written however full the server's own is.
+        free, wanted = free_bytes(path.absolute().parent), min_free_bytes()
+        if free < wanted:
+            raise CommandError(
+                f"Only {free // MIB} MiB are free where {path} would lie, and "
+                f"{wanted // MIB} MiB are left for messages (LOOM_MIN_FREE_MIB)."
+            )
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

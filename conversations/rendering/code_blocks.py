@@ -113,7 +113,8 @@ def _highlight(code: str, language: str) -> str:
         lexer = find_lexer(language)(stripnl=False, ensurenl=False)
         tokens = [(_class_of(kind), text) for kind, text in lexer.get_tokens(code)]
     except Exception:
-        logger.warning("The lexer for %s failed.", language, exc_info=True)
+        fields = {"language": language}
+        logger.warning("lexer_failed", exc_info=True, extra={"fields": fields})
         return plain
     if "".join(text for _, text in tokens) != code:
         return plain

@@ -89,7 +89,7 @@ def _render_safely(render: Callable[[str], str], text: str) -> str:
     except TooMuchWork:
         return TOO_MUCH_WORK + show_as_written(source)
     except Exception:
-        logger.exception("A text of %d characters could not be rendered.", len(source))
+        logger.exception("text_not_rendered", extra={"fields": {"chars": len(source)}})
         return show_as_written(source)
 
 

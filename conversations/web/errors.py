@@ -74,7 +74,8 @@ class StorageErrorMiddleware:
             response = self._get_response(request)
             error = _take_noted(request)
         if error is not None:
-            logger.warning("storage_error: %s %s", error.code, request.method)
+            fields = {"error_code": error.code, "method": request.method}
+            logger.warning("storage_error", extra={"fields": fields})
             is_full, reads = isinstance(error, StorageFull), request.method in READS
             response = _logged(
                 error_response(
@@ -138,7 +139,8 @@ class SocketStorageErrorMiddleware:
                     raise
                 if not (has_begun or is_last):
                     continue
-                logger.warning("storage_error: %s socket", translated.code)
+                fields = {"error_code": translated.code, "method": "socket"}
+                logger.warning("storage_error", extra={"fields": fields})
                 if not is_accepted:
                     await send({"type": "websocket.accept"})
                 await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})

@@ -16,9 +16,9 @@ def hydrate(session: Session, *, limit: int, **where: Any) -> TranscriptPage:
     """Read a page (``where`` as for ``read_page``) and log how it went."""
     began, loom = monotonic(), settings.LOOM
     source = "journal" if loom.use_journal else "turns"
-    base = {"session_id": str(session.uuid), "source": source}
-    fields: dict[str, Any] = base | {"page_size": limit}
-    logger.debug("chat_hydrate_started", extra={"fields": fields})
+    base = {"session_id": str(session.uuid)}
+    started = base | {"source": source, "page_size": limit}
+    logger.debug("chat_hydrate_started", extra={"fields": started})
     try:
         page = read_page(
             session,
@@ -28,14 +28,14 @@ def hydrate(session: Session, *, limit: int, **where: Any) -> TranscriptPage:
             **where,
         )
     except Exception as error:
-        fields = base | {"error_class": type(error).__name__}
-        logger.error("chat_hydrate_failed", extra={"fields": fields})
+        failed = base | {"error_class": type(error).__name__, "source": source}
+        logger.error("chat_hydrate_failed", extra={"fields": failed})  # raised again: no traceback
         raise
-    fields = base | {
+    completed = base | {
         "source": page.source,
         "rows_rendered": len(page.rows),
         "rows_skipped": page.skipped,
         "elapsed_ms": round((monotonic() - began) * 1000, 1),
     }
-    logger.info("chat_hydrate_completed", extra={"fields": fields})
+    logger.info("chat_hydrate_completed", extra={"fields": completed})
     return page

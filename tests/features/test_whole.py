@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.test_docs import DESCRIBED_METRICS, METRICS
+from tests.test_logs import DESCRIBED_EVENTS, read_logged
 from tests.test_migrations import run_command
 from tests.test_security_docs import DOCUMENT, ROW
 
@@ -13,6 +14,11 @@ def test_every_table_has_a_model(tmp_path: Path) -> None:
 
 def test_every_described_metric_is_there() -> None:
     assert DESCRIBED_METRICS == METRICS
+
+
+def test_every_described_event_of_the_log_is_there() -> None:
+    logged, _ = read_logged()
+    assert set(DESCRIBED_EVENTS) == set(logged)
 
 
 def test_every_test_of_the_table_of_attacks_is_there() -> None:

@@ -244,8 +244,10 @@ ACTS = {
     "reset_password": lambda pk, origin: archive_people.reset_password(pk, origin=origin),
     "unlock_sign_in": lambda pk, origin: archive_people.unlock_sign_in(pk, origin=origin),
     "set_roles": lambda pk, origin: archive_people.set_roles(pk, names=[REVIEWERS], origin=origin),
-    "close_account": lambda pk, origin: archive_people.close_account(pk, origin=origin),
-    "open_account": lambda pk, origin: archive_people.open_account(pk, origin=origin),
+    "close_account": lambda pk, origin: archive_people.set_active(
+        pk, is_active=False, origin=origin
+    ),
+    "open_account": lambda pk, origin: archive_people.set_active(pk, is_active=True, origin=origin),
     "sign_out_person": lambda pk, origin: archive_people.sign_out_person(pk, origin=origin),
     "add_to_group": lambda pk, origin: archive_people.add_to_group(
         Group.objects.get(name="Gardeners"), user=User.objects.get(pk=pk), origin=origin

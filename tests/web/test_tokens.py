@@ -80,9 +80,9 @@ def test_the_command_prints_a_token_that_works(
 ) -> None:
     call_command("create_token", "ann", "--name", "Deploys", "--scope", "read", "--days", "3")
     assert works(capsys.readouterr().out.strip())
-    assert list_tokens(user.pk)[0].scopes == ("read",)
+    assert list_tokens(user.pk)[0].scopes == "read"
     call_command("create_token", "ann", "--name", "Others")
-    assert list_tokens(user.pk)[0].scopes == ("read", "write")
+    assert list_tokens(user.pk)[0].scopes == "read write"
 
 
 @pytest.mark.parametrize(

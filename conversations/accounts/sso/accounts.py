@@ -1,5 +1,8 @@
-"""How allauth signs people in here: our limits, our pages, our words."""
+"""How allauth signs people in here: our limits, our pages, our words; and the page for a
+sign-in that does not go on: what happened, and what to do."""
 
+import logging
+from dataclasses import dataclass
 from typing import Any
 
 import requests
@@ -13,6 +16,7 @@ from django.contrib import messages
 from django.contrib.auth import login
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 
 from conversations.access import visit_of
@@ -21,20 +25,48 @@ from conversations.domain.text import storable
 from conversations.web.addresses import client_address
 
 from .oidc import OidcError, Unverified
-from .refusals import (
-    CANCELLED,
-    INACTIVE,
-    NOBODY,
-    NOT_VERIFIED,
-    PROVIDER,
-    STATE,
-    TAKEN,
-    UNREACHABLE,
-    Refusal,
-    refuse,
-)
 
-# The groups that the provider decides about.
+logger = logging.getLogger("conversations.accounts.sso")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """``code`` is for the log; ``text`` may name the provider as ``{name}``."""
+
+    code: str
+    text: str
+    status: int = 403
+
+
+CANCELLED = Refusal("cancelled", "The sign-in at {name} was called off. Nothing has changed.", 400)
+STATE = Refusal(
+    "unknown_state",
+    "This sign-in was begun in another browser, is used up, or took too long. Begin again.",
+    400,
+)
+UNREACHABLE = Refusal("unreachable", "{name} does not answer as it should. Try again later.", 502)
+NOT_VERIFIED = Refusal("not_verified", "The answer of {name} could not be verified.", 403)
+PROVIDER = Refusal("provider_error", "{name} did not let you in.", 403)
+NOBODY = Refusal(
+    "nobody",
+    "Nobody here is connected to this account at {name}. Sign in as you did so far and"
+    " connect it under “Sign-in methods”, or ask an administrator for an account.",
+)
+TAKEN = Refusal(
+    "address_taken",
+    "Somebody here has this email address already. If it is you, sign in as you did so far"
+    " and connect {name} under “Sign-in methods”.",
+)
+INACTIVE = Refusal("inactive", "This account is closed. An administrator can open it again.")
+LATE = Refusal("late", "This page was open too long. Go back and begin again.", 400)
+
+
+def refuse(request: HttpRequest, refusal: Refusal, *, detail: str = "") -> HttpResponse:
+    """The page; the log says why. ``detail`` holds nothing of what the provider sent."""
+    fields = {"reason": refusal.code} | ({"detail": detail} if detail else {})
+    logger.warning("sign_in_refused", extra={"fields": fields})
+    text = refusal.text.format(name=settings.LOOM.oidc_name)
+    return render(request, "sso/refused.html", {"text": text}, status=refusal.status)
 
 
 def follow_groups(request: HttpRequest, user: User, account: dict[str, Any]) -> None:
@@ -111,14 +143,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             messages.add_message(request, level, text)
 
 
-# Who it is that the provider vouches for, and whether they may come in.
-
-
-MAX_NAME_CHARS = 150
-"""Characters of a first or last name in Django's table."""
+MAX_NAME_CHARS = 150  # characters of a first or last name in Django's table
 
 
 class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    """Who it is that the provider vouches for, and whether they may come in."""
+
     def list_apps(
         self, request: HttpRequest | None, provider: Any = None, client_id: Any = None
     ) -> list[SocialApp]:
@@ -147,7 +177,9 @@ class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         sociallogin.token, sociallogin.email_addresses = None, []  # kept nowhere
         if sociallogin.is_existing or sociallogin.state.get("process") == AuthProcess.CONNECT:
             return
-        namesakes = _people_at(sociallogin.user.email)
+        email = sociallogin.user.email
+        same = User.objects.filter(email__iexact=email).order_by("pk")
+        namesakes = list(same[:2]) if email else []
         if settings.LOOM.oidc_link_by_email and len(namesakes) == 1:
             sociallogin.connect(request, namesakes[0])
         elif namesakes:
@@ -179,24 +211,18 @@ class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         exception: Exception | None = None,
         extra_context: dict[str, Any] | None = None,
     ) -> None:
-        refusal = _refusal_of(error, exception, extra_context or {})
+        if error == AuthError.CANCELLED:
+            refusal = CANCELLED
+        elif isinstance(exception, requests.RequestException | OidcError):
+            refusal = UNREACHABLE
+        elif exception is not None:
+            refusal = NOT_VERIFIED
+        else:
+            refusal = PROVIDER if "state" in (extra_context or {}) else STATE
+        # What others raise may quote what the provider sent.
         is_ours = isinstance(exception, OidcError | Unverified)
         detail = str(exception) if is_ours else type(exception).__name__ if exception else ""
         self._turn_away(request, refusal, detail=detail)
 
     def _turn_away(self, request: HttpRequest, refusal: Refusal, *, detail: str = "") -> None:
         raise ImmediateHttpResponse(refuse(request, refusal, detail=detail))
-
-
-def _people_at(email: str) -> list[User]:
-    return list(User.objects.filter(email__iexact=email).order_by("pk")[:2]) if email else []
-
-
-def _refusal_of(error: Any, exception: Exception | None, context: dict[str, Any]) -> Refusal:
-    if error == AuthError.CANCELLED:
-        return CANCELLED
-    if isinstance(exception, requests.RequestException | OidcError):
-        return UNREACHABLE
-    if exception is not None:
-        return NOT_VERIFIED
-    return PROVIDER if "state" in context else STATE

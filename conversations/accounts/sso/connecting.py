@@ -31,8 +31,8 @@ from conversations.access import visit_of
 from conversations.accounts.people import note_provided_account
 from conversations.accounts.signing_in import SignIn
 
+from .accounts import LATE, refuse
 from .oidc import OidcAdapter, nonce_of
-from .refusals import LATE, refuse
 
 SALT = "loom.oidc.connect"
 LINK_SECONDS = 60 * 60
@@ -94,15 +94,6 @@ def oidc_disconnect(request: HttpRequest) -> HttpResponse:
     return redirect("sign_in_ways")
 
 
-def read_connection(user: User) -> dict[str, Any]:
-    account = _account_of(user)
-    return {
-        "name": settings.LOOM.oidc_name,
-        "account": account.extra_data.get("name", account.uid) if account else "",
-        "connect": signing.dumps(user.pk, salt=SALT),
-    }
-
-
 def _account_of(user: User) -> Any:
     accounts = SocialAccount.objects.filter(user=user, provider=settings.LOOM.oidc_issuer)
     return accounts.order_by("pk").first()
@@ -130,9 +121,6 @@ def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
     return response
 
 
-# By which ways a person can sign in, and the question for the password again.
-
-
 class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
     password = forms.CharField(
         strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
@@ -149,25 +137,28 @@ class PasswordAgain(ReauthenticateView):  # type: ignore[misc]
 @login_required
 @require_safe
 def sign_in_ways(request: HttpRequest) -> HttpResponse:
-    assert isinstance(request.user, User)
-    context: dict[str, Any] = {"has_password": request.user.has_usable_password()}
+    """By which ways a person can sign in."""
+    user = request.user
+    assert isinstance(user, User)
+    context: dict[str, Any] = {"has_password": user.has_usable_password()}
     if settings.LOOM.two_factor != "off":
-        context |= {"two_factor": _read_second_factor(request.user)}
+        from allauth.mfa.models import Authenticator
+
+        found = {one.type: one for one in Authenticator.objects.filter(user=user)}
+        codes = found.get("recovery_codes")
+        context["two_factor"] = {
+            "since": found["totp"].created_at if "totp" in found else None,
+            "codes": len(codes.wrap().get_unused_codes()) if codes else 0,
+            "is_required": settings.LOOM.two_factor == "required",
+        }
     if settings.LOOM.oidc_issuer:
-        context |= {"provider": read_connection(request.user)}
+        account = _account_of(user)
+        context["provider"] = {
+            "name": settings.LOOM.oidc_name,
+            "account": account.extra_data.get("name", account.uid) if account else "",
+            "connect": signing.dumps(user.pk, salt=SALT),
+        }
     return render(request, "sso/ways.html", context)
-
-
-def _read_second_factor(user: User) -> dict[str, Any]:
-    from allauth.mfa.models import Authenticator
-
-    found = {one.type: one for one in Authenticator.objects.filter(user=user)}
-    codes = found.get("recovery_codes")
-    return {
-        "since": found["totp"].created_at if "totp" in found else None,
-        "codes": len(codes.wrap().get_unused_codes()) if codes else 0,
-        "is_required": settings.LOOM.two_factor == "required",
-    }
 
 
 def too_late(request: HttpRequest, **_: Any) -> HttpResponse:

@@ -17,30 +17,32 @@ from django.utils.crypto import salted_hmac
 
 from conversations.domain.text import is_storable, storable
 
-# Is this ID token what the provider said about this sign-in? (OpenID Connect Core, 3.1.3.7)
-
-
+# Signatures by a private key. Never ``none``, and none by a shared secret: whoever has the
+# public key could make one with it.
 ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
-"""Signatures by a private key. Never ``none``, and none by a shared secret: whoever has
-the public key could make one with it."""
 
-LEEWAY = 60
-"""Seconds by which the provider's clock may differ from ours."""
+LEEWAY = 60  # seconds by which the provider's clock may differ from ours
 
 MAX_SUBJECT_CHARS = 255
 
+MAX_UID_CHARS = 191  # characters of a subject that allauth's table holds; OpenID Connect allows 255
 
-class NotVerified(Exception):
-    """Its text says what was wrong, and quotes nothing of the token."""
+
+class OidcError(OAuth2Error):  # type: ignore[misc]
+    """The provider does not say what it has to. Its text quotes nothing."""
+
+
+class Unverified(OAuth2Error):  # type: ignore[misc]
+    """It says something that is not so, or not about this sign-in. Quotes nothing."""
 
 
 def verify_id_token(
     token: str, *, keys: Any, issuer: str, client_id: str, nonce: str
 ) -> dict[str, Any]:
-    """The claims. ``keys`` is the provider's JSON Web Key Set as it came. Raises
-    :class:`NotVerified`."""
+    """The claims of an ID token that the provider made for this sign-in (OpenID Connect Core,
+    3.1.3.7). ``keys`` is the provider's JSON Web Key Set as it came. Raises Unverified."""
     try:
         header = jwt.get_unverified_header(token)
         claims: dict[str, Any] = jwt.decode(
@@ -53,55 +55,38 @@ def verify_id_token(
             options={"require": ["iss", "sub", "aud", "exp", "iat", "nonce"]},
         )
     except jwt.PyJWTError as error:
-        raise NotVerified(type(error).__name__) from error
-    _check_claims(claims, client_id=client_id, nonce=nonce)
-    return claims
-
-
-def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
-    """The key that the header names; of a set of one, that one."""
-    if header.get("alg") not in ALGORITHMS:
-        raise NotVerified("algorithm")
-    given = keys.get("keys") if isinstance(keys, dict) else None
-    fitting = [key for key in given or () if _may_sign(key, header)]
-    if len(fitting) != 1:
-        raise NotVerified("key")
-    return jwt.PyJWK(fitting[0], algorithm=header["alg"])
-
-
-def _may_sign(key: Any, header: dict[str, Any]) -> bool:
-    return (
-        isinstance(key, dict)
-        and key.get("kty") in ("RSA", "EC", "OKP")
-        and key.get("use", "sig") == "sig"
-        and key.get("alg", header["alg"]) == header["alg"]
-        and ("kid" not in header or key.get("kid") == header["kid"])
-    )
-
-
-def _check_claims(claims: dict[str, Any], *, client_id: str, nonce: str) -> None:
+        raise Unverified(type(error).__name__) from error
     if not compare_digest(str(claims["nonce"]).encode(), nonce.encode()):
-        raise NotVerified("nonce")
+        raise Unverified("nonce")
     has_several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
     if claims.get("azp", None if has_several else client_id) != client_id:
-        raise NotVerified("azp")
+        raise Unverified("azp")
     subject = claims["sub"]
     if not (
         isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_CHARS and is_storable(subject)
     ):
-        raise NotVerified("sub")
+        raise Unverified("sub")
+    return claims
 
 
-MAX_UID_CHARS = 191
-"""Characters of a subject that allauth's table holds; OpenID Connect allows 255."""
-
-
-class OidcError(OAuth2Error):  # type: ignore[misc]
-    """The provider does not say what it has to. Its text quotes nothing."""
-
-
-class Unverified(OAuth2Error):  # type: ignore[misc]
-    """It says something that is not so, or not about this sign-in. Quotes nothing."""
+def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
+    # The key that the header names; of a set of one, that one.
+    algorithm = header.get("alg")
+    if algorithm not in ALGORITHMS:
+        raise Unverified("algorithm")
+    given = keys.get("keys") if isinstance(keys, dict) else None
+    fitting = [
+        key
+        for key in given or ()
+        if isinstance(key, dict)
+        and key.get("kty") in ("RSA", "EC", "OKP")
+        and key.get("use", "sig") == "sig"
+        and key.get("alg", algorithm) == algorithm
+        and ("kid" not in header or key.get("kid") == header["kid"])
+    ]
+    if len(fitting) != 1:
+        raise Unverified("key")
+    return jwt.PyJWK(fitting[0], algorithm=algorithm)
 
 
 def nonce_of(state: str) -> str:
@@ -140,28 +125,20 @@ class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         self, request: HttpRequest, app: Any, token: SocialToken, **kwargs: Any
     ) -> SocialLogin:
         """Who it is, by the ID token; userinfo adds what that leaves out."""
-        try:
-            claims = verify_id_token(
-                str(kwargs["response"].get("id_token")),
-                keys=self._read(self.openid_config["jwks_uri"]),
-                issuer=settings.LOOM.oidc_issuer,
-                client_id=app.client_id,
-                nonce=nonce_of(request.GET["state"]),
-            )
-        except NotVerified as error:
-            raise Unverified(str(error)) from error
-        more = self._read_userinfo(token.token, subject=claims["sub"])
+        claims = verify_id_token(
+            str(kwargs["response"].get("id_token")),
+            keys=self._read(self.openid_config["jwks_uri"]),
+            issuer=settings.LOOM.oidc_issuer,
+            client_id=app.client_id,
+            nonce=nonce_of(request.GET["state"]),
+        )
+        more: dict[str, Any] = {}
+        if address := self.openid_config.get("userinfo_endpoint"):
+            more = self._read(address, headers={"Authorization": f"Bearer {token.token}"})
+            if not isinstance(more, dict) or more.get("sub") != claims["sub"]:
+                raise Unverified("userinfo")  # it may be about somebody else (Core, 5.3.2)
         more.pop("amr", None)  # how somebody signed in there, the signed token says
         return self.get_provider().sociallogin_from_response(request, more | claims)
-
-    def _read_userinfo(self, access_token: str, *, subject: str) -> dict[str, Any]:
-        address = self.openid_config.get("userinfo_endpoint")
-        if not address:
-            return {}
-        found = self._read(address, headers={"Authorization": f"Bearer {access_token}"})
-        if not isinstance(found, dict) or found.get("sub") != subject:
-            raise Unverified("userinfo")  # it may be about somebody else (Core, 5.3.2)
-        return found
 
     def _read(self, address: str, **more: Any) -> Any:
         with get_adapter().get_requests_session() as session:

@@ -38,12 +38,10 @@ from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
 
-# The secret of an authenticator app, to be scanned or typed.
-
 
 def totp_picture(user: User, secret: str) -> dict[str, str]:
-    """``secret`` in groups of four, as people type it, and ``picture``, a QR code as an
-    address that needs no request."""
+    """The secret of an authenticator app: ``secret`` in groups of four, as people type it,
+    and ``picture``, a QR code as an address that needs no request."""
     adapter = get_adapter()
     svg = adapter.build_totp_svg(adapter.build_totp_url(user, secret))
     groups = (secret[start : start + 4] for start in range(0, len(secret), 4))
@@ -120,9 +118,6 @@ class RecoveryCodesFile(DownloadRecoveryCodesView):  # type: ignore[misc]
     template_name = "sso/recovery_codes.txt"
 
 
-# The steps of a sign-in after the first factor.
-
-
 VOUCHED = "mfa"
 """What a provider names in the claim ``amr`` when it asked for several factors (RFC 8176)."""
 
@@ -134,7 +129,6 @@ def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpRespon
 
 
 def _is_vouched_for(login: Any) -> bool:
-    """The provider has asked for more than one factor just now."""
     sociallogin = (login.signal_kwargs or {}).get("sociallogin")
     return sociallogin is not None and VOUCHED in sociallogin.account.extra_data.get("amr", ())
 
@@ -173,29 +167,24 @@ def two_factor_set_up(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         context = {"form": form, "is_required": True} | totp_picture(user, form.secret)
         return render(request, "sso/set_up.html", context)
-    _turn_on(request, user, form.secret)
-    wanted = urlencode({"next": stage.login.redirect_url or reverse("home")})
-    stage.login.redirect_url = f"{reverse('mfa_view_recovery_codes')}?{wanted}"
-    response: HttpResponse = stage.exit()
-    return response
-
-
-def _turn_on(request: HttpRequest, user: User, secret: str) -> None:
-    """As allauth does for somebody who is signed in; recorded as shown just now."""
+    # As allauth does for somebody who is signed in; recorded as shown just now.
     with transaction.atomic():
-        added = [TOTP.activate(user, secret).instance, RecoveryCodes.activate(user).instance]
+        added = [TOTP.activate(user, form.secret).instance, RecoveryCodes.activate(user).instance]
     clear_totp_secret(request)
     post_authentication(request, added[0], reauthenticated=True)
     for authenticator in added:
         authenticator_added.send(
             sender=Authenticator, request=request, user=user, authenticator=authenticator
         )
-
-
-# Two-factor authentications in the database: unreadable without the server's secret key.
+    wanted = urlencode({"next": stage.login.redirect_url or reverse("home")})
+    stage.login.redirect_url = f"{reverse('mfa_view_recovery_codes')}?{wanted}"
+    response: HttpResponse = stage.exit()
+    return response
 
 
 class TwoFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """What is in the database is unreadable without the server's secret key."""
+
     def encrypt(self, text: str) -> str:
         return _cipher(settings.SECRET_KEY).encrypt(text.encode()).decode()
 

@@ -8,35 +8,32 @@ from django.conf import settings
 from django.urls import URLPattern, path
 from django.views.generic import RedirectView
 
-from . import connecting as ways
+from . import connecting
 
 to_ways = RedirectView.as_view(pattern_name="sign_in_ways")
 
 urlpatterns: list[URLPattern] = [
-    path("account/sign-in/", ways.sign_in_ways, name="sign_in_ways"),
-    path("account/confirm/", ways.PasswordAgain.as_view(), name="account_reauthenticate"),
+    path("account/sign-in/", connecting.sign_in_ways, name="sign_in_ways"),
+    path("account/confirm/", connecting.PasswordAgain.as_view(), name="account_reauthenticate"),
     path("account/log-in/", RedirectView.as_view(pattern_name="sign_in"), name="account_login"),
 ]
 
 if settings.LOOM.oidc_issuer:
-    from . import connecting
-
     urlpatterns += [
         path("sign-in/oidc/", connecting.oidc_sign_in, name="oidc_sign_in"),
         path("sign-in/oidc/callback/", connecting.oidc_callback, name="oidc_callback"),
         path("account/sign-in/connect/<str:token>/", connecting.oidc_connect, name="oidc_connect"),
         path("account/sign-in/disconnect/", connecting.oidc_disconnect, name="oidc_disconnect"),
         path("account/sign-in/accounts/", to_ways, name="socialaccount_connections"),
-        path("sign-in/oidc/new/", ways.too_late, name="socialaccount_signup"),
+        path("sign-in/oidc/new/", connecting.too_late, name="socialaccount_signup"),
     ]
 
 if settings.LOOM.two_factor != "off":
     from . import two_factor
-    from . import two_factor as second_factor
 
     urlpatterns += [
         path("sign-in/code/", two_factor.AskForCode.as_view(), name="mfa_authenticate"),
-        path("sign-in/set-up/", second_factor.two_factor_set_up, name="two_factor_set_up"),
+        path("sign-in/set-up/", two_factor.two_factor_set_up, name="two_factor_set_up"),
         path("account/confirm/code/", two_factor.AskAgain.as_view(), name="mfa_reauthenticate"),
         path("account/two-factor/", to_ways, name="mfa_index"),
         path("account/two-factor/set-up/", two_factor.SetUp.as_view(), name="mfa_activate_totp"),

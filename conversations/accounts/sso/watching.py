@@ -2,7 +2,7 @@
 log which accounts of the provider open an account here."""
 
 import logging
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.apps import apps
@@ -17,14 +17,29 @@ logger = logging.getLogger("conversations.accounts.sso")
 
 
 def begin() -> None:
-    for signal, change in _signals():
-        signal.connect(_Note(change), weak=False, dispatch_uid=f"sso-{change}")
+    changes: list[tuple[Signal, str]] = []
+    if apps.is_installed("allauth.mfa"):
+        from allauth.mfa import signals as second_factors
+
+        changes += [
+            (second_factors.authenticator_added, "second_factor_added"),
+            (second_factors.authenticator_removed, "second_factor_removed"),
+            (second_factors.authenticator_reset, "second_factor_renewed"),
+        ]
     if apps.is_installed("allauth.socialaccount"):
+        from allauth.socialaccount import signals as accounts
+
+        changes += [
+            (accounts.social_account_added, "provider_connected"),
+            (accounts.social_account_removed, "provider_disconnected"),
+        ]
         _enter_accounts()
+    for signal, change in changes:
+        receiver = partial(_log_change, change=change)
+        signal.connect(receiver, weak=False, dispatch_uid=f"sso-{change}")
 
 
 def _enter_accounts() -> None:
-    """An account that is made or connected is entered in the transaction that does it."""
     from allauth.socialaccount.models import SocialLogin
 
     save = SocialLogin.save
@@ -43,37 +58,11 @@ def _enter_accounts() -> None:
     SocialLogin.save = save_and_enter
 
 
-def _signals() -> list[tuple[Signal, str]]:
-    found: list[tuple[Signal, str]] = []
-    if apps.is_installed("allauth.mfa"):
-        from allauth.mfa import signals as second_factors
-
-        found += [
-            (second_factors.authenticator_added, "second_factor_added"),
-            (second_factors.authenticator_removed, "second_factor_removed"),
-            (second_factors.authenticator_reset, "second_factor_renewed"),
-        ]
-    if apps.is_installed("allauth.socialaccount"):
-        from allauth.socialaccount import signals as accounts
-
-        found += [
-            (accounts.social_account_added, "provider_connected"),
-            (accounts.social_account_removed, "provider_disconnected"),
-        ]
-    return found
-
-
-class _Note:
-    """A receiver. What it is called with names the person in one of three ways."""
-
-    def __init__(self, change: str) -> None:
-        self._change = change
-
-    def __call__(self, **told: Any) -> None:
-        authenticator = told.get("authenticator")
-        account = told.get("socialaccount") or told.get("sociallogin")
-        user = told.get("user") or account.user  # type: ignore[union-attr]
-        fields = {"user": user.get_username(), "change": self._change}
-        if authenticator is not None:
-            fields["kind"] = authenticator.type
-        logger.info("sign_in_way_changed", extra={"fields": fields})
+def _log_change(*, change: str, **told: Any) -> None:
+    # The signals name the person in one of three ways.
+    account = told.get("socialaccount") or told.get("sociallogin")
+    user = told.get("user") or account.user  # type: ignore[union-attr]
+    fields = {"user": user.get_username(), "change": change}
+    if (authenticator := told.get("authenticator")) is not None:
+        fields["kind"] = authenticator.type
+    logger.info("sign_in_way_changed", extra={"fields": fields})

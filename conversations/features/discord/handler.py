@@ -116,7 +116,7 @@ class MessageHandler:
         try:
             said = await self._take(place, message)
         except (NotFound, NotPermitted) as error:
-            logger.warning("discord_account_refused: %s", error.message)
+            logger.warning("discord_account_refused", extra={"fields": {"reason": error.message}})
             said = "The account that the bot acts by may not write in its workspace."
         except LoomError as error:
             said = error.message
@@ -189,7 +189,7 @@ class MessageHandler:
                 mention_author=False,
             )
         except (discord.Forbidden, discord.NotFound) as error:
-            logger.warning("discord_message_refused: %s", error)
+            logger.warning("discord_message_refused", extra={"fields": {"reason": str(error)}})
 
     async def _account_of(self, person: int) -> User:
         name = self._rules.account_of(person) or settings.LOOM.discord_account

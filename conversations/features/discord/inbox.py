@@ -109,7 +109,7 @@ class PlaceInbox:
             async for message in history:
                 await self._deal_with(message)
         except (discord.Forbidden, discord.NotFound) as error:
-            logger.info("discord_place_closed: %s", error)
+            logger.info("discord_place_closed", extra={"fields": {"reason": str(error)}})
         self.is_behind = False
 
     async def _deal_with(self, message: discord.Message) -> None:
@@ -304,7 +304,7 @@ class Places:
                 channel = await self._client.create_dm(discord.Object(person))
                 last = [message.id async for message in channel.history(limit=1)]
             except discord.HTTPException as error:
-                logger.info("discord_person_not_reached: %s", error)
+                logger.info("discord_person_not_reached", extra={"fields": {"reason": str(error)}})
                 continue
             await self._know(Spot(channel=channel.id), key, last=max([channel.id, *last]))
 

@@ -287,7 +287,7 @@ async def keep_trying[T](
         try:
             return await work()
         except PASSING as error:
-            logger.warning("discord_not_reached: %s", error)
+            logger.warning("discord_not_reached", extra={"fields": {"reason": str(error)}})
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT, wait * 2)
     return None

@@ -120,7 +120,7 @@ class Reply:
             try:
                 await self._channel.typing()
             except discord.HTTPException as error:
-                logger.info("discord_typing_refused: %s", error)
+                logger.info("discord_typing_refused", extra={"fields": {"reason": str(error)}})
         for index, item in enumerate(items):
             if index == len(self._posted):
                 await self._post(index, item)
@@ -132,7 +132,8 @@ class Reply:
                 try:
                     await self._channel.get_partial_message(message).delete()
                 except discord.HTTPException as error:
-                    logger.info("discord_message_not_removed: %s", error)
+                    fields = {"reason": str(error)}
+                    logger.info("discord_message_not_removed", extra={"fields": fields})
             del self._posted[len(items) :]
             await self._keep(done=True)
         return done

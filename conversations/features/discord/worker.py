@@ -74,7 +74,9 @@ class Bot(discord.Client):
         try:
             await self._tree.sync()
         except discord.HTTPException as error:
-            logger.warning("discord_commands_not_published: %s", error)
+            logger.warning(
+                "discord_commands_not_published", extra={"fields": {"reason": str(error)}}
+            )
 
     async def on_connect(self) -> None:
         # A new connection, of which Discord knows nothing that was missed before. (One that is

@@ -17,9 +17,9 @@ from conversations.domain.errors import NotPermitted, Rejected
 from conversations.models import Workspace
 
 from .budgets import end_budget, list_budgets, read_budget, require_budget, set_budget
-from .figures import BudgetState, Sums
+from .figures import Sums
 from .forms import usage_form
-from .report import UsageLine, read_usage, usage_rights, workspaces_of_budgets
+from .report import read_usage, usage_rights, workspaces_of_budgets
 
 router = Router(tags=["Usage"])
 
@@ -130,7 +130,7 @@ def get_workspace_usage(
 def list_all_budgets(request: HttpRequest) -> dict[str, Any]:
     """The budgets in force that count for you; for an administrator all."""
     found = list_budgets(usage_rights(caller_of(request).user))
-    return {"items": [_as_budget(state, may_change=may_change) for state, may_change in found]}
+    return {"items": [asdict(state) | {"may_change": may_change} for state, may_change in found]}
 
 
 @router.post("/budgets", auth=needs(MANAGE), response={201: BudgetOut}, url_name="budgets")
@@ -152,7 +152,7 @@ def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]
         person=person,
         **new.model_dump(include=set(BudgetFields.model_fields)),
     )
-    return Status(201, _as_budget(read_budget(budget.pk), may_change=True))
+    return Status(201, asdict(read_budget(budget.pk)) | {"may_change": True})
 
 
 @router.delete(
@@ -172,27 +172,19 @@ def _read(user: User, filters: UsageFilters, of: Workspace | None = None) -> dic
     if not form.is_valid():
         [reason, *_] = [reason for reasons in form.errors.values() for reason in reasons]
         raise Rejected(str(reason), code="bad_filter")
-    wish, report = form.wish, read_usage(user, rights, form.wish)
-    return {
-        "first": wish.first,
-        "last": wish.last,
-        "total": _as_sums(report.total),
-        "days": [{"day": day} | _as_sums(sums) for day, sums in report.days.items()],
-        **{
-            name: [_as_line(line) for line in getattr(report, name)]
-            for name in ("models", "people", "workspaces")
-        },
+    report = read_usage(user, rights, form.cleaned_data)
+    lists = {
+        name: [line | _as_sums(line["sums"]) for line in report[name]]
+        for name in ("models", "people", "workspaces")
     }
-
-
-def _as_line(line: UsageLine) -> dict[str, Any]:
-    return {"key": line.key, "name": line.name} | _as_sums(line.sums)
+    return lists | {
+        "first": form.cleaned_data["first"],
+        "last": form.cleaned_data["last"],
+        "total": _as_sums(report["total"]),
+        "days": [{"day": day} | _as_sums(sums) for day, sums in report["days"].items()],
+    }
 
 
 def _as_sums(sums: Sums) -> dict[str, Any]:
     times = {"first_token_median_ms": sums.median_ms, "first_token_p95_ms": sums.p95_ms}
     return asdict(sums) | times
-
-
-def _as_budget(state: BudgetState, *, may_change: bool) -> dict[str, Any]:
-    return asdict(state) | {"may_change": may_change}

@@ -151,7 +151,6 @@ WHERE b.ended_at IS NULL AND ("""
 
 
 def _read_states(where: str, values: list[Any], *, day: date | None = None) -> list[BudgetState]:
-    """Those in force of which the condition holds, with what was used of them."""
     day = day or datetime.now(UTC).date()
     today, month = (
         connection.ops.adapt_datefield_value(start) for start in (day, period_start(MONTH, day))
@@ -205,7 +204,6 @@ def check_budgets(session_pk: int, person_pk: int | None) -> Notices | None:
 
 
 def _warn(near: Sequence[BudgetState]) -> list[Info]:
-    """The rows that say so, of those budgets of which nobody did in this period."""
     rows = []
     for state in near:
         _, is_new = BudgetWarning.objects.get_or_create(

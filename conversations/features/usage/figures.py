@@ -86,8 +86,7 @@ USD, TOKENS = "usd", "tokens"
 UNITS = (USD, TOKENS)
 
 INSTALLATION, WORKSPACE, PERSON = "installation", "workspace", "person"
-SCOPES = (INSTALLATION, WORKSPACE, PERSON)
-"""Whose use a total is, or a budget limits."""
+SCOPES = (INSTALLATION, WORKSPACE, PERSON)  # whose use a total is, or a budget limits
 
 
 def period_start(period: str, day: date) -> date:

@@ -15,10 +15,7 @@ from conversations.models import Workspace
 from conversations.web.forms import date_field
 
 from .figures import DAY, INSTALLATION, MONTH, PERSON, TOKENS, USD, WORKSPACE
-from .report import UsageRights, UsageWish, workspaces_with_usage
-
-# A budget as a person writes it down.
-
+from .report import UsageRights, workspaces_with_usage
 
 MICRO = 1_000_000
 MAX_AMOUNT = 10**12
@@ -74,7 +71,7 @@ class BudgetForm(forms.Form):
 
     @property
     def wish(self) -> dict[str, Any]:
-        """What the valid form asks for, as ``features.usage.budgets.set_budget`` takes it."""
+        """What the valid form asks for, as ``set_budget`` takes it."""
         found = self.cleaned_data
         return {
             "workspace": self._workspaces.get(found["of"]),
@@ -135,11 +132,6 @@ class UsageForm(forms.Form):
         elif first and last and (last - first).days >= MAX_PERIOD_DAYS:
             self.add_error("last", f"At most {MAX_PERIOD_DAYS} days are shown at once.")
         return found
-
-    @property
-    def wish(self) -> UsageWish:
-        """What the valid form asks for."""
-        return UsageWish(**self.cleaned_data)
 
     def address(self, **changes: Any) -> str:
         """The query string of this page, with changes; empty values stay out."""

@@ -6,7 +6,7 @@ person and the installation. The totals come last and in this order, so that two
 transactions never wait for each other.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC
 from typing import Any
 
@@ -36,6 +36,8 @@ SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
 
 _OF_SESSION = "(session_id, day, person_id, model) WHERE session_id IS NOT NULL"
 _WITHOUT_SESSION = "(workspace_id, day, person_id, model) WHERE session_id IS NULL"
+
+MAX_MS = 2**31 - 1  # milliseconds that the record of a call can hold
 
 CHUNK = 500
 
@@ -122,35 +124,44 @@ def rebuild_usage() -> int:
 
 def find_differences() -> list[str]:
     """How the sums differ from the records of the calls: a line for each day of a
-    session, and for each total. Nothing is changed. What differs is looked at twice:
-    calls may be added between the one and the other."""
+    session, and for each total. Nothing is changed."""
     differing = _differences()
+    # Calls may be added between the one look and the other.
     still = set(_differences()) if differing else set()
     return [line for line in differing if line in still]
 
 
 def _differences() -> list[str]:
-    days = UsageDay.objects.filter(session__isnull=False).order_by("pk")
-    totals = UsageTotal.objects.order_by("pk")
-    return [
-        *_compare(_days_of_calls(), days.values(*_DAY_KEYS, *SUMMED), _DAY_KEYS),
-        *_compare(_totals_of_days(), totals.values(*_TOTAL_KEYS, *_TOTALLED), _TOTAL_KEYS),
-    ]
+    days = UsageDay.objects.filter(session__isnull=False)
+    totals = UsageTotal.objects.all()
+    different = []
+    for keys, wanted, there in (
+        (_DAY_KEYS, _days_of_calls(), days.values(*_DAY_KEYS, *SUMMED)),
+        (_TOTAL_KEYS, _totals_of_days(), totals.values(*_TOTAL_KEYS, *_TOTALLED)),
+    ):
+        expected, found = (
+            {tuple(row[key] for key in keys): row for row in rows} for rows in (wanted, there)
+        )
+        keyed = [key for key in expected | found if expected.get(key) != found.get(key)]
+        different += [" ".join(map(str, key)) for key in sorted(keyed, key=str)]
+    return different
 
 
 _DAY_KEYS = ("session_id", "day", "workspace_id", "person_id", "model")
 _TOTAL_KEYS = ("scope", "target", "day")
 _TOTALLED = ("tokens", "cost_microusd")
-_SUM = "sum_"
-"""Before the name of a sum, which would else be that of a column."""
+_SUM = "sum_"  # before the name of a sum, which would else be that of a column
 
 
 def _days_of_calls() -> Iterator[dict[str, Any]]:
-    """The rows of :class:`UsageDay` that the records of the calls make."""
     is_unpriced = Q(cost_microusd=None) & (Q(input_tokens__gt=0) | Q(output_tokens__gt=0))
     tokens = {_SUM + name: Coalesce(Sum(name), 0) for name in COUNTED[3:]}
-    times = zip(FIRST_TOKEN_FIELDS, (None, *FIRST_TOKEN_MS), (*FIRST_TOKEN_MS, None), strict=True)
-    ranges = {name: Count("pk", filter=_between(low, high)) for name, low, high in times}
+    # The first range begins below any time, and the last one has no end.
+    lows, highs = (-1, *FIRST_TOKEN_MS), (*FIRST_TOKEN_MS, MAX_MS)
+    ranges = {
+        name: Count("pk", filter=Q(first_token_ms__gt=low, first_token_ms__lte=high))
+        for name, low, high in zip(FIRST_TOKEN_FIELDS, lows, highs, strict=True)
+    }
     calls = ModelCall.objects.order_by().values(
         "session_id",
         "model",
@@ -168,13 +179,7 @@ def _days_of_calls() -> Iterator[dict[str, Any]]:
         yield {name.removeprefix(_SUM): value for name, value in row.items()}
 
 
-def _between(low: int | None, high: int | None) -> Q:
-    above = Q(first_token_ms__isnull=False) if low is None else Q(first_token_ms__gt=low)
-    return above if high is None else above & Q(first_token_ms__lte=high)
-
-
 def _totals_of_days() -> Iterator[dict[str, Any]]:
-    """The rows of :class:`UsageTotal` that those of the days make."""
     tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
     sums = {"tokens": Sum(tokens + F("output_tokens")), _SUM + "cost": Sum("cost_microusd")}
     for scope, *target in ((WORKSPACE, "workspace_id"), (PERSON, "person_id"), (INSTALLATION,)):
@@ -186,13 +191,3 @@ def _totals_of_days() -> Iterator[dict[str, Any]]:
                 "tokens": row["tokens"],
                 "cost_microusd": row[_SUM + "cost"],
             }
-
-
-def _compare(
-    wanted: Iterable[dict[str, Any]], there: Iterable[dict[str, Any]], keys: Sequence[str]
-) -> list[str]:
-    expected, found = (
-        {tuple(row[key] for key in keys): row for row in rows} for rows in (wanted, there)
-    )
-    different = [key for key in expected | found if expected.get(key) != found.get(key)]
-    return [" ".join(map(str, key)) for key in sorted(different, key=str)]

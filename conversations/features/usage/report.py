@@ -6,7 +6,6 @@ administrator everything. Titles are shown of sessions that the person may read.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -20,22 +19,14 @@ from .figures import Sums
 from .models import UsageDay
 from .recording import COUNTED, SUMMED
 
-MAX_REPORT_LINES = 100
-"""Lines of a list, those that cost most; the whole is in the file."""
+MAX_REPORT_LINES = 100  # lines of a list, those that cost most; the whole is in the file
 
 CHUNK = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageWish:
-    """What is asked for: days from ``first`` to ``last``, and where not empty one
-    workspace (its slug), one person (the username), one model."""
-
-    first: date
-    last: date
-    workspace: str = ""
-    person: str = ""
-    model: str = ""
+type Wish = dict[str, Any]
+"""What is asked for, as ``UsageForm`` has it: days from ``first`` to ``last``, and where not
+empty one ``workspace`` (its slug), one ``person`` (the username), one ``model``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +43,10 @@ class UsageRights:
         return self.sees_all or bool(self.workspaces)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageLine:
-    """What one model, person, workspace or session used. ``key`` is by what it is found,
-    ``name`` how it is called; both empty for purged sessions together."""
-
-    key: str
-    name: str
-    sums: Sums
-    detail: str = ""
-    is_readable: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageReport:
-    """Lines are in order of cost; of days, only those with calls, in their order."""
-
-    total: Sums
-    days: dict[date, Sums]
-    models: list[UsageLine]
-    people: list[UsageLine]
-    workspaces: list[UsageLine]
-    sessions: list[UsageLine]
+type Line = dict[str, Any]
+"""What one model, person, workspace or session used: its ``sums``, by what it is found
+(``key``) and how it is called (``name``); both empty for purged sessions together. Of a
+session also its workspace (``detail``), and whether it ``is_readable``."""
 
 
 def usage_rights(person: User) -> UsageRights:
@@ -97,63 +70,57 @@ def workspaces_of_budgets(rights: UsageRights) -> QuerySet[Workspace]:
     return workspaces if rights.sees_all else workspaces.filter(pk__in=rights.workspaces)
 
 
-def read_usage(person: User, rights: UsageRights, wish: UsageWish) -> UsageReport:
-    """In a number of queries that does not depend on what there is. Rows are grouped by
-    keys, and twice only: names come after that."""
+def read_usage(person: User, rights: UsageRights, wish: Wish) -> dict[str, Any]:
+    """``total`` (Sums), ``days`` (day → Sums, those with calls, in order), and lists of lines,
+    in order of cost: ``models``, ``people``, ``workspaces``, ``sessions``."""
     rows = _rows(rights, wish)
     days = {day: sums for (day,), sums in _grouped(rows, "day", order=("day",))}
+    # The number of queries does not depend on what there is: rows are grouped by keys, and
+    # twice only; names come after that.
     found = _grouped(rows, "model", "person", "workspace")
-    people = _names(User, {person_pk for (_, person_pk, _), _ in found}, "username", "username")
-    workspaces = _names(Workspace, {pk for (_, _, pk), _ in found}, "slug", "name")
-    return UsageReport(
-        total=add_up(days.values()),
-        days=days,
-        models=_lines(((model, model), sums) for (model, _, _), sums in found),
-        people=_lines((people[pk], sums) for (_, pk, _), sums in found),
-        workspaces=_lines((workspaces[pk], sums) for (_, _, pk), sums in found),
-        sessions=_sessions(person, rows, {pk: name for pk, (_, name) in workspaces.items()}),
-    )
+    people = User.objects.in_bulk({pk for (_, pk, _), _ in found})
+    workspaces = Workspace.objects.in_bulk({pk for (_, _, pk), _ in found})
+    names = {pk: user.get_username() for pk, user in people.items()}
+    places = {pk: (workspace.slug, workspace.name) for pk, workspace in workspaces.items()}
+    return {
+        "total": add_up(days.values()),
+        "days": days,
+        "models": _lines(((model, model), sums) for (model, _, _), sums in found),
+        "people": _lines(((names[pk], names[pk]), sums) for (_, pk, _), sums in found),
+        "workspaces": _lines((places[pk], sums) for (_, _, pk), sums in found),
+        "sessions": _sessions(person, rows, {pk: name for pk, (_, name) in places.items()}),
+    }
 
 
-def _names(model: Any, pks: set[int], *columns: str) -> dict[int, tuple[str, str]]:
-    found = model.objects.filter(pk__in=pks).order_by().values_list("pk", *columns)
-    return {pk: (key, name) for pk, key, name in found}
-
-
-def _lines(parts: Iterable[tuple[tuple[str, str], Sums]]) -> list[UsageLine]:
-    """What belongs to the same is added up; those of most cost first."""
+def _lines(parts: Iterable[tuple[tuple[str, str], Sums]]) -> list[Line]:
+    # What belongs to the same is added up; those of most cost first.
     by_key: dict[tuple[str, str], list[Sums]] = {}
     for called, sums in parts:
         by_key.setdefault(called, []).append(sums)
-    lines = [UsageLine(key=key, name=name, sums=add_up(of)) for (key, name), of in by_key.items()]
-    lines.sort(key=lambda line: (-line.sums.cost_microusd, -line.sums.prompt_tokens, line.key))
-    return lines[:MAX_REPORT_LINES]
+    lines = [{"key": key, "name": name, "sums": add_up(of)} for (key, name), of in by_key.items()]
+
+    def cost(line: Line) -> tuple[int, int, str]:
+        return -line["sums"].cost_microusd, -line["sums"].prompt_tokens, line["key"]
+
+    return sorted(lines, key=cost)[:MAX_REPORT_LINES]
 
 
-def _rows(rights: UsageRights, wish: UsageWish) -> QuerySet[UsageDay]:
-    rows = UsageDay.objects.filter(day__range=(wish.first, wish.last))
+def _rows(rights: UsageRights, wish: Wish) -> QuerySet[UsageDay]:
+    rows = UsageDay.objects.filter(day__range=(wish["first"], wish["last"]))
     if not rights.sees_all:
         rows = rows.filter(Q(person=rights.person_pk) | Q(workspace__in=rights.workspaces))
-    chosen = {
-        "workspace__slug": wish.workspace,
-        "person__username": wish.person,
-        "model": wish.model,
-    }
-    return rows.filter(**{name: value for name, value in chosen.items() if value})
+    columns = {"workspace": "workspace__slug", "person": "person__username", "model": "model"}
+    return rows.filter(**{column: wish[name] for name, column in columns.items() if wish[name]})
 
 
 def _grouped(
-    rows: QuerySet[UsageDay], *by: str, order: tuple[str, ...] = (), limit: int | None = None
+    rows: QuerySet[UsageDay], *by: str, order: tuple[str, ...] = ()
 ) -> list[tuple[tuple[Any, ...], Sums]]:
     sums = {f"sum_{name}": Sum(name) for name in SUMMED}
     tokens = F("sum_input_tokens") + F("sum_cache_read_tokens") + F("sum_cache_write_tokens")
-    found = rows.order_by().values_list(*by).annotate(**sums)
-    found = (
-        found.order_by(*order)
-        if order
-        else found.order_by(F("sum_cost_microusd").desc(), tokens.desc(), *by)
-    )
-    return [(values[: len(by)], _sums(values[len(by) :])) for values in found[:limit]]
+    by_cost: tuple[Any, ...] = (F("sum_cost_microusd").desc(), tokens.desc(), *by)
+    found = rows.order_by().values_list(*by).annotate(**sums).order_by(*(order or by_cost))
+    return [(values[: len(by)], _sums(values[len(by) :])) for values in found]
 
 
 def _sums(values: Sequence[Any]) -> Sums:
@@ -168,10 +135,8 @@ def add_up(parts: Any) -> Sums:
     return _sums(tuple(map(sum, zip(*rows, strict=True)))) if rows else Sums()
 
 
-def _sessions(
-    person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]
-) -> list[UsageLine]:
-    """First those of most cost are found, then they are added up."""
+def _sessions(person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]) -> list[Line]:
+    # First those of most cost are found, then they are added up.
     tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
     most = rows.order_by().values_list("session", "workspace")
     most = most.annotate(cost=Sum("cost_microusd"), given=Sum(tokens))
@@ -183,26 +148,24 @@ def _sessions(
     readable = readable_sessions(person).filter(pk__in=keys)
     titles = dict(readable.order_by().values_list("pk", "title"))
     return [
-        UsageLine(
-            key=str(uuids.get(pk, "")),
-            name=titles.get(pk, ""),
-            detail=workspaces[workspace],
-            sums=sums[pk, workspace],
-            is_readable=pk in titles,
-        )
+        {
+            "key": str(uuids.get(pk, "")),
+            "name": titles.get(pk, ""),
+            "detail": workspaces[workspace],
+            "sums": sums[pk, workspace],
+            "is_readable": pk in titles,
+        }
         for pk, workspace, *_ in chosen
     ]
 
 
-def read_session_usage(session: Session) -> list[UsageLine]:
+def read_session_usage(session: Session) -> list[Line]:
     """What one session used, for those who may read it: a line for each model."""
-    rows = UsageDay.objects.filter(session=session)
-    return [
-        UsageLine(key=model, name=model, sums=sums) for (model,), sums in _grouped(rows, "model")
-    ]
+    found = _grouped(UsageDay.objects.filter(session=session), "model")
+    return [{"key": model, "name": model, "sums": sums} for (model,), sums in found]
 
 
-def walk_usage(rights: UsageRights, wish: UsageWish) -> Iterator[tuple[tuple[Any, ...], Sums]]:
+def walk_usage(rights: UsageRights, wish: Wish) -> Iterator[tuple[tuple[Any, ...], Sums]]:
     """All rows as they are kept, by day, in constant memory: (day, workspace, session, person,
     model) and the sums."""
     columns = ("day", "workspace__slug", "session__uuid", "person__username", "model")

@@ -1,6 +1,7 @@
 """What the models used: a page, and the same as a file."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -31,12 +32,10 @@ from conversations.web.panel import render_panel
 from .budgets import end_budget, list_budgets, require_budget, set_budget
 from .figures import Sums
 from .forms import BudgetForm, UsageForm, usage_form
-from .plots import make_plots, usd
 from .report import (
-    UsageLine,
-    UsageReport,
+    Line,
     UsageRights,
-    UsageWish,
+    Wish,
     add_up,
     read_session_usage,
     read_usage,
@@ -44,8 +43,6 @@ from .report import (
     walk_usage,
     workspaces_of_budgets,
 )
-
-# Budgets: a page that lists, sets and ends them.
 
 
 @login_required
@@ -78,8 +75,7 @@ def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
     return redirect("budgets")
 
 
-MAX_BUDGETS_SHOWN = 5
-"""Budgets beside the sums: those of which least is left."""
+MAX_BUDGETS_SHOWN = 5  # budgets beside the sums: those of which least is left
 
 COLUMNS = (
     *("day", "workspace", "session", "person", "model", "calls", "failed", "unpriced"),
@@ -110,57 +106,57 @@ def _usage_page(request: HttpRequest, workspace: Workspace | None = None) -> Htt
     context: dict[str, Any] = {"form": form, "rights": rights}
     if not form.is_valid():
         return render(request, "usage/usage.html", context, status=400)
-    context |= _described(form, read_usage(user, rights, form.wish), rights)
+    wish = form.cleaned_data
+    report = read_usage(user, rights, wish)
+    tables = [
+        _table("Models", report["models"], form, "model"),
+        _table("People", report["people"] if rights.sees_others else [], form, "person"),
+        _table("Workspaces", report["workspaces"], form, "workspace"),
+        _table("Sessions", report["sessions"], form, "session"),
+    ]
     states = sorted((state for state, _ in list_budgets(rights)), key=lambda state: -state.percent)
-    context["budgets"] = states[:MAX_BUDGETS_SHOWN]
+    context |= {
+        "total": _cells(report["total"]),
+        "has_calls": report["total"].calls > 0,
+        "unpriced": [line["name"] for line in report["models"] if line["sums"].unpriced],
+        "plots": list(make_plots(report["days"], first=wish["first"], last=wish["last"])),
+        "days": [{"day": day} | _cells(sums) for day, sums in reversed(report["days"].items())],
+        "tables": [table for table in tables if table["lines"]],
+        "address": form.address(),
+        "budgets": states[:MAX_BUDGETS_SHOWN],
+    }
     return render(request, "usage/usage.html", context)
 
 
-def _described(form: UsageForm, report: UsageReport, rights: UsageRights) -> dict[str, Any]:
-    wish = form.wish
-    has_cost = report.total.cost_microusd > 0
-    tables = [
-        _table("Models", report.models, form, "model", has_cost=has_cost),
-        _table("Workspaces", report.workspaces, form, "workspace", has_cost=has_cost),
-        _table("Sessions", report.sessions, form, "session", has_cost=has_cost),
-    ]
-    if rights.sees_others:
-        tables.insert(1, _table("People", report.people, form, "person", has_cost=has_cost))
-    return {
-        "total": _cells(report.total),
-        "has_calls": report.total.calls > 0,
-        "unpriced": [line.name for line in report.models if line.sums.unpriced],
-        "plots": list(make_plots(report.days, first=wish.first, last=wish.last)),
-        "days": [{"day": day} | _cells(sums) for day, sums in reversed(report.days.items())],
-        "tables": [table for table in tables if table["lines"]],
-        "address": form.address(),
-    }
-
-
-def _table(
-    name: str, lines: list[UsageLine], form: UsageForm, kind: str, *, has_cost: bool
-) -> dict[str, Any]:
-    def weight(sums: Sums) -> int:
-        return sums.cost_microusd if has_cost else sums.tokens
-
-    most = max((weight(line.sums) for line in lines), default=0) or 1
+def _table(name: str, lines: list[Line], form: UsageForm, kind: str) -> dict[str, Any]:
+    # By tokens where nothing has a price.
+    has_cost = any(line["sums"].cost_microusd for line in lines)
+    weights = [line["sums"].cost_microusd if has_cost else line["sums"].tokens for line in lines]
+    most = max(weights, default=0) or 1
     return {
         "name": name,
         "kind": kind,
         "lines": [
-            {
-                "line": line,
-                "percent": round(100 * weight(line.sums) / most, 1),
-                "address": form.address(**{kind: line.key}) if kind != "session" else "",
+            line
+            | _cells(line["sums"])
+            | {
+                "percent": round(100 * weight / most, 1),
+                "address": form.address(**{kind: line["key"]}) if kind != "session" else "",
             }
-            | _cells(line.sums)
-            for line in lines
+            for line, weight in zip(lines, weights, strict=True)
         ],
     }
 
 
+def usd(microusd: int) -> str:
+    """Dollars and cents; small sums with four decimals."""
+    dollars = microusd / 1_000_000
+    if not microusd or dollars >= 1000:
+        return f"${number_text(round(dollars))}" if microusd else "$0"
+    return f"${dollars:.2f}" if dollars >= 0.1 else f"${dollars:.4f}"
+
+
 def _cells(sums: Sums) -> dict[str, Any]:
-    """Sums as a page says them."""
     return {
         "calls": number_text(sums.calls),
         "failed": number_text(sums.failed) if sums.failed else "",
@@ -182,8 +178,8 @@ def session_usage(request: HttpRequest, uuid: UUID) -> HttpResponse:
     lines = read_session_usage(found)
     context = {
         "heading": "Usage",
-        "total": _cells(add_up(line.sums for line in lines)) if lines else None,
-        "models": [{"line": line} | _cells(line.sums) for line in lines],
+        "total": _cells(add_up(line["sums"] for line in lines)) if lines else None,
+        "models": [line | _cells(line["sums"]) for line in lines],
     }
     return render_panel(request, found, access, "usage", context)
 
@@ -194,25 +190,21 @@ async def usage_file(request: HttpRequest) -> HttpResponseBase:
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first()
-    rights, wish = await sync_to_async(_wish_of)(request, user)
+    rights = await sync_to_async(usage_rights)(user)
+    form = await sync_to_async(usage_form)(rights, request.GET.dict())
+    if not form.is_valid():
+        raise Rejected("This period cannot be shown.", code="bad_days")
+    wish = form.cleaned_data
     lines = iter(()) if request.method == "HEAD" else _csv(rights, wish)
     response = StreamingHttpResponse(in_threads(lines), content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = content_disposition_header(
-        as_attachment=True, filename=f"usage-{wish.first}-{wish.last}.csv"
+        as_attachment=True, filename=f"usage-{wish['first']}-{wish['last']}.csv"
     )
     response["Cache-Control"] = "private, no-store"
     return response
 
 
-def _wish_of(request: HttpRequest, user: User) -> tuple[UsageRights, UsageWish]:
-    rights = usage_rights(user)
-    form = usage_form(rights, request.GET.dict())
-    if not form.is_valid():
-        raise Rejected("This period cannot be shown.", code="bad_days")
-    return rights, form.wish
-
-
-def _csv(rights: UsageRights, wish: UsageWish) -> Iterator[str]:
+def _csv(rights: UsageRights, wish: Wish) -> Iterator[str]:
     yield csv_line(COLUMNS)
     for columns, sums in walk_usage(rights, wish):
         yield csv_line(
@@ -224,3 +216,65 @@ def _csv(rights: UsageRights, wish: UsageWish) -> Iterator[str]:
                 *(sums.median_ms, sums.p95_ms),
             )
         )
+
+
+# Plots by day, as numbers for an SVG that the template draws. It is stretched to the width that
+# it has, so it holds bars and no words; those stand around it as text, and the table below it
+# says the same.
+
+HEIGHT, SLOT = 100, 10  # of a plot, and the width of a day
+
+PLOTTED: tuple[
+    tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]], ...
+]
+PLOTTED = (
+    ("Cost", ("Cost",), lambda sums: (sums.cost_microusd,), usd),
+    (
+        "Tokens",
+        ("Answered", "Given", "From the cache"),
+        lambda sums: (
+            sums.output_tokens,
+            sums.input_tokens + sums.cache_write_tokens,
+            sums.cache_read_tokens,
+        ),
+        number_text,
+    ),
+    (
+        "Time to the first token",
+        ("Median", "p95"),
+        lambda sums: (sums.median_ms or 0, (sums.p95_ms or 0) - (sums.median_ms or 0)),
+        duration_text,
+    ),
+)
+"""Name, kinds, the values of a bar in the order of the kinds, and how one is said."""
+
+
+def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> Iterator[dict[str, Any]]:
+    """What there is any of: its name, the ``kinds`` of pieces from the bottom of a bar to its
+    top, a ``summary`` in a sentence, and the bars."""
+    shown = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    for name, kinds, values_of, words in PLOTTED:
+        values = [values_of(days.get(day, Sums())) for day in shown]
+        most = max(map(sum, values))
+        if not most:
+            continue
+        bars = []
+        for number, (day, pieces) in enumerate(zip(shown, values, strict=True)):
+            parts, top = [], float(HEIGHT)
+            for kind, value in enumerate(pieces, start=1):
+                if value:
+                    height = max(0.5, HEIGHT * value / most)
+                    top -= height
+                    parts.append({"kind": kind, "y": round(top, 2), "height": round(height, 2)})
+            title = f"{day}: {words(sum(pieces))}"
+            bars.append({"x": number * SLOT, "title": title, "parts": parts})
+        peak = shown[[sum(pieces) for pieces in values].index(most)]
+        yield {
+            "name": name,
+            "kinds": kinds,
+            "top": words(most),
+            "summary": f"{name} by day, {len(shown)} days from {first}: most on {peak},"
+            f" {words(most)}.",
+            "bars": bars,
+            "width": len(bars) * SLOT,
+        }

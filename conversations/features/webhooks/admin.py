@@ -1,6 +1,6 @@
 from conversations.admin import Table, choice_filter, show_tables
 
-from .events import DELIVERY_STATES
+from .models import DELIVERY_STATES
 
 show_tables(
     {

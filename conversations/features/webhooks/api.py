@@ -22,9 +22,7 @@ from conversations.domain.errors import Conflict
 from conversations.models import Workspace
 
 from . import deliveries, service
-from .events import PENDING
-from .models import Delivery, Webhook
-from .service import WebhookWish
+from .models import PENDING, Delivery, Webhook
 from .views import site_of
 from .worker import check_webhook_url
 
@@ -118,16 +116,15 @@ def make_hook(
 ) -> Status[dict[str, Any]]:
     """Create webhook. ``Location`` has its address."""
     workspace = _managed(request, slug)
-    wish = WebhookWish(
+    # The same key of the same caller is the same webhook.
+    name = f"loom:webhook:{workspace.pk}:{caller_of(request).user.pk}:{key}"
+    webhook = service.create_webhook(
+        workspace,
         url=check_webhook_url(new.url),
         events=new.events,
         with_text=new.with_text,
         is_active=new.active,
-    )
-    webhook = service.create_webhook(
-        workspace,
-        wish,
-        uuid=_uuid_of(key, workspace, caller_pk=caller_of(request).user.pk) if key else None,
+        uuid=uuid5(NAMESPACE_URL, name) if key else None,
         site=site_of(request),
         origin=visit_of(request).origin,
     )
@@ -146,13 +143,15 @@ def change_hook(request: HttpRequest, slug: str, hook: UUID, patch: HookPatch) -
     """Change what is given. Turned on again it begins anew: what waits is sent."""
     found = _find(request, slug, hook)
     given = patch.model_dump(exclude_none=True)
-    wish = WebhookWish(
+    service.change_webhook(
+        found,
         url=check_webhook_url(given["url"]) if "url" in given else found.url,
         events=given.get("events", service.read_events(found)),
         with_text=given.get("with_text", found.with_text),
         is_active=given.get("active", found.is_active),
+        site=site_of(request),
+        origin=visit_of(request).origin,
     )
-    service.change_webhook(found, wish, site=site_of(request), origin=visit_of(request).origin)
     return _as_hook(found)
 
 
@@ -225,23 +224,14 @@ def _find(request: HttpRequest, slug: str, uuid: UUID) -> Webhook:
     return service.get_webhook(_managed(request, slug), uuid)
 
 
-def _uuid_of(key: str, workspace: Workspace, *, caller_pk: int) -> UUID:
-    return uuid5(NAMESPACE_URL, f"loom:webhook:{workspace.pk}:{caller_pk}:{key}")
-
-
 def _as_hook(webhook: Webhook) -> dict[str, Any]:
     slug = webhook.workspace.slug
-    return {
-        "uuid": webhook.uuid,
+    names = ("uuid", "url", "with_text", "state", "failing_since", "created_at")
+    return {name: getattr(webhook, name) for name in names} | {
         "page": reverse("workspace_webhook", args=[slug, webhook.uuid]),
         "workspace": slug,
-        "url": webhook.url,
         "events": service.read_events(webhook),
-        "with_text": webhook.with_text,
         "active": webhook.is_active,
-        "state": webhook.state,
-        "failing_since": webhook.failing_since,
-        "created_at": webhook.created_at,
         "created_by": webhook.created_by.get_username() if webhook.created_by else None,
     }
 

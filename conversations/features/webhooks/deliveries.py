@@ -5,6 +5,8 @@ other. It is claimed for a while by whoever delivers it; should that process die
 one does it again: a receiver gets each message at least once, with the same id.
 """
 
+import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,31 +17,48 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from conversations.domain import runs
 from conversations.domain.errors import Conflict, NotFound
-from conversations.domain.runs import COMPACT, FINAL_STATES
-from conversations.domain.runs import WAITING_APPROVAL as RUN_WAITS
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import read_asked
 from conversations.models import Run, ToolCall, Turn
 
-from .events import (
+from .models import (
     DELIVERED,
-    EVENT_OF_STATE,
     FAILED,
     PENDING,
+    RUN_COMPLETED,
+    RUN_FAILED,
+    RUN_INTERRUPTED,
+    RUN_STOPPED,
     TEST,
     WAITING_APPROVAL,
-    allot,
-    next_attempt,
+    Delivery,
+    Webhook,
 )
-from .models import Delivery, Webhook
-from .service import read_events, signing_keys
+from .service import read_events
 
-LEASE = timedelta(seconds=60)
-"""How long a claim holds: longer than an attempt may take."""
+EVENT_OF_STATE = {
+    runs.COMPLETED: RUN_COMPLETED,
+    runs.FAILED: RUN_FAILED,
+    runs.STOPPED: RUN_STOPPED,
+    runs.INTERRUPTED: RUN_INTERRUPTED,
+}
 
-TEXT_LIMIT = 10_000
-"""Characters of an answer that a message has."""
+RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+"""How long after each attempt the next one is: those that the specification suggests."""
+
+MAX_ATTEMPTS = len(RETRY_SECONDS) + 1
+
+JITTER = 0.2
+"""The share by which a delay differs, so that what failed together is not repeated
+together."""
+
+MAX_RETRY_AFTER = timedelta(days=1)
+
+LEASE = timedelta(seconds=60)  # how long a claim holds: longer than an attempt may take
+
+TEXT_LIMIT = 10_000  # characters of an answer that a message has
 
 MAX_DELIVERIES_SHOWN = 50
 
@@ -48,14 +67,13 @@ CHUNK = 500
 
 def enqueue_run_ended(run_pk: int, session_pk: int) -> None:
     """Tell the workspace's webhooks how a run has ended, in the transaction that ends it.
-    A summary for the window is nobody's question, and is not told. Where there is no
-    webhook this costs one look into an index."""
+    Where there is no webhook this costs one look into an index."""
     if not (webhooks := _webhooks_of(session_pk)):
         return
     run = _read_run(run_pk)
-    if run.kind != COMPACT and run.state in FINAL_STATES:
-        happened = _Happened(event=EVENT_OF_STATE[run.state], run=run, state=run.state)
-        _keep(webhooks, happened)
+    # A summary for the window is nobody's question, and is not told.
+    if run.kind != runs.COMPACT and run.state in runs.FINAL_STATES:
+        _keep(webhooks, EVENT_OF_STATE[run.state], run, state=run.state)
 
 
 def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
@@ -64,68 +82,57 @@ def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
         return
     calls = list(ToolCall.objects.filter(pk__in=call_pks).order_by("pk"))
     run = _read_run(calls[0].run_id)
-    _keep(webhooks, _Happened(event=WAITING_APPROVAL, run=run, state=RUN_WAITS, calls=calls))
+    _keep(webhooks, WAITING_APPROVAL, run, state=runs.WAITING_APPROVAL, calls=calls)
 
 
 def _webhooks_of(session_pk: int) -> list[Webhook]:
-    """SQL for what is usual, that there is none: every run's end asks."""
+    # SQL for what is usual, that there is none: every run's end asks.
     with connection.cursor() as cursor:
-        cursor.execute(_IS_TOLD, [session_pk])
+        cursor.execute(
+            "SELECT 1 FROM conversations_session s"
+            " JOIN conversations_webhook w ON w.workspace_id = s.workspace_id"
+            " WHERE s.id = %s AND w.is_active LIMIT 1",
+            [session_pk],
+        )
         if cursor.fetchone() is None:
             return []
     webhooks = Webhook.objects.filter(workspace__sessions=session_pk, is_active=True)
     return list(webhooks.order_by("pk"))
 
 
-_IS_TOLD = """
-SELECT 1 FROM conversations_session s
-JOIN conversations_webhook w ON w.workspace_id = s.workspace_id
-WHERE s.id = %s AND w.is_active LIMIT 1
-"""
-
-
 def _read_run(run_pk: int) -> Run:
     return Run.objects.select_related("session", "session__workspace").get(pk=run_pk)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Happened:
-    event: str
-    run: Run
-    state: str
-    calls: Sequence[ToolCall] = ()
-
-
-def _keep(webhooks: Sequence[Webhook], happened: _Happened) -> None:
-    now = timezone.now()
-    told = [webhook for webhook in webhooks if happened.event in read_events(webhook)]
+def _keep(
+    webhooks: Sequence[Webhook],
+    event: str,
+    run: Run,
+    *,
+    state: str,
+    calls: Sequence[ToolCall] = (),
+) -> None:
     Delivery.objects.bulk_create(
-        _make_delivery(webhook, happened.event, _describe(webhook, happened), happened.run, now)
-        for webhook in told
+        _make_delivery(webhook, event, _describe(webhook, run, state, calls), session=run.session)
+        for webhook in webhooks
+        if event in read_events(webhook)
     )
 
 
-def _make_delivery(
-    webhook: Webhook, event: str, data: dict[str, Any], run: Run | None, now: datetime
-) -> Delivery:
+def _make_delivery(webhook: Webhook, event: str, data: dict[str, Any], **of: Any) -> Delivery:
+    now = timezone.now()
     body = {"type": event, "timestamp": now.isoformat(timespec="milliseconds"), "data": data}
     return Delivery(
-        webhook=webhook,
-        session=run.session if run else None,
-        event=event,
-        payload=dump_json(body),
-        next_at=now,
-        created_at=now,
+        webhook=webhook, event=event, payload=dump_json(body), next_at=now, created_at=now, **of
     )
 
 
-def _describe(webhook: Webhook, happened: _Happened) -> dict[str, Any]:
-    """What a message tells: names and states, and words only where they are wanted."""
-    run, session = happened.run, happened.run.session
+def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
+    # What a message tells: names and states, and words only where they are wanted.
+    session = run.session
     home = f"{webhook.site}/s/{session.uuid}/"
-    links = {"session": home}
-    if run.user_turn is not None:
-        links["turn"] = f"{home}t/{run.user_turn}/"
+    turn = {} if run.user_turn is None else {"turn": f"{home}t/{run.user_turn}/"}
+    told = [{"call": str(call.uuid), "tool": call.name} for call in calls]
     data: dict[str, Any] = {
         "workspace": session.workspace.slug,
         "session": str(session.uuid),
@@ -134,60 +141,32 @@ def _describe(webhook: Webhook, happened: _Happened) -> dict[str, Any]:
         "run": str(run.uuid),
         "kind": run.kind,
         "client_id": run.client_id,
-        "state": happened.state,
+        "state": state,
         "error_code": run.error_code,
         "turn": run.user_turn,
-        "calls": [_describe_call(webhook, call) for call in happened.calls],
-        "links": links,
+        "calls": told,
+        "links": {"session": home} | turn,
     }
-    return data | _words(happened) if webhook.with_text else data
-
-
-def _describe_call(webhook: Webhook, call: ToolCall) -> dict[str, str]:
-    described = {"call": str(call.uuid), "tool": call.name}
     if webhook.with_text:
-        described["summary"] = read_asked(load_json(call.asked, default={})).summary
-    return described
-
-
-def _words(happened: _Happened) -> dict[str, Any]:
-    """The title, and the last that the model said in the run."""
-    run = happened.run
-    said = Turn.objects.filter(session=run.session_id, role="assistant")
-    text = said.filter(number__gt=run.user_turn or 0).order_by("-number").values_list("content")
-    answer = (text.first() or ("",))[0]
-    return {
-        "title": run.session.title,
-        "text": answer[:TEXT_LIMIT],
-        "text_is_cut": len(answer) > TEXT_LIMIT,
-    }
+        for described, call in zip(told, calls, strict=True):
+            described["summary"] = read_asked(load_json(call.asked, default={})).summary
+        said = Turn.objects.filter(session=session, role="assistant")
+        latest = said.filter(number__gt=run.user_turn or 0).order_by("-number")
+        answer = latest.values_list("content", flat=True).first() or ""
+        data["title"] = session.title
+        data["text"] = answer[:TEXT_LIMIT]
+        data["text_is_cut"] = len(answer) > TEXT_LIMIT
+    return data
 
 
 def send_test(webhook: Webhook) -> Delivery:
     """A message that tells nothing, to see whether it arrives; also while the webhook is
     turned off it waits to be delivered."""
-    data = {"workspace": webhook.workspace.slug, "links": {"workspace": _workspace_link(webhook)}}
-    delivery = _make_delivery(webhook, TEST, data, None, timezone.now())
+    slug = webhook.workspace.slug
+    data = {"workspace": slug, "links": {"workspace": f"{webhook.site}/w/{slug}/"}}
+    delivery = _make_delivery(webhook, TEST, data)
     delivery.save()
     return delivery
-
-
-def _workspace_link(webhook: Webhook) -> str:
-    return f"{webhook.site}/w/{webhook.workspace.slug}/"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
-    """A message that was claimed. ``attempts`` counts this one."""
-
-    pk: int
-    webhook_pk: int
-    webhook: UUID
-    message_id: str
-    url: str
-    body: bytes
-    keys: list[bytes]
-    attempts: int
 
 
 def has_due(now: datetime) -> bool:
@@ -199,8 +178,8 @@ def count_pending() -> int:
 
 
 def _webhooks_with_due(now: datetime) -> QuerySet[Webhook]:
-    """By way of the webhooks, of which there are few: whatever waits for one that is off,
-    and however much was delivered, each costs one look into the index of what waits."""
+    # By way of the webhooks, of which there are few: whatever waits for one that is off, and
+    # however much was delivered, each costs one look into the index of what waits.
     due = _due(now).filter(webhook=OuterRef("pk"))
     return Webhook.objects.filter(Exists(due), is_active=True)
 
@@ -211,37 +190,51 @@ def _due(now: datetime) -> QuerySet[Delivery]:
 
 def claim_due(
     now: datetime, *, busy: Mapping[int, int], most: int, most_of_one: int
-) -> list[Outgoing]:
-    """Claim messages that are due, the oldest of each webhook first. ``busy``: how many of
-    each are on their way; of one there are never more than ``most_of_one``."""
+) -> list[Delivery]:
+    """Claim messages that are due, the oldest of each webhook first; with their webhooks,
+    and this attempt counted. ``busy``: how many of each are on their way; of one there are
+    never more than ``most_of_one``."""
     waiting = list(_webhooks_with_due(now).order_by("pk").values_list("pk", flat=True))
-    given = allot(waiting, busy=busy, most=most, most_of_one=most_of_one)
-    return [one for pk, free in given.items() for one in _claim_of(pk, now, free)]
-
-
-def _claim_of(webhook_pk: int, now: datetime, free: int) -> list[Outgoing]:
-    due = _due(now).filter(webhook=webhook_pk).select_related("webhook")
-    found = due.order_by("next_at", "pk")[:free]
-    return [_outgoing(delivery, now) for delivery in found if _claim(delivery, now)]
+    claimed: list[Delivery] = []
+    for pk, free in allot(waiting, busy=busy, most=most, most_of_one=most_of_one).items():
+        due = _due(now).filter(webhook=pk).select_related("webhook").order_by("next_at", "pk")
+        claimed += [delivery for delivery in due[:free] if _claim(delivery, now)]
+    return claimed
 
 
 def _claim(delivery: Delivery, now: datetime) -> bool:
-    """Of several processes one gets it: the others see another time."""
+    # Of several processes one gets it: the others see another time.
     same = Delivery.objects.filter(pk=delivery.pk, state=PENDING, next_at=delivery.next_at)
-    return bool(same.update(next_at=now + LEASE, tried_at=now, attempts=F("attempts") + 1))
+    if not same.update(next_at=now + LEASE, tried_at=now, attempts=F("attempts") + 1):
+        return False
+    delivery.attempts += 1
+    return True
 
 
-def _outgoing(delivery: Delivery, now: datetime) -> Outgoing:
-    return Outgoing(
-        pk=delivery.pk,
-        webhook_pk=delivery.webhook_id,
-        webhook=delivery.webhook.uuid,
-        message_id=str(delivery.uuid),
-        url=delivery.webhook.url,
-        body=delivery.payload.encode(),
-        keys=signing_keys(delivery.webhook, now=now),
-        attempts=delivery.attempts + 1,
-    )
+def next_attempt(
+    attempts: int, *, now: datetime, asked_to_wait: timedelta | None = None
+) -> datetime | None:
+    """When to try again after so many attempts; None: not any more. The receiver may ask
+    for more time than there would be, not for less, and for a day at most."""
+    if attempts >= MAX_ATTEMPTS:
+        return None
+    seconds = RETRY_SECONDS[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)
+    asked = min(asked_to_wait or timedelta(), MAX_RETRY_AFTER)
+    return now + max(timedelta(seconds=seconds), asked)
+
+
+def allot(
+    waiting: Sequence[int], *, busy: Mapping[int, int], most: int, most_of_one: int
+) -> dict[int, int]:
+    """How many messages of each of the webhooks may set out, ``busy`` of which are on
+    their way: one goes to who has fewest, and so on, so that a webhook that does not
+    answer, with however many waiting, holds up no other for longer than one attempt."""
+    given = Counter[int]()
+    for level in range(most_of_one):
+        for webhook in waiting:
+            if given.total() < most and busy.get(webhook, 0) + given[webhook] == level:
+                given[webhook] += 1
+    return dict(+given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,35 +250,28 @@ class DeliveryAttempt:
 
 
 def complete_delivery(
-    outgoing: Outgoing, attempt: DeliveryAttempt, *, now: datetime, off_after: timedelta
+    delivery: Delivery, attempt: DeliveryAttempt, *, now: datetime, off_after: timedelta
 ) -> bool:
     """Record how an attempt went, and when there is another. True where the webhook is
     turned off by it: nothing arrived for ``off_after``, or it is gone."""
+    again = None
+    if not (attempt.arrived or attempt.is_gone):
+        again = next_attempt(delivery.attempts, now=now, asked_to_wait=attempt.wait)
     with transaction.atomic():
-        again = None if attempt.arrived else _next(outgoing, attempt, now)
-        pending = Delivery.objects.filter(pk=outgoing.pk, state=PENDING)
-        state = DELIVERED if attempt.arrived else PENDING if again else FAILED
-        pending.update(
-            state=state,
+        Delivery.objects.filter(pk=delivery.pk, state=PENDING).update(
+            state=DELIVERED if attempt.arrived else PENDING if again else FAILED,
             next_at=again or now,
             status=attempt.status,
             error=attempt.error[:255],
         )
-        webhook = Webhook.objects.filter(pk=outgoing.webhook_pk)
+        webhook = Webhook.objects.filter(pk=delivery.webhook_id)
         if attempt.arrived:
             webhook.exclude(failing_since=None).update(failing_since=None)
             return False
         webhook.filter(failing_since=None).update(failing_since=now)
         over = Q() if attempt.is_gone else Q(failing_since__lte=now - off_after)
-        return bool(
-            webhook.filter(over, is_active=True).update(is_active=False, switched_off_at=now)
-        )
-
-
-def _next(outgoing: Outgoing, attempt: DeliveryAttempt, now: datetime) -> datetime | None:
-    if attempt.is_gone:
-        return None
-    return next_attempt(outgoing.attempts, now=now, asked_to_wait=attempt.wait)
+        turned_off = webhook.filter(over, is_active=True)
+        return bool(turned_off.update(is_active=False, switched_off_at=now))
 
 
 def walk_deliveries(

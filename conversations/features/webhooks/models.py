@@ -9,13 +9,28 @@ from django.db import models
 from conversations.models.sessions import Session
 from conversations.models.workspaces import Workspace
 
-from .events import DELIVERY_STATES, PENDING
+RUN_COMPLETED, RUN_FAILED = "run.completed", "run.failed"
+RUN_STOPPED, RUN_INTERRUPTED = "run.stopped", "run.interrupted"
+WAITING_APPROVAL = "run.waiting_approval"
+TEST = "webhook.test"
+
+EVENTS = {
+    RUN_COMPLETED: "a run has completed",
+    RUN_FAILED: "a run has failed",
+    RUN_STOPPED: "a run was stopped",
+    RUN_INTERRUPTED: "a run was interrupted: its process is gone",
+    WAITING_APPROVAL: "a run waits for a person’s approval",
+}
+"""What a webhook can be told of → what happened. Beside these there is :data:`TEST`."""
+
+PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
+DELIVERY_STATES = (PENDING, DELIVERED, FAILED)
 
 
 class Webhook(models.Model):
-    """An address that is told of ``events`` (JSON, see ``features.webhooks.events``) of a
-    workspace's runs. ``with_text``: with words of the transcript, which are left out
-    otherwise. ``site`` is where links lead: this server, as whoever made it reached it.
+    """An address that is told of ``events`` (JSON, of :data:`EVENTS`) of a workspace's runs.
+    ``with_text``: with words of the transcript, which are left out otherwise. ``site`` is
+    where links lead: this server, as whoever made it reached it.
 
     Its secret is not kept anywhere: it follows from the uuid, the ``generation`` and the
     installation's secret key (``features.webhooks.service``). Those from ``oldest_generation`` on

@@ -5,9 +5,9 @@ the database, no export and no page of the admin can tell it, and it is the same
 restart. What changes it is another generation.
 """
 
+import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from uuid import UUID, uuid4
 
@@ -22,44 +22,41 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.text import dump_json, load_json
 from conversations.models import Workspace
 
-from .events import EVENTS, OVERLAP, PENDING, show_secret
-from .models import Delivery, Webhook
+from .models import EVENTS, PENDING, Delivery, Webhook
 
 SALT = "loom.webhook"
 
-MAX_WEBHOOKS = 20
-"""Webhooks that a workspace may have."""
+MAX_WEBHOOKS = 20  # webhooks that a workspace may have
 
-MAX_SECRETS = 5
-"""Secrets of a webhook that sign at a time."""
+MAX_SECRETS = 5  # secrets of a webhook that sign at a time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookWish:
-    """How somebody wants a webhook to be. ``url`` is one that was checked."""
+OVERLAP = timedelta(hours=24)  # how long after a rotation the secrets before it still sign
 
-    url: str
-    events: Sequence[str]
-    with_text: bool = False
-    is_active: bool = True
+SECRET_PREFIX = "whsec_"  # noqa: S105 (what secrets begin with)
 
 
 def create_webhook(
     workspace: Workspace,
-    wish: WebhookWish,
     *,
+    url: str,
+    events: Sequence[str],
+    with_text: bool = False,
+    is_active: bool = True,
     uuid: UUID | None = None,
     site: str,
     origin: AuditOrigin,
 ) -> Webhook:
-    """One that has this ``uuid`` already is given as it is. Raises Rejected for unknown
-    events, where there are too many webhooks, and where that one was wanted otherwise
-    when it was made."""
-    events = _events_text(wish.events)
+    """``url`` is one that was checked. One that has this ``uuid`` already is given as it is.
+    Raises Rejected for unknown events, where there are too many webhooks, and where that one
+    was wanted otherwise when it was made."""
+    chosen = _events_text(events)
+    digest = sha256(dump_json([url, chosen, with_text, is_active]).encode()).hexdigest()
     with transaction.atomic():
+        # Of two at once that would be the last one, the second waits and is refused.
         Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
         if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
-            if found.wish_digest not in (None, _digest_of(wish)):
+            if found.wish_digest not in (None, digest):
                 raise OtherRequest("This key was used for another webhook.")
             return found
         if Webhook.objects.filter(workspace=workspace).count() >= MAX_WEBHOOKS:
@@ -70,12 +67,12 @@ def create_webhook(
         webhook = Webhook.objects.create(
             uuid=uuid or uuid4(),
             workspace=workspace,
-            url=wish.url,
-            events=events,
-            with_text=wish.with_text,
-            is_active=wish.is_active,
+            url=url,
+            events=chosen,
+            with_text=with_text,
+            is_active=is_active,
             site=site,
-            wish_digest=_digest_of(wish) if uuid else None,
+            wish_digest=digest if uuid else None,
             created_by=origin.user,
             created_at=timezone.now(),
         )
@@ -83,19 +80,22 @@ def create_webhook(
     return webhook
 
 
-def _digest_of(wish: WebhookWish) -> str:
-    wanted = [wish.url, _events_text(wish.events), wish.with_text, wish.is_active]
-    return sha256(dump_json(wanted).encode()).hexdigest()
-
-
-def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: AuditOrigin) -> None:
+def change_webhook(
+    webhook: Webhook,
+    *,
+    url: str,
+    events: Sequence[str],
+    with_text: bool = False,
+    is_active: bool = True,
+    site: str,
+    origin: AuditOrigin,
+) -> None:
     """Raises Rejected for unknown events. Turning it on lets it begin anew: what waits is
     tried at once."""
-    webhook.url, webhook.events = wish.url, _events_text(wish.events)
-    webhook.with_text, webhook.site = wish.with_text, site
-    is_turned_on = wish.is_active and not webhook.is_active
-    webhook.is_active = wish.is_active
-    if wish.is_active:
+    is_turned_on = is_active and not webhook.is_active
+    webhook.url, webhook.events, webhook.site = url, _events_text(events), site
+    webhook.with_text, webhook.is_active = with_text, is_active
+    if is_active:
         webhook.switched_off_at = None
     with transaction.atomic():
         if is_turned_on:
@@ -107,12 +107,12 @@ def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: Au
 
 
 def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
-    """Another secret. All that were in force in the last day (``features.webhooks.events``) sign
-    beside it: whoever presses twice has not lost the one that the receiver knows. Raises
-    Conflict where they become too many."""
+    """Another secret. Raises Conflict where too many of the last day still sign."""
     with transaction.atomic():
         found = Webhook.objects.select_for_update().get(pk=webhook.pk)
         now = timezone.now()
+        # All of the last day sign beside it: whoever presses twice has not lost the one that
+        # the receiver knows.
         if not _overlaps(found, now):
             found.oldest_generation = found.generation
         found.generation += 1
@@ -128,7 +128,6 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
 
 
 def _overlaps(webhook: Webhook, now: datetime) -> bool:
-    """Whether earlier secrets still sign."""
     return webhook.rotated_at is not None and now < webhook.rotated_at + OVERLAP
 
 
@@ -141,9 +140,8 @@ def remove_webhook(webhook: Webhook, *, origin: AuditOrigin) -> None:
 
 
 def list_webhooks(workspace: Workspace) -> list[Webhook]:
-    webhooks = Webhook.objects.filter(workspace=workspace)
-    webhooks = webhooks.select_related("workspace", "created_by")
-    return list(webhooks.order_by("pk"))
+    webhooks = Webhook.objects.filter(workspace=workspace).order_by("pk")
+    return list(webhooks.select_related("workspace", "created_by"))
 
 
 def get_webhook(workspace: Workspace, uuid: UUID) -> Webhook:
@@ -162,7 +160,7 @@ def read_events(webhook: Webhook) -> list[str]:
 
 def read_secret(webhook: Webhook) -> str:
     """For the one who made or rotated it, then."""
-    return show_secret(_key(webhook, webhook.generation))
+    return SECRET_PREFIX + base64.b64encode(_key(webhook, webhook.generation)).decode()
 
 
 def signing_keys(webhook: Webhook, *, now: datetime) -> list[bytes]:
@@ -185,7 +183,7 @@ def _events_text(events: Sequence[str]) -> str:
 
 
 def _note(webhook: Webhook, what: str) -> AuditEvent:
-    """Without the address, of which a part may be a secret."""
+    # Without the address, of which a part may be a secret.
     return AuditEvent(
         action=WEBHOOK,
         workspace=webhook.workspace.slug,

@@ -4,6 +4,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
@@ -14,7 +15,7 @@ from conversations.domain.errors import Rejected
 from conversations.models import Workspace
 
 from . import deliveries, service
-from .forms import USUAL, WebhookForm, form_of
+from .forms import USUAL, ChangeForm, WebhookForm
 from .models import Webhook
 
 
@@ -43,7 +44,10 @@ def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
     if form.is_valid():
         try:
             made = service.create_webhook(
-                found, form.wish(), site=site_of(request), origin=visit_of(request).origin
+                found,
+                **form.cleaned_data,
+                site=site_of(request),
+                origin=visit_of(request).origin,
             )
         except Rejected as error:
             form.add_error(None, error.message)
@@ -58,7 +62,6 @@ def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _show_secret(request: HttpRequest, webhook: Webhook) -> HttpResponse:
-    """The page that shows a new secret, this once."""
     context = {
         "workspace": webhook.workspace,
         "webhook": webhook,
@@ -75,10 +78,14 @@ def _show_secret(request: HttpRequest, webhook: Webhook) -> HttpResponse:
 def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     """One: how it is, what was delivered, and how it is to be."""
     workspace, found = _find(request, slug, webhook)
-    form = form_of(found, request.POST if request.method == "POST" else None)
+    initial = model_to_dict(found) | {"events": service.read_events(found)}
+    form = ChangeForm(request.POST if request.method == "POST" else None, initial=initial)
     if form.is_valid():
         service.change_webhook(
-            found, form.wish(), site=site_of(request), origin=visit_of(request).origin
+            found,
+            **form.cleaned_data,
+            site=site_of(request),
+            origin=visit_of(request).origin,
         )
         messages.success(request, "Saved.")
         return redirect("workspace_webhook", slug=slug, webhook=webhook)

@@ -6,8 +6,12 @@ nobody has said that what stands there may know.
 """
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -26,8 +30,9 @@ from conversations.agent.tools.web_client import (
 )
 from conversations.domain.errors import Rejected
 
-from .deliveries import DeliveryAttempt, Outgoing, claim_due, complete_delivery, has_due
-from .events import sign
+from .deliveries import DeliveryAttempt, claim_due, complete_delivery, has_due
+from .models import Delivery
+from .service import signing_keys
 
 if TYPE_CHECKING:
     import aiohttp
@@ -36,11 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 15.0
-"""An attempt takes at most: less than a claim holds (``features.webhooks.deliveries.LEASE``)."""
+SECONDS = 15.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
 
-MOST, MOST_OF_ONE = 32, 4
-"""Messages on their way at a time, all in all and to one webhook."""
+MOST, MOST_OF_ONE = 32, 4  # messages on their way at a time, all in all and to one webhook
 
 USER_AGENT = "Loom-Web (webhooks)"
 
@@ -48,8 +51,7 @@ GONE = 410
 
 
 class WebhookSender:
-    interval = 1.0
-    """Seconds between two looks for what is due."""
+    interval = 1.0  # seconds between two looks for what is due
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
@@ -83,18 +85,18 @@ class WebhookSender:
             most=MOST - len(self._tasks),
             most_of_one=MOST_OF_ONE,
         )
-        for outgoing in claimed:
-            task = asyncio.create_task(self._deliver(outgoing))
-            self._tasks[task] = outgoing.webhook_pk
+        for delivery in claimed:
+            task = asyncio.create_task(self._deliver(delivery))
+            self._tasks[task] = delivery.webhook_id
             task.add_done_callback(self._tasks.pop)
         return len(claimed)
 
-    async def _deliver(self, outgoing: Outgoing) -> None:
+    async def _deliver(self, delivery: Delivery) -> None:
         try:
-            attempt = await attempt_delivery(outgoing, allows=allowed_addresses())
+            attempt = await attempt_delivery(delivery, allows=allowed_addresses())
             is_turned_off = await self._runtime.writer.write(
                 complete_delivery,
-                outgoing,
+                delivery,
                 attempt,
                 now=timezone.now(),
                 off_after=timedelta(days=settings.LOOM.webhook_off_days),
@@ -103,7 +105,7 @@ class WebhookSender:
             logger.exception("webhook_not_delivered")
             return
         if is_turned_off:
-            fields = {"webhook": str(outgoing.webhook), "reason": attempt.error}
+            fields = {"webhook": str(delivery.webhook.uuid), "reason": attempt.error}
             logger.warning("webhook_turned_off", extra={"fields": fields})
 
 
@@ -127,22 +129,36 @@ def check_webhook_url(text: str) -> str:
     return str(url)
 
 
-async def attempt_delivery(outgoing: Outgoing, *, allows: Allows) -> DeliveryAttempt:
+def sign(keys: Iterable[bytes], *, message_id: str, at: datetime, body: bytes) -> dict[str, str]:
+    """The headers of a message, with a signature by each of the keys, as the Standard Webhooks
+    specification has it (https://www.standardwebhooks.com): HMAC-SHA256 in its version 1."""
+    timestamp = str(int(at.timestamp()))
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    signatures = (hmac.new(key, signed, hashlib.sha256).digest() for key in keys)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": " ".join(
+            f"v1,{base64.b64encode(signature).decode()}" for signature in signatures
+        ),
+    }
+
+
+async def attempt_delivery(delivery: Delivery, *, allows: Allows) -> DeliveryAttempt:
     """Send a message once."""
     import aiohttp  # its client takes a third of a second to load
 
     from conversations.agent.tools.web_client import explain, open_client
 
-    url = URL(outgoing.url)
+    url, body, now = URL(delivery.webhook.url), delivery.payload.encode(), timezone.now()
     headers = {"Content-Type": "application/json", "User-Agent": USER_AGENT}
-    headers |= sign(
-        outgoing.keys, message_id=outgoing.message_id, at=timezone.now(), body=outgoing.body
-    )
+    keys = signing_keys(delivery.webhook, now=now)
+    headers |= sign(keys, message_id=str(delivery.uuid), at=now, body=body)
     try:
         async with (
             asyncio.timeout(SECONDS),
             open_client(allows, headers=headers) as client,
-            client.post(url, data=outgoing.body, allow_redirects=False) as response,
+            client.post(url, data=body, allow_redirects=False) as response,
         ):
             return _read_answer(response)
     except TimeoutError:
@@ -167,7 +183,6 @@ def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
 
 
 def _read_wait(text: str) -> timedelta | None:
-    """Of a Retry-After: seconds, or a date."""
     if text.isascii() and text.isdigit() and len(text) < 9:
         return timedelta(seconds=int(text))
     try:

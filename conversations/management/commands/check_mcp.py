@@ -36,22 +36,17 @@ class Command(BaseCommand):
         for slug, found in states.items():
             self.stdout.write(f"{slug}:")
             for state in found:
-                self.stdout.write(_describe(state))
+                head = f"{state.name} ({state.transport}): {state.state}. {state.reason}"
+                lines = [f"  {head.rstrip('. ')}", *(f"    {tool}" for tool in state.tools)]
+                lines += [f"    left out: {note}" for note in state.left_out]
+                self.stdout.write("\n".join(lines))
         if any(state.is_failed for found in states.values() for state in found):
             raise CommandError("Not every server answers.", returncode=1)
 
 
 async def _connect(servers: ToolServers, places: dict[str, Path]) -> dict[str, list[ServerState]]:
-    """All at once, each until it is ready or has failed."""
     try:
         await asyncio.gather(*(servers.prepare(slug, root) for slug, root in places.items()))
         return {slug: servers.describe(slug) for slug in places}
     finally:
         await servers.stop()
-
-
-def _describe(state: ServerState) -> str:
-    lines = [f"  {state.name} ({state.transport}): {state.state}. {state.reason}".rstrip(". ")]
-    lines += [f"    {tool}" for tool in state.tools]
-    lines += [f"    left out: {note}" for note in state.left_out]
-    return "\n".join(lines)

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import create_workspace, find_user, resolve_root
-from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand
 
 from ._first_run import make_first_user
@@ -25,13 +23,11 @@ class Command(DatabaseCommand):
         )
 
     def handle(self, *, path: str, name: str, owner: str | None, **_: Any) -> None:
-        try:
-            person = find_user(owner) if owner else make_first_user()
-            folder = str(Path(path).expanduser().absolute())
-            root = resolve_root(
-                folder, roots=settings.LOOM.workspace_roots, data_dir=settings.LOOM.data_dir
-            )
-            workspace = create_workspace(root=root, name=name, owner=person)
-        except LoomError as error:
-            raise CommandError(error.message, returncode=2) from error
+        person = find_user(owner) if owner else make_first_user()
+        root = resolve_root(
+            str(Path(path).expanduser().absolute()),
+            roots=settings.LOOM.workspace_roots,
+            data_dir=settings.LOOM.data_dir,
+        )
+        workspace = create_workspace(root=root, name=name, owner=person)
         self.stdout.write(f"{workspace.slug}\n/w/{workspace.slug}/")

@@ -1,7 +1,5 @@
 """Exports the audit log, or a part of it."""
 
-import os
-import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +9,6 @@ from django.core.management.base import CommandError
 
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import find_user
-from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand, open_output
 from conversations.review.audit_log import ACTIONS, FORMATS, Wanted, export_log
 
@@ -39,10 +36,7 @@ class Command(DatabaseCommand):
 
     def handle(self, *, format: str, person: str | None, output: str | None, **asked: Any) -> None:
         names = ("action", "session", "workspace", "after", "before")
-        try:
-            user = find_user(person, even_closed=True) if person else None
-        except LoomError as error:
-            raise CommandError(error.message, returncode=2) from error
+        user = find_user(person, even_closed=True) if person else None
         wanted = Wanted(person=user, **{name: asked[name] for name in names})
         try:
             with open_output(output, self.stdout) as stream:
@@ -50,8 +44,7 @@ class Command(DatabaseCommand):
                     export_log(wanted, format=format, origin=AuditOrigin(name="export_audit"))
                 )
         except BrokenPipeError:
-            # Whoever read has had enough; the interpreter must not flush again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
         except OSError as error:
             where = output or "standard output"
             raise CommandError(f"{where}: {error.strerror or error}", returncode=2) from error

@@ -2,15 +2,11 @@
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import CommandError
-
 from conversations.archive.session_state import check_state, rebuild_state, walk_sessions
 from conversations.archive.sessions import get_session
-from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand
 from conversations.models import Session
 
@@ -23,25 +19,15 @@ class Command(DatabaseCommand):
         parser.add_argument("--check", action="store_true", help="Change nothing; compare.")
 
     def handle(self, *, session: UUID | None, check: bool, **_: Any) -> None:
+        every = walk_sessions(Session.objects.all())
+        chosen = [(get_session(session).pk, session)] if session else every
         count = different = 0
-        for pk, uuid in self._chosen(session):
+        for pk, uuid in chosen:
             count += 1
-            problem = check_state(pk) if check else _rebuild(pk)
+            problem = check_state(pk) if check else "rebuilt" if rebuild_state(pk) else ""
             if problem:
                 different += 1
                 self.stdout.write(f"{uuid}: {problem}")
         self.stdout.write(f"{count} sessions: {count - different} as they should be")
         if check and different:
             sys.exit(1)
-
-    def _chosen(self, session: UUID | None) -> Iterator[tuple[int, UUID]]:
-        if session is None:
-            return walk_sessions(Session.objects.all())
-        try:
-            return iter([(get_session(session).pk, session)])
-        except LoomError as error:
-            raise CommandError(error.message, returncode=2) from error
-
-
-def _rebuild(session_pk: int) -> str:
-    return "rebuilt" if rebuild_state(session_pk) else ""

@@ -1,23 +1,19 @@
 """Looks things up in a session, as the model does."""
 
-import os
-import sys
 from argparse import ArgumentParser
 from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError, OperationalError
+from django.db import OperationalError
 
 from conversations.archive.sessions import find_session
-from conversations.domain.errors import LoomError
 from conversations.domain.text import dump_json
 from conversations.management.base import DatabaseCommand, read_lines
-from conversations.models import Session
 from conversations.search.find import search_session
 from conversations.search.indexing import index_session
 from conversations.search.query import snippet
-from conversations.search.results import SNIPPET, SearchResults, TurnHit, as_answer
+from conversations.search.results import SNIPPET, SearchResults, as_answer
 
 
 class Command(DatabaseCommand):
@@ -35,46 +31,30 @@ class Command(DatabaseCommand):
             raise CommandError("Give one query, or --stdin with one a line.", returncode=2)
         if options["limit"] < 1:
             raise CommandError("--limit is at least 1.", returncode=2)
+        session = find_session(options["session"])
+        with suppress(OperationalError):  # the database may only be read
+            index_session(session.pk)
         try:
-            session = find_session(options["session"])
-            _index(session)
             for query in read_lines() if options["stdin"] else [options["query"]]:
-                self._look_up(session, query, options)
-        except LoomError as error:
-            raise CommandError(error.message, returncode=2) from error
-        except DatabaseError as error:
-            raise CommandError(f"The database cannot be read ({error}). Run migrate.") from error
-        except BrokenPipeError:  # the reader has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                limit = options["limit"]
+                found = search_session(session.pk, query, limit=limit, with_neighbours=True)
+                if options["json"] or options["stdin"]:
+                    self.stdout.write(dump_json(as_answer(found, query)))
+                    self.stdout.flush()
+                else:
+                    self._print(found, query)
         except KeyboardInterrupt:
             raise CommandError("Stopped.", returncode=130) from None
-
-    def _look_up(self, session: Session, query: str, options: dict[str, Any]) -> None:
-        found = search_session(session.pk, query, limit=options["limit"], with_neighbours=True)
-        if options["json"] or options["stdin"]:
-            self.stdout.write(dump_json(as_answer(found, query)))
-            self.stdout.flush()
-        else:
-            self._print(found, query)
 
     def _print(self, found: SearchResults, query: str) -> None:
         for hit in found.hits:
             about = hit.tool_name or hit.role
             when = f"{hit.created_at:%Y-%m-%d %H:%M}"
-            self.stdout.write(f"{hit.turn:>7}  {when}  {about:<10}  {_snippet(hit, query)}")
+            text = snippet(hit.text, query, limit=SNIPPET)
+            self.stdout.write(f"{hit.turn:>7}  {when}  {about:<10}  {text}")
         least = "at least " if found.total_is_bound else ""
         self.stdout.write(
             f"{least}{found.total} turns matched." if found.hits else "Nothing found."
         )
         if found.missing:
             self.stdout.write(f"In no turn: {', '.join(found.missing)}")
-
-
-def _index(session: Session) -> None:
-    """All of it, however long that takes, unless the database is only to be read."""
-    with suppress(OperationalError):
-        index_session(session.pk)
-
-
-def _snippet(hit: TurnHit, query: str) -> str:
-    return snippet(hit.text, query, limit=SNIPPET)

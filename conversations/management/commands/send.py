@@ -6,10 +6,8 @@ archive.
 """
 
 import asyncio
-import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
@@ -68,24 +66,33 @@ class Command(DatabaseCommand):
         if (options["text"] is None) != options["stdin"]:
             raise CommandError("Give one message, or --stdin with one a line.", returncode=2)
         try:
-            session = _find_session(options)
+            if options["session"]:
+                session = get_session(options["session"])
+            else:
+                workspace = get_workspace(options["workspace"])
+                key, owner = options["key"], owner_of(workspace)
+                session = (
+                    get_or_create_by_key(workspace, key=key, owner=owner, channel="cli")
+                    if key
+                    else create_session(workspace, owner=owner, channel="cli")
+                )
             all_completed = asyncio.run(self._send_all(session, options))
         except LoomError as error:
             raise CommandError(error.message) from error
-        except BrokenPipeError:  # the reader has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
         except KeyboardInterrupt:
             raise CommandError("Stopped; what had arrived is kept.", returncode=130) from None
         if not all_completed:
             sys.exit(1)
 
     async def _send_all(self, session: Session, options: dict[str, Any]) -> bool:
+        given = read_lines() if options["stdin"] else [options["text"]]
         runtime = Runtime(read_options(supervise=False))
         await runtime.start()
         all_completed = True
         try:
-            for text in _messages(options):
+            for text in given:
+                if options["stdin"] and not text.strip():
+                    continue
                 accepted = await runtime.send(
                     session,
                     client_id=uuid4().hex,
@@ -110,7 +117,6 @@ class Command(DatabaseCommand):
     async def _attend(
         self, runtime: Runtime, session: Session, run_pk: int, options: dict[str, Any]
     ) -> None:
-        """Say what waits for a person, and answer it if that was asked for."""
         told: set[UUID] = set()
         while True:
             calls = await runtime.readers.read(read_open_calls, run_pk)
@@ -144,54 +150,24 @@ class Command(DatabaseCommand):
 
     def _print(self, session: Session, events: list[StoredEvent], *, as_json: bool) -> None:
         for event in events:
+            payload = event.payload
             if as_json:
-                self.stdout.write(_as_json(session, event))
-            else:
-                self._print_for_reading(event)
+                row = {
+                    "session": str(session.uuid),
+                    "seq": event.seq,
+                    "event_type": event.event_type,
+                    "turn": event.turn,
+                    "payload": {"fallback": payload.reason, "raw": payload.raw}
+                    if isinstance(payload, Fallback)
+                    else load_json(dump_payload(payload)),
+                    "created_at": event.created_at.isoformat(),
+                }
+                self.stdout.write(dump_json(row))
+            elif isinstance(payload, AssistantText) and payload.text:
+                self.stdout.write(payload.text)
+            elif isinstance(payload, ToolCallCompleted):
+                outcome = "failed" if payload.ok is False else "done"
+                self.stderr.write(f"[{payload.name}: {outcome}]")
+            elif isinstance(payload, Info) and payload.code != APPROVAL_ASKED:
+                self.stderr.write(f"[{payload.text}]")
         self.stdout.flush()
-
-    def _print_for_reading(self, event: StoredEvent) -> None:
-        payload = event.payload
-        if isinstance(payload, AssistantText) and payload.text:
-            self.stdout.write(payload.text)
-        elif isinstance(payload, ToolCallCompleted):
-            outcome = "failed" if payload.ok is False else "done"
-            self.stderr.write(f"[{payload.name}: {outcome}]")
-        elif isinstance(payload, Info) and payload.code != APPROVAL_ASKED:
-            self.stderr.write(f"[{payload.text}]")
-
-
-def _find_session(options: dict[str, Any]) -> Session:
-    if options["session"]:
-        return get_session(options["session"])
-    workspace = get_workspace(options["workspace"])
-    owner = owner_of(workspace)
-    if options["key"]:
-        return get_or_create_by_key(workspace, key=options["key"], owner=owner, channel="cli")
-    return create_session(workspace, owner=owner, channel="cli")
-
-
-def _messages(options: dict[str, Any]) -> Iterator[str]:
-    if not options["stdin"]:
-        yield options["text"]
-        return
-    yield from (line for line in read_lines() if line.strip())
-
-
-def _as_json(session: Session, event: StoredEvent) -> str:
-    payload = event.payload
-    value = (
-        {"fallback": payload.reason, "raw": payload.raw}
-        if isinstance(payload, Fallback)
-        else load_json(dump_payload(payload))
-    )
-    return dump_json(
-        {
-            "session": str(session.uuid),
-            "seq": event.seq,
-            "event_type": event.event_type,
-            "turn": event.turn,
-            "payload": value,
-            "created_at": event.created_at.isoformat(),
-        }
-    )

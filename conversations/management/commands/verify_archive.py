@@ -2,6 +2,7 @@
 
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,6 @@ from conversations.agent.window.manifest import find_damaged_calls
 from conversations.archive.audit import verify_audit
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import check_database_file, verify_sessions
-from conversations.domain.errors import LoomError
 from conversations.feature import features
 from conversations.management.base import DatabaseCommand
 from conversations.models.guards import missing_guards
@@ -43,27 +43,22 @@ class Command(DatabaseCommand):
             if session is not None:
                 get_session(session)
             problems += self._check_sessions(session)
-            problems += self._check_audit() if session is None else 0
-            problems += self._check_features() if session is None else 0
+            problems += self._check_others() if session is None else 0
             problems += self._check_windows(session) if windows else 0
-        except LoomError as error:
-            raise CommandError(error.message, returncode=2) from error
         except DatabaseError as error:
             raise CommandError(f"The database cannot be read: {error}") from error
         if problems:
             sys.exit(1)
 
     def _check_database(self, *, check_file: bool) -> int:
-        found = [f"the guard {name} is missing; migrate puts it back" for name in self._guards()]
+        missing = missing_guards(connection)
+        found = [f"the guard {name} is missing; migrate puts it back" for name in missing]
         damage = check_database_file() if check_file else ""
         if damage:
             found.append(f"the database file is damaged: {damage}")
         for problem in found:
             self.stdout.write(problem)
         return len(found)
-
-    def _guards(self) -> list[str]:
-        return missing_guards(connection)
 
     def _check_sessions(self, session: UUID | None) -> int:
         is_watched = sys.stderr.isatty()
@@ -84,21 +79,17 @@ class Command(DatabaseCommand):
         )
         return damaged
 
-    def _check_audit(self) -> int:
+    def _check_others(self) -> int:
         entries, problem = verify_audit()
-        if problem or entries:
-            self.stdout.write(problem or f"{entries} audit entries: all whole")
-        return int(bool(problem))
-
-    def _check_features(self) -> int:
-        damaged = 0
-        for feature in features():
-            problems, summary = feature.verify()
+        found: list[tuple[Sequence[str], str]] = [
+            ([problem] if problem else [], f"{entries} audit entries: all whole" if entries else "")
+        ]
+        found += [feature.verify() for feature in features()]
+        for problems, summary in found:
             for line in problems or [summary]:
                 if line:
                     self.stdout.write(line)
-            damaged += len(problems)
-        return damaged
+        return sum(len(problems) for problems, _ in found)
 
     def _check_windows(self, session: UUID | None) -> int:
         damaged = 0

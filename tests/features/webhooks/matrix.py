@@ -5,7 +5,7 @@ from django.utils import timezone
 from conversations.accounts.tokens import HOOKS
 from conversations.archive.audit import AuditOrigin
 from conversations.features.webhooks.models import Delivery, Webhook
-from conversations.features.webhooks.service import WebhookWish, create_webhook
+from conversations.features.webhooks.service import create_webhook
 from conversations.models import Run, Session
 from tests.api.rows import Row as Operation
 from tests.api.rows import owners
@@ -50,7 +50,8 @@ def make_page_values(session: Session, _: Any) -> dict[str, Any]:
 def make_operation_values(session: Session) -> dict[str, Any]:
     webhook = create_webhook(
         session.workspace,
-        WebhookWish(url=WISH["url"], events=WISH["events"], with_text=False, is_active=True),
+        url=str(WISH["url"]),
+        events=["run.completed"],
         site="",
         origin=AuditOrigin(user=session.owner),
     )

@@ -9,8 +9,7 @@ from django.test import Client
 
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.features.webhooks.api import Event
-from conversations.features.webhooks.events import EVENTS
-from conversations.features.webhooks.models import Delivery, Webhook
+from conversations.features.webhooks.models import EVENTS, Delivery, Webhook
 from conversations.features.webhooks.service import read_secret
 from conversations.models import Workspace
 from tests.api.conftest import caller_of, fresh_rates  # noqa: F401 (a fixture)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,11 +12,9 @@ from django.utils import timezone
 from conversations.agent.tools.web_client import is_public
 from conversations.archive.audit import AuditOrigin
 from conversations.domain.errors import Rejected
-from conversations.features.webhooks.deliveries import Outgoing, claim_due, send_test
-from conversations.features.webhooks.events import DELIVERED, EVENTS, PENDING
-from conversations.features.webhooks.models import Delivery, Webhook
+from conversations.features.webhooks.deliveries import claim_due, send_test
+from conversations.features.webhooks.models import DELIVERED, EVENTS, PENDING, Delivery, Webhook
 from conversations.features.webhooks.service import (
-    WebhookWish,
     create_webhook,
     read_secret,
     rotate_secret,
@@ -55,7 +52,8 @@ def private(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
 def make(session: Session, url: str) -> Webhook:
     return create_webhook(
         session.workspace,
-        WebhookWish(url=url, events=list(EVENTS)),
+        url=url,
+        events=list(EVENTS),
         site="https://loom.example.org",
         origin=AuditOrigin(user=session.owner),
     )
@@ -66,7 +64,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WebhookSender, "interval", 0.02)
 
 
-async def outgoing(webhook: Webhook) -> Outgoing:
+async def outgoing(webhook: Webhook) -> Delivery:
     """A test message, on its way."""
     await sync_to_async(send_test)(webhook)
     [claimed] = await sync_to_async(claim_due)(timezone.now(), busy={}, most=1, most_of_one=1)
@@ -142,8 +140,8 @@ async def test_what_a_receiver_says_beside_yes(garden: Session, receiver: Receiv
     assert (down.wait, down.error) == (None, "The receiver answered with 503.")
     receiver.answers = [(503, {"Retry-After": f"Mon, 01 Jan 2024 00:00:00 +{'9' * 30}"})]
     assert (await attempt_delivery(claimed, allows=allowed_addresses())).wait is None
-    nobody = replace(claimed, url="http://127.0.0.1:1/")
-    attempt = await attempt_delivery(nobody, allows=allowed_addresses())
+    claimed.webhook.url = "http://127.0.0.1:1/"
+    attempt = await attempt_delivery(claimed, allows=allowed_addresses())
     assert (attempt.arrived, attempt.error) == (False, "127.0.0.1 cannot be reached.")
 
 
