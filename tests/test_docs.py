@@ -82,7 +82,7 @@ METRICS = {
     name
     for path in (BASE_DIR / "conversations").rglob("*.py")
     for name in re.findall(r'"(loom_\w+)"', path.read_text())
-    if path.stem in ("metrics", "apps")
+    if path.stem in ("current", "apps")
 }
 DESCRIBED_METRICS = first_column(section((BASE_DIR / "docs/operating.md").read_text(), "Metrics"))
 

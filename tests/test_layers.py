@@ -51,8 +51,8 @@ WRITES = {
 
 NO_TABLE = {
     ("conversations/access.py", "visit.noted.update"),
-    ("conversations/api/workspaces.py", "router.delete"),
-    ("conversations/features/sharing/api.py", "router.delete"),
+    ("conversations/api/files.py", "router.delete"),
+    ("conversations/api/workspaces.py", "of_one.delete"),
     ("conversations/features/retention/api.py", "conversations.delete"),
     ("conversations/features/retention/api.py", "router.delete"),
     ("conversations/features/usage/api.py", "router.delete"),
