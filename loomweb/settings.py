@@ -2,6 +2,7 @@
 
 import dj_database_url
 from django.utils.csp import CSP
+from whitenoise.compress import Compressor
 
 from .env import BASE_DIR, Environment, SettingsError
 
@@ -187,6 +188,8 @@ USE_TZ = True
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = LOOM.data_dir / "static"
+# Maps of scripts are read by developers only.
+WHITENOISE_SKIP_COMPRESS_EXTENSIONS = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "loomweb.static_storage.LoomStaticStorage"},

@@ -141,22 +141,26 @@ def wire(provider: WireThread) -> WireThread:
     return provider
 
 
-COLLECT = """
+PREPARE = """
+from django.core.management import call_command
 from conversations.management.commands._first_run import collect_static_files
+call_command("migrate", verbosity=0)
 collect_static_files()
 """
 
 
 @pytest.fixture(scope="session")
-def prepared(migrated: Path) -> Path:
+def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """A data folder with a migrated database and the static files, made once for all
     workers: most of a first start."""
-    folder = migrated.parent
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "prepared"
+    folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "static").exists():
             subprocess.run(
-                [sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", COLLECT],
+                [sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", PREPARE],
                 cwd=ROOT,
                 env=clean_environment({"LOOM_DATA_DIR": str(folder)}),
                 check=True,
