@@ -23,7 +23,7 @@ from conversations.archive.session_records import SessionRecord, read_session_re
 from conversations.archive.sessions import find_by_key, find_in_workspaces, open_by_key
 from conversations.archive.turns import walk_active_turns
 from conversations.domain.errors import Conflict, NotFound
-from conversations.domain.session_keys import BEAD, check_key, path_of
+from conversations.domain.session_keys import BEAD, check_key
 from conversations.domain.turns import MalformedTurn, read_tool_calls
 from conversations.models import Session
 from conversations.web.attachments import in_threads
@@ -223,7 +223,7 @@ NO_MESSAGE: dict[str, Any] = {
 def _as_line(record: SessionRecord) -> dict[str, Any]:
     return {
         "session_id": record.uuid,
-        "bead_id": path_of(record.key) if record.key.startswith(f"{BEAD}:") else None,
+        "bead_id": record.key.partition(":")[2] if record.key.startswith(f"{BEAD}:") else None,
         "project_id": record.workspace,
         "title": record.title,
         "message_count": record.active_turns,

@@ -12,8 +12,13 @@ from typing import Any
 
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import BROUGHT_ALONG, Info
-from conversations.domain.formats import FORMATS, Message, SpokenFile, leave_closed, read_file
-from conversations.domain.formats.contents import FORMATS_KEY, keep_difference
+from conversations.domain.formats import READERS, WRITERS, SpokenFile, read_file
+from conversations.domain.formats.contents import (
+    FORMATS_KEY,
+    Message,
+    keep_difference,
+    leave_closed,
+)
 from conversations.domain.text import dump_json
 from conversations.domain.turns import (
     ASSISTANT,
@@ -87,7 +92,7 @@ def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -
     some time for images: before any lock."""
     turns, instructions = [], []
     is_in_front = True
-    for turn in FORMATS[format].read(messages):
+    for turn in READERS[format](messages):
         marks: dict[str, Any] = {BROUGHT_ALONG: format}
         is_in_front = is_in_front and turn.role == SYSTEM
         if turn.role == ASSISTANT:
@@ -181,7 +186,7 @@ def _attach(
 
 
 def _write(format: str, turn: NewTurn, open_content: Callable[[Block], list[Block]]) -> Message:
-    [(_, message)] = FORMATS[format].write([turn], open_content)
+    [(_, message)] = WRITERS[format]([turn], open_content)
     return message
 
 
@@ -201,7 +206,7 @@ def walk_messages(
     )
     if from_turn == 0 and session.instructions:
         turns = _with_instructions(session.instructions, turns)
-    return FORMATS[format].write(turns, content_opener(session.pk))
+    return WRITERS[format](turns, content_opener(session.pk))
 
 
 def _with_instructions(instructions: str, turns: Iterator[AnyTurn]) -> Iterator[AnyTurn]:

@@ -71,8 +71,7 @@ def kind_of(block: Block) -> str:
 
 
 def shown_attachment(block: Block) -> dict[str, Any]:
-    """What a person's row says about an attachment; the same from a block as from the
-    attachment itself."""
+    """What a person's row says about an attachment, the same from a block as from itself."""
     texts = {
         "uuid": block.get("attachment"),
         "name": block.get("title"),

@@ -1,20 +1,5 @@
 """Every error that the product raises on purpose, as one tree.
 
-::
-
-    LoomError
-    ├── NotFound              404  the object is missing, or not this person's
-    ├── NotPermitted          403  seen, but not to be changed by this person
-    ├── Rejected              400  the request cannot be carried out as it is
-    │   ├── TooLarge          413
-    │   ├── NotEncodable      422  a text that UTF-8 has no form for
-    │   └── Conflict          409  the state has moved on meanwhile
-    ├── TooMany               429  more at a time than one person may have
-    ├── BudgetReached         402  what may be used in this period is used up
-    ├── Unavailable           503  a part of the installation does not answer
-    ├── StorageFull           507  there is no room left to store anything
-    └── ProviderError         502  the model's provider failed
-
 Each error has a stable ``code`` for programs, a ``message`` that is safe to
 show to a person, and the HTTP ``status`` that an entry point answers with.
 """
@@ -23,8 +8,7 @@ show to a person, and the HTTP ``status`` that an entry point answers with.
 class LoomError(Exception):
     """Base of all deliberate errors. ``message`` never holds a secret."""
 
-    code = "error"
-    status = 500
+    code, status = "error", 500
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
@@ -34,15 +18,15 @@ class LoomError(Exception):
 
 
 class NotFound(LoomError):
-    code, status = "not_found", 404
+    code, status = "not_found", 404  # It is missing, or not this person's.
 
 
 class NotPermitted(LoomError):
-    code, status = "not_permitted", 403
+    code, status = "not_permitted", 403  # Seen, but not to be changed by this person.
 
 
 class Rejected(LoomError):
-    code, status = "rejected", 400
+    code, status = "rejected", 400  # It cannot be carried out as it is.
 
 
 class TooLarge(Rejected):
@@ -50,19 +34,19 @@ class TooLarge(Rejected):
 
 
 class NotEncodable(Rejected):
-    code, status = "invalid", 422
+    code, status = "invalid", 422  # A text that UTF-8 has no form for.
 
 
 class Conflict(Rejected):
-    code, status = "conflict", 409
+    code, status = "conflict", 409  # The state has moved on meanwhile.
 
 
 class TooMany(LoomError):
-    code, status = "too_many_requests", 429
+    code, status = "too_many_requests", 429  # More at a time than one person may have.
 
 
 class BudgetReached(LoomError):
-    code, status = "budget_reached", 402
+    code, status = "budget_reached", 402  # What may be used in this period is used up.
 
 
 DATABASE_UNAVAILABLE = "database_unavailable"
@@ -70,10 +54,10 @@ DATABASE_RETRY_AFTER_SECONDS = 2  # When to try again where the database did not
 
 
 class Unavailable(LoomError):
-    """``retry_after`` is in seconds, where it is known when to try again."""
+    """A part of the installation does not answer. ``retry_after`` is in seconds, where it is
+    known when to try again."""
 
-    code = "unavailable"
-    status = 503
+    code, status = "unavailable", 503
     may_be_done = False  # What was asked for may have been committed: its answer is lost.
 
     def __init__(
@@ -84,7 +68,7 @@ class Unavailable(LoomError):
 
 
 class StorageFull(LoomError):
-    code, status = "storage_full", 507
+    code, status = "storage_full", 507  # There is no room left to store anything.
 
 
 class ProviderError(LoomError):
@@ -92,8 +76,7 @@ class ProviderError(LoomError):
     ``transient`` says that the same request may succeed later. ``retry_after`` is in seconds,
     where the provider named it. ``http_status`` and ``request_id`` are the provider's."""
 
-    code = "provider_error"
-    status = 502
+    code, status = "provider_error", 502
 
     def __init__(
         self,

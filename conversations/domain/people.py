@@ -42,7 +42,6 @@ LANGUAGES = {
 CLOCKS = {"h23": "24 hours", "h12": "12 hours"}
 TIMES = {"relative": "How long ago", "exact": "Date and time"}  # How lists say when something was.
 
-
 VIEWER, MEMBER, OWNER = "viewer", "member", "owner"
 ROLES = (VIEWER, MEMBER, OWNER)
 

@@ -80,8 +80,7 @@ class DateSpan:
         return self.first + timedelta(hours=1 if self.is_hour else 24)
 
     def parts(self) -> Iterator["DateSpan"]:
-        """The spans one step smaller, the latest first; an hour and the years that
-        share a mark have none."""
+        """One step smaller, the latest first; an hour and the years that share a mark have none."""
         match self.numbers:
             case ():
                 numbers = range(FIRST - 1, LAST + 2)
@@ -140,7 +139,6 @@ class Searchable(NamedTuple):
     """Texts as written: ``said``; ``tools`` with names, input and output. ``names``
     are the tools that the turn calls or answers for."""
 
-    role: str
     said: str = ""
     tools: str = ""
     names: tuple[str, ...] = ()
@@ -199,14 +197,13 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
     if turn.role == TOOL:
         name = turn.tool_name or call_name or ""
         if name == RECALL_TOOL:
-            return Searchable(role=turn.role)
+            return Searchable()
         tools = "\n".join(part for part in (name, turn.content) if part)
-        return Searchable(role=turn.role, tools=tools, names=(name,) if name else ())
+        return Searchable(tools=tools, names=(name,) if name else ())
     calls = [call for call in calls_of(turn) if call.get("name") != RECALL_TOOL]
     names = tuple(str(call.get("name") or "tool") for call in calls)
     inputs = ((name, *_texts(call.get("input"))) for name, call in zip(names, calls, strict=True))
     return Searchable(
-        role=turn.role,
         said="\n".join([*(attached_names(turn) if turn.role == USER else ()), turn.content]),
         tools="\n".join("\n".join(texts) for texts in inputs),
         names=names,
@@ -217,7 +214,7 @@ def make_entry(
     turn: StoredTurn, searchable: Searchable, *, owner: int, workspace: int
 ) -> SearchableTurn:
     """``owner`` and ``workspace`` are the keys of the session's, which it has for ever."""
-    marks = [role_mark(searchable.role), *(tool_mark(name) for name in searchable.names)]
+    marks = [role_mark(turn.role), *(tool_mark(name) for name in searchable.names)]
     if turn.role == TOOL and read_tool_outcome(turn)[0] is False:
         marks.append(ERROR_MARK)
     if turn.role == ASSISTANT:

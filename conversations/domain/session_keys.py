@@ -39,8 +39,3 @@ def channel_of(key: str, *, otherwise: str) -> str:
     """The channel that a key names; keys of older programs may name none."""
     found = _FORM.fullmatch(key)
     return found[1] if found else otherwise
-
-
-def path_of(key: str) -> str:
-    """What follows the channel."""
-    return key.partition(":")[2]

@@ -23,8 +23,7 @@ _LEADS = (bytes(range(0xC2, 0xE0)), bytes(range(0xE0, 0xF0)), bytes(range(0xF0, 
 
 
 def is_storable(text: str) -> bool:
-    """True unless the text has a NUL (PostgreSQL refuses it) or a lone surrogate
-    (UTF-8 cannot encode it)."""
+    """Has it no NUL (PostgreSQL refuses it) and no lone surrogate (UTF-8 cannot encode it)?"""
     return _UNSTORABLE.search(text) is None
 
 
@@ -80,8 +79,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def cost_text(microusd: int | None) -> str:
-    """Dollars with two decimals, small sums with four; empty when not known, or so
-    little that four would not show it."""
+    """Dollars with two decimals, small sums with four; empty if not known or too little for it."""
     if microusd is None or microusd < 50:
         return ""
     dollars = microusd / 1_000_000
@@ -141,12 +139,10 @@ _UNSEEN = re.compile(
     "\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
 )
 _PICTURES = {code: chr(0x2400 + code) for code in range(32)} | {127: "\u2421"}
-_LEFT_OUT = "\ufffd"
 
 # Characters of one text that are written out; the rest become U+FFFD, so that a text of
 # nothing else stays small.
 MAX_WRITTEN_OUT_CHARS = 200
-
 
 _SPACES = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233), " ")
 
@@ -170,7 +166,7 @@ def write_out(text: str, *, name: Callable[[str], str], most: int = MAX_WRITTEN_
         if code in _PICTURES:
             return _PICTURES[code]
         left -= 1
-        return name(f"U+{code:04X}") if left >= 0 else _LEFT_OUT
+        return name(f"U+{code:04X}") if left >= 0 else REPLACEMENT
 
     return _UNSEEN.sub(show, text)
 

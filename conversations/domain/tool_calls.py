@@ -208,8 +208,7 @@ class CallPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """The plan as it is kept with the call and in the row that asks. ``call`` is the
-    uuid of the call's record."""
+    """The plan as it is kept with the call, of the uuid ``call``, and in the row that asks."""
 
     call: str
     call_id: str

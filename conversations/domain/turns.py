@@ -196,8 +196,7 @@ def _normal_call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def indicate(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
-    """The row of content that is no text, of a tool's result or of another program's
-    message."""
+    """The row of content that is no text, of a tool's result or another program's message."""
     if is_reference(block):
         shown = shown_attachment(block)
         return ContentIndicator(

@@ -24,11 +24,6 @@ class WindowRules:
     result_share: float = 0.15
 
 
-def is_added(text: str) -> bool:
-    """Whether a window put this text beside what the person wrote."""
-    return text.startswith(ADDED)
-
-
 # What a summary of turns consists of, and when one is worth its price.
 
 # The first sentence of what the summarising model is told.
@@ -57,6 +52,5 @@ def tokens_at(threshold: int, *, limit: int) -> int:
 
 
 def is_due(tokens: int, *, at: int, tried: int | None) -> bool:
-    """Whether a window of that size is to be summarised. ``tried`` is its size at the
-    last attempt if that did not help."""
+    """``tried`` is the size of the window at the last attempt, if that did not help."""
     return tokens >= at and (tried is None or tokens >= tried * (1 + BACK_OFF))

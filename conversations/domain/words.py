@@ -83,10 +83,7 @@ def find_parts(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
 
 def read_tokens(text: str) -> list[str]:
     """The tokens of a text, in order."""
-    tokens: list[str] = []
-    for word in _WORD.findall(text):
-        tokens += tokens_of_word(word)
-    return tokens
+    return [token for word in _WORD.findall(text) for token in tokens_of_word(word)]
 
 
 @lru_cache(maxsize=KEPT_WORDS)

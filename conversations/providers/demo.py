@@ -26,7 +26,7 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
-from conversations.domain.windows import HEADINGS, TASK, is_added
+from conversations.domain.windows import ADDED, HEADINGS, TASK
 
 CONNECT = "To connect a real model, set `ANTHROPIC_API_KEY` and restart the server."
 LONG_ANSWER_WORDS = 2_000
@@ -424,6 +424,6 @@ def read_last_text(request: ModelRequest) -> str:
     for message in reversed(request.messages):
         if message.get("role") == "user":
             for block in read_blocks(message):
-                if block["type"] == "text" and not is_added(block["text"]):
+                if block["type"] == "text" and not block["text"].startswith(ADDED):
                     return str(block["text"])
     return ""

@@ -26,18 +26,16 @@ from conversations.archive.rights import is_reviewer, readable_sessions, readabl
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import NotFound, Unavailable
 
-from .find import search_session
+from .find import MAX_HITS, search_session
 from .find_everywhere import EVERYWHERE, Within, search_sessions
 from .query import parse_query
-from .results import as_answer, as_hit, read_surroundings
+from .results import as_answer, read_surroundings
 
 logger = logging.getLogger(__name__)
 
 router = Router(tags=["Search"])
 
 Words = Annotated[Text, StringConstraints(min_length=1, max_length=1000)]
-
-MAX_HITS = 200
 
 
 class HitOut(Schema):
@@ -120,22 +118,13 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
         )
         around = read_surroundings(found.hits)
     record_reading(visit, around.sessions.values())
-    return {
-        "items": [
-            as_hit(hit, query)
-            | {
-                "session": hit.session,
-                "title": around.sessions[hit.session_pk].title,
-                "workspace": around.sessions[hit.session_pk].workspace.slug,
-                "active": (hit.session_pk, hit.turn) not in around.replaced,
-            }
-            for hit in found.hits
-        ],
-        "next": found.cursor or None,
-        "total": found.total,
-        "total_is_bound": found.total_is_bound,
-        "missing": list(found.missing),
-    }
+    answer = as_answer(found, query)
+    for hit, shown in zip(found.hits, answer["hits"], strict=True):
+        shown["session"] = hit.session
+        shown["title"] = around.sessions[hit.session_pk].title
+        shown["workspace"] = around.sessions[hit.session_pk].workspace.slug
+        shown["active"] = (hit.session_pk, hit.turn) not in around.replaced
+    return answer | {"items": answer["hits"], "next": found.cursor or None}
 
 
 @router.get("/sessions/{uuid:uuid}/recall", auth=needs(READ), response=RecallOut, url_name="recall")

@@ -2,6 +2,7 @@
 what is near them is ranked."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
@@ -31,8 +32,7 @@ def is_name(word: str) -> bool:
 
 
 def find_speaker(name: str, turns: Iterable[tuple[str, str]]) -> str | None:
-    """The role of the person with this name, from roles and texts of turns that have
-    it; None where they do not show it."""
+    """The role of the person with this name, from turns that have it; None: they do not show it."""
     headed: Counter[str] = Counter()
     addressed: Counter[str] = Counter()
     # How somebody is spoken to: at the start or after a comma or a greeting, and before a mark.
@@ -58,7 +58,6 @@ def find_speaker(name: str, turns: Iterable[tuple[str, str]]) -> str | None:
 READ, CHARS = 300, 2000  # Turns with a name that are read, and how much of each.
 
 MAX_NAMES = 4
-
 
 type Meant = tuple[frozenset[str], str]  # Tokens of names, and the mark of one side's role
 
@@ -209,6 +208,27 @@ def _estimate(source: IndexSource, ids: list[int]) -> int:
     covered = source.high - ids[-1] + 1
     within = source.high - source.low + 1
     return max(len(ids), min(source.turn_count, len(ids) * within // covered))
+
+
+def find_with_phrases(
+    source: IndexSource,
+    match: IndexMatch,
+    phrases: Iterable[Term],
+    *,
+    limit: int,
+    below: int | None = None,
+    most_pages: int = sys.maxsize,
+) -> list[int]:
+    """The highest entries that match and have the phrases: ``limit`` of them or more, if so many
+    are among the pages of ``limit`` matches that are looked through."""
+    found: list[int] = []
+    for _ in range(most_pages):
+        ids = source.find(match, limit=limit, below=below)
+        found += keep_phrases(source, match, phrases, ids)
+        if len(ids) < limit or len(found) >= limit:
+            break
+        below = ids[-1]
+    return found
 
 
 def keep_phrases(

@@ -3,12 +3,13 @@
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
-from .best import Ranked, find_meant, keep_phrases, rank_entries
+from .best import Ranked, find_meant, find_with_phrases, keep_phrases, rank_entries
 from .indexing import Progress, read_progress
 from .matching import TURN_MASK, IndexMatch, match_filters, session_place
 from .query import SearchQuery, parse_query
@@ -41,8 +42,7 @@ def search_session(
     keep such turns out, and so does a query of nothing but phrases."""
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
-    is_asked = asked.has_words or asked.has_filters
-    if progress is None or not is_asked:
+    if progress is None or not (asked.has_words or asked.has_filters):
         return NOTHING
     if asked.workspaces:
         here = Session.objects.filter(pk=session_pk, workspace__slug__in=asked.workspaces)
@@ -54,9 +54,10 @@ def search_session(
         return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
     after = parse_search_cursor(cursor, "newest", count=1)
     match = choose_words(source, asked)
-    ids = _newest_ids(source, asked, match, limit + 1, below=after[0] if after else None)
+    find = partial(find_with_phrases, source, match, asked.phrases, most_pages=MAX_PAGES)
+    ids = find(limit=limit + 1, below=after[0] if after else None)
     page = ids[:limit]
-    counted = _newest_ids(source, asked, match, MAX_COUNTED + 1, below=None)
+    counted = find(limit=MAX_COUNTED + 1)
     return SearchResults(
         hits=read_hits([(1.0, pk) for pk in page]),
         total=min(len(counted), MAX_COUNTED),
@@ -164,19 +165,6 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
         if not keep_phrases(source, filters, [phrase], ids):
             missing.append(f'"{phrase.text}"')
     return tuple(missing)
-
-
-def _newest_ids(
-    source: IndexSource, query: SearchQuery, match: IndexMatch, limit: int, *, below: int | None
-) -> list[int]:
-    found: list[int] = []
-    for _ in range(MAX_PAGES):
-        ids = source.find(match, limit=limit, below=below)
-        found += keep_phrases(source, match, query.phrases, ids)
-        if len(ids) < limit or len(found) >= limit:
-            break
-        below = ids[-1]
-    return found[:limit]
 
 
 def read_occurrences(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.db import connection
 from django.db.models import QuerySet, Sum
 
 from conversations.domain.keyset import parse_search_cursor, search_cursor
@@ -13,7 +14,7 @@ from conversations.models.search import TURN_BITS, entry_id
 from .best import keep_phrases, rank_entries
 from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, missing_words
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
-from .matching import IndexScope, match_filters, select_keys, session_place
+from .matching import IndexScope, match_filters, session_place
 from .query import SearchQuery, parse_query
 from .results import NOTHING, SearchResults, read_hits
 from .source import IndexSource, catch_up_all
@@ -93,8 +94,7 @@ def search_sessions(
     by_rank = order == "best" and asked.has_words
     after = parse_search_cursor(cursor, "all", count=5) if by_rank else None
     # The newest session of the first page: later ones are no part of the others.
-    highest = after[0] if after else None
-    end = None if highest is None else entry_id(highest + 1, 0)
+    end = entry_id(after[0] + 1, 0) if after else None
     bounds: dict[str, Any] = {
         "from_turn": asked.from_turn or 1,
         "before_turn": asked.before_turn or MAX_TURNS,
@@ -116,8 +116,7 @@ def search_sessions(
 def _few_or_many(
     sessions: QuerySet[Session], marks: tuple[tuple[str, ...], ...], bounds: dict[str, Any]
 ) -> tuple[IndexScope, ...]:
-    """Where to look. Marks only spare reading; which sessions may be read is said by the sessions
-    alone."""
+    """Marks only spare reading; which sessions may be read is said by the sessions alone."""
     enough = max(MAX_SESSIONS_NAMED, MAX_SESSIONS_LISTED) + 1
     some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
     if len(some) <= MAX_SESSIONS_NAMED:
@@ -129,8 +128,10 @@ def _few_or_many(
         return (IndexScope(low=0, high=high, marks=marks, **bounds),)
     share = len(some) / (some[0] - some[-1] + 1)  # among the newest
     are_most = not marks and share >= MIN_SHARE_OF_MOST
-    which = select_keys(sessions)
-    return (IndexScope(low=0, high=high, sessions=which, are_most=are_most, marks=marks, **bounds),)
+    keys = sessions.order_by().values("pk").query
+    which, parameters = keys.get_compiler(using=connection.alias).as_sql()
+    among = (which, list(parameters))
+    return (IndexScope(low=0, high=high, sessions=among, are_most=are_most, marks=marks, **bounds),)
 
 
 def _best(

@@ -193,8 +193,7 @@ def replace_entries(entries: Sequence[TurnEntry]) -> None:
 
 
 def index_session(session_pk: int, *, seconds: float = float("inf")) -> None:
-    """Index all that is waiting in one session, batch by batch, or what can be done
-    in that time."""
+    """Index what is waiting in one session, batch by batch, or what can be done in that time."""
     end = monotonic() + seconds
     progress = read_progress(session_pk)
     batches = 0

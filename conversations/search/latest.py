@@ -18,7 +18,7 @@ from conversations.domain.searchable import ALL_TIME, DateSpan, cover
 from conversations.models import Session
 from conversations.models.search import TURN_BITS
 
-from .best import keep_phrases
+from .best import find_with_phrases, keep_phrases
 from .matching import IndexMatch, session_place
 from .query import SearchQuery
 from .source import IndexSource
@@ -177,11 +177,4 @@ class LatestFirst:
             before_turn=self.query.before_turn or 1 << TURN_BITS,
         )
         source = replace(self.source, places=(place,))
-        found: list[int] = []
-        below = None
-        while True:
-            ids = source.find(match, limit=self.wanted, below=below)
-            found += keep_phrases(source, match, self.query.phrases, ids)
-            if len(ids) < self.wanted or len(found) >= self.wanted:
-                return found
-            below = ids[-1]
+        return find_with_phrases(source, match, self.query.phrases, limit=self.wanted)

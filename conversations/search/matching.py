@@ -6,16 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import QuerySet
 
-from conversations.domain.searchable import (
-    ERROR_MARK,
-    cover,
-    model_mark,
-    role_mark,
-    tool_mark,
-)
-from conversations.models import Session
+from conversations.domain.searchable import ERROR_MARK, cover, model_mark, role_mark, tool_mark
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
 
 from .indexing import TurnEntry
@@ -135,17 +127,10 @@ def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> Index
     )
 
 
-def select_keys(sessions: QuerySet[Session]) -> Sql:
-    compiler = sessions.order_by().values("pk").query.get_compiler(using=connection.alias)
-    statement, parameters = compiler.as_sql()
-    return statement, list(parameters)
-
-
 def find_entries(
     match: IndexMatch, places: Iterable[IndexScope], *, limit: int, highest: bool = True
 ) -> list[int]:
-    """Ids of stored entries that match, the highest first, or any of them, which takes
-    SQLite half as long. One query."""
+    """Ids of stored entries that match, the highest first, or any, in half the time on SQLite."""
     order = "DESC" if highest else ""
     selects = [_select(match, place, limit, order) for place in places if place.low <= place.high]
     if not selects or limit < 1:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
+from functools import partial
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -192,9 +193,7 @@ def search(request: HttpRequest) -> HttpResponse:
 def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
     session, _ = get_session_for(request, uuid)
 
-    def find(query: SearchQuery, **page: Any) -> SearchResults:
-        return search_session(session.pk, query, **page)
-
+    find = partial(search_session, session.pk)
     form = FindForm(request.GET.dict(), autofocus=True)
     context = {"session": session, "tab": "find", "heading": "Find in this session"}
     return answer_search(
@@ -213,8 +212,7 @@ def answer_search(
     limit: int,
     pages: HitPages = CHAT_PAGES,
 ) -> HttpResponse:
-    """The page of a search, or the part of it that htmx asks for. ``pages`` are those
-    that hits lead to."""
+    """The page of a search, or the part that htmx asks for. Hits lead to ``pages``."""
     status = 200
     context |= {"form": form, "results": None, "failed": False}
     if not form.is_valid():
@@ -277,16 +275,17 @@ def _group(
         marked = (f"<mark>{escape(t)}</mark>" if is_match else escape(t) for t, is_match in pieces)
         lines = [f'<p class="snippet">{"".join(marked)}</p>']
         lines = [*_near(around, hit, -1), *lines, *_near(around, hit, 1)]
-        row = {
-            "turn": hit.turn,
-            "url": reverse(pages.turn, args=[hit.session, hit.turn]),
-            "speaker": _speaker(hit.role, hit.tool_name),
-            "moment": f"{at:%Y-%m-%dT%H:%M:%SZ}",
-            "written": f"{at:%Y-%m-%d %H:%M} UTC",
-            "text": SafeString("\n".join(lines)),
-            "replaced": (hit.session_pk, hit.turn) in around.replaced,
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "turn": hit.turn,
+                "url": reverse(pages.turn, args=[hit.session, hit.turn]),
+                "speaker": _speaker(hit.role, hit.tool_name),
+                "moment": f"{at:%Y-%m-%dT%H:%M:%SZ}",
+                "written": f"{at:%Y-%m-%d %H:%M} UTC",
+                "text": SafeString("\n".join(lines)),
+                "replaced": (hit.session_pk, hit.turn) in around.replaced,
+            }
+        )
     return {
         "title": session.title,
         "url": reverse(pages.session, args=[session.uuid]),

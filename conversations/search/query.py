@@ -22,8 +22,8 @@ from conversations.domain.words import (
 MAX_CHARS, MAX_TOKENS, MAX_LIGHT_TOKENS, MAX_PHRASES = 20_000, 40, 12, 8
 
 # What ``in:`` may name, and the part of an entry that it means.
-SCOPES = {"text": "said", "said": "said", "tool": "tools", "tools": "tools"}
-SCOPES |= {"path": "paths", "paths": "paths"}
+SCOPES = {"text": "said", "tool": "tools", "path": "paths"}
+SCOPES |= {scope: scope for scope in SCOPES.values()}
 
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
 

@@ -17,14 +17,8 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 # Distance of a turn from one that has a word, and the share of it that it gets.
-NEAR = (
-    (0, 1.0),
-    *enumerate((0.5, 0.25, 0.125, 0.06, 0.03, 0.02), start=1),
-    *(
-        (-distance, share)
-        for distance, share in enumerate((0.3, 0.165, 0.09, 0.05, 0.025, 0.015), 1)
-    ),
-)
+AFTER, BEFORE = (0.5, 0.25, 0.125, 0.06, 0.03, 0.02), (0.3, 0.165, 0.09, 0.05, 0.025, 0.015)
+NEAR = ((0, 1.0), *enumerate(AFTER, 1), *((-place, share) for place, share in enumerate(BEFORE, 1)))
 
 # What is counted where all would cost much: for the lengths of windows, and for words with
 # more than :data:`FEW` occurrences.
@@ -67,8 +61,7 @@ class Ranking:
             self._words.append((shares, word.weight * rarity(word.count, turn_count)))
 
     def best(self, count: int, *, among: Set[int] | range) -> list[int]:
-        """So many of these turns, best first, as if all were of the same length; of equals
-        the newest first."""
+        """The best of these turns, as if all were equally long; of equals the newest first."""
         scores: dict[int, float] = {}
         for shares, worth in self._words:
             most = worth * (SATURATION + 1)

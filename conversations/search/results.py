@@ -60,26 +60,26 @@ NOTHING = SearchResults(hits=[], total=0)
 SNIPPET = 160  # Characters of a hit that are shown.
 
 
-def as_answer(found: SearchResults, query: str) -> dict[str, Any]:
+def as_answer(found: SearchResults, query: str | SearchQuery) -> dict[str, Any]:
     """``hits`` in their order, how many turns matched, and what matched nothing."""
-    asked = parse_query(query)
+    asked = parse_query(query) if isinstance(query, str) else query
+    hits = [
+        {
+            "turn": hit.turn,
+            "score": round(hit.score, 6),
+            "role": hit.role,
+            "tool_name": hit.tool_name,
+            "created_at": instant(hit.created_at),
+            "is_near": hit.is_near,
+            "snippet": snippet(hit.text, asked, limit=SNIPPET),
+        }
+        for hit in found.hits
+    ]
     return {
-        "hits": [as_hit(hit, asked) for hit in found.hits],
+        "hits": hits,
         "total": found.total,
         "total_is_bound": found.total_is_bound,
         "missing": list(found.missing),
-    }
-
-
-def as_hit(hit: TurnHit, asked: SearchQuery) -> dict[str, Any]:
-    return {
-        "turn": hit.turn,
-        "score": round(hit.score, 6),
-        "role": hit.role,
-        "tool_name": hit.tool_name,
-        "created_at": instant(hit.created_at),
-        "is_near": hit.is_near,
-        "snippet": snippet(hit.text, asked, limit=SNIPPET),
     }
 
 

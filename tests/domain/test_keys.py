@@ -3,21 +3,21 @@
 import pytest
 
 from conversations.domain.errors import Rejected
-from conversations.domain.session_keys import channel_of, check_key, path_of
+from conversations.domain.session_keys import channel_of, check_key
 
 
 @pytest.mark.parametrize(
-    ("key", "channel", "path"),
+    ("key", "channel"),
     [
-        ("cli:default", "cli", "default"),
-        ("discord:thread:42", "discord", "thread:42"),
-        ("bead:ac-c0f.2", "bead", "ac-c0f.2"),
-        ("my_bot-2:été 山", "my_bot-2", "été 山"),
+        ("cli:default", "cli"),
+        ("discord:thread:42", "discord"),
+        ("bead:ac-c0f.2", "bead"),
+        ("my_bot-2:été 山", "my_bot-2"),
     ],
 )
-def test_a_key_names_its_channel(key: str, channel: str, path: str) -> None:
+def test_a_key_names_its_channel(key: str, channel: str) -> None:
     assert check_key(key) == key
-    assert (channel_of(key, otherwise="api"), path_of(key)) == (channel, path)
+    assert channel_of(key, otherwise="api") == channel
 
 
 @pytest.mark.parametrize(

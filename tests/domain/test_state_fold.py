@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.session_state import SessionState, dump_state, list_items, parse_state
+from conversations.domain.session_state import SessionState, dump_state, list_items, load_state
 from conversations.domain.session_state.facts import fold_facts, read_facts
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
@@ -26,7 +26,7 @@ def fold(*turns: NewTurn) -> SessionState:
     state = SessionState()
     for number, turn in enumerate(turns, start=1):
         state = fold_facts(state, number, read_facts(turn))
-        assert parse_state(dump_state(state)) == state
+        assert load_state(dump_state(state)) == state
     return state
 
 

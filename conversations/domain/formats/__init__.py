@@ -12,53 +12,38 @@ listed in ``docs/formats.md``.
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from conversations.domain.attachments import TEXT_TYPE
 from conversations.domain.errors import Rejected
-from conversations.domain.turns import AnyTurn, NewTurn
 
 from . import messages_api, openai_chat
 from .contents import BAD_MESSAGE, Block, text_block
-from .contents import Message as Message
-from .contents import OpenContent as OpenContent
-from .contents import leave_closed as leave_closed
 from .openai_chat import block_of
 
 ANTHROPIC, OPENAI = messages_api.NAME, openai_chat.NAME
 
 
-class Format(NamedTuple):
-    """``read`` raises Rejected, which names the message, for what is no message of this
-    format. ``write`` takes turns in order; a message may stand for several of them, so
-    each comes with the number of its first one (its place, for turns without numbers)."""
+# How each format is read: raises Rejected, which names the message, for what is none of its.
+READERS = {ANTHROPIC: messages_api.read_messages, OPENAI: openai_chat.read_messages}
 
-    name: str
-    read: Callable[[Iterable[Any]], Iterator[NewTurn]]
-    write: Callable[[Iterable[AnyTurn], OpenContent], Iterator[tuple[int, Message]]]
-
-
-FORMATS = {
-    ANTHROPIC: Format(ANTHROPIC, messages_api.read_messages, messages_api.write_messages),
-    OPENAI: Format(OPENAI, openai_chat.read_messages, openai_chat.write_messages),
-}
+# How turns, in order, are written. A message may stand for several of them, so each comes with
+# the number of its first one (its place, for turns without numbers).
+WRITERS = {ANTHROPIC: messages_api.write_messages, OPENAI: openai_chat.write_messages}
 
 
 # What a person says in one message, out of content in either format's shape.
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpokenFile:
+class SpokenFile(NamedTuple):
     """A file that goes with a message; what it is, is found out from its content."""
 
     name: str
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class Spoken(NamedTuple):
     text: str
-    files: list[SpokenFile] = field(default_factory=list)
+    files: list[SpokenFile]
 
 
 def read_spoken(contents: Sequence[Any]) -> Spoken:

@@ -176,8 +176,7 @@ def keep_difference(
 
 
 def blocks_of(turn: AnyTurn, open_content: OpenContent) -> list[Block] | None:
-    """The turn's content blocks with contents in place of references; None where it has
-    none, or damaged ones."""
+    """The turn's blocks with contents in place of references; None for none or damaged ones."""
     try:
         blocks = read_blocks(turn)
     except MalformedTurn:

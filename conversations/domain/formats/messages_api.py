@@ -178,8 +178,7 @@ def write_result(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Blo
 
 
 def split_system(messages: Iterable[Message]) -> tuple[list[Block], list[Message]]:
-    """What a request has under ``system``, and its ``messages``: system messages in front
-    of all others are the system prompt."""
+    """The system messages in front of all others, as a request's ``system``; and the rest."""
     system: list[Block] = []
     rest: list[Message] = []
     for message in messages:
@@ -190,8 +189,3 @@ def split_system(messages: Iterable[Message]) -> tuple[list[Block], list[Message
         else:
             system += content
     return system, rest
-
-
-def system_messages(system: Any) -> list[Message]:
-    """A request's ``system`` (a text or blocks) as a message in front of the others."""
-    return [{"role": SYSTEM, "content": system}] if system else []

@@ -86,10 +86,7 @@ def _read_message(place: int, message: Message) -> NewTurn:
         elif not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
             raise refuse(place, "Its tool_calls are no list of objects.")
         return make_turn(
-            ASSISTANT,
-            text or refusal,
-            tool_calls=calls,
-            stop_reason=REFUSAL if refusal else "",
+            ASSISTANT, text or refusal, tool_calls=calls, stop_reason=REFUSAL if refusal else ""
         )
     if role == TOOL:
         name = message.get("name")
@@ -132,13 +129,12 @@ def _write_message(turn: AnyTurn, open_content: OpenContent = leave_closed) -> M
 
 
 def _write_calls(turn: AnyTurn) -> list[Block]:
-    """The calls as they came, where they came in this shape."""
     try:
         stored = read_stored_calls(turn)
     except MalformedTurn:
         stored = []
     if stored and all(isinstance(call.get("function"), dict) for call in stored):
-        return stored
+        return stored  # as they came
     calls: list[Block] = []
     for call in calls_of(turn):
         arguments = read_unparsed_input(call)

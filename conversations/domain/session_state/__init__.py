@@ -10,6 +10,7 @@ rebuilding from the archive gives the same bytes however the two were interleave
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -141,24 +142,19 @@ def load_state(text: str) -> SessionState | None:
     if text == EMPTY:
         return SessionState()
     try:
-        return parse_state(text) if text.startswith(PREFIX) else None
+        value = load_json(text) if text.startswith(PREFIX) else {}
+        if [*value] != ["v", *SessionState._fields]:
+            return None
+        del value["v"]
+        for name, kind in _PARTS.items():
+            value[name] = tuple(
+                kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row))
+                for row in value[name]
+            )
+        value["focus"] = Focus(*value["focus"]) if value["focus"] else None
+        return SessionState(**value)
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def parse_state(text: str) -> SessionState:
-    """Raises ValueError, KeyError or TypeError for anything else."""
-    value = load_json(text)
-    if [*value] != ["v", *SessionState._fields]:
-        raise ValueError("not a state of these rules")
-    del value["v"]
-    for name, kind in _PARTS.items():
-        value[name] = tuple(
-            kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row))
-            for row in value[name]
-        )
-    value["focus"] = Focus(*value["focus"]) if value["focus"] else None
-    return SessionState(**value)
 
 
 _PARTS: dict[str, type[Any]] = {
@@ -234,8 +230,7 @@ def _text(values: dict[str, Any], name: str, limit: int) -> str:
 
 
 def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionState:
-    """The state after the edit that is the event ``seq``. The newest marks stay, pins
-    before others."""
+    """The state after the edit that is the event ``seq``. Pins outlive other marks."""
     known = next((mark for mark in state.marks if mark.id == edit.item.id), None)
     mark = (known or edit.item)._replace(**_CHANGES[edit.action])  # type: ignore[arg-type]
     if edit.action == REWORD:
@@ -313,8 +308,7 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
         registered.append(StateItem(f"c{turn}", FOCUS, text, turn, source=SAID))
     known = {item.id for item in registered}
     # What a person marked outlives its place in the register.
-    gone = {mark.id: _item(mark) for mark in state.marks if mark.id not in known}
-    registered += [item for item in gone.values() if marks[item.id].is_pinned]
+    registered += [_item(mark) for mark in state.marks if mark.is_pinned and mark.id not in known]
     shown: list[StateItem] = []
     struck = [
         _decision(decision)._replace(struck_by=BY_MODEL)
@@ -351,7 +345,6 @@ def _marked(item: StateItem, mark: ItemMark) -> StateItem:
 
 
 def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
-    """The pinned ones of a kind, and the newest of the others."""
     found = [item for item in items if item.kind == kind]
     pinned = [item for item in found if item.is_pinned]
     if kind == FOCUS:
@@ -392,21 +385,20 @@ def write_yaml(state: SessionState, *, session: str, workspace: str, turn_count:
         f"  total_tokens: {state.tokens}",
     ]
     text = _document(head, items)
-    # As few items are left out as it takes, found by halving.
+    if estimate_tokens(text) <= MAX_TOKENS:
+        return text
     order = sorted(items, key=_worth)
-    low, high = (1, len(order)) if estimate_tokens(text) > MAX_TOKENS else (0, 0)
-    while low < high:
-        middle = (low + high) // 2
-        if estimate_tokens(_document(head, _without(items, order[:middle]))) <= MAX_TOKENS:
-            high = middle
-        else:
-            low = middle + 1
-    return _document(head, _without(items, order[:low])) if low else text
 
+    def write_without(count: int) -> str:
+        gone = {item.id for item in order[:count]}
+        return _document(head, [item for item in items if item.id not in gone])
 
-def _without(items: Sequence[StateItem], left_out: Sequence[StateItem]) -> list[StateItem]:
-    gone = {item.id for item in left_out}
-    return [item for item in items if item.id not in gone]
+    # As few items are left out as it takes, found by halving.
+    counts = range(len(order))
+    least = bisect_left(
+        counts, True, 1, key=lambda count: estimate_tokens(write_without(count)) <= MAX_TOKENS
+    )
+    return write_without(least)
 
 
 def _worth(item: StateItem) -> tuple[bool, int, int]:

@@ -316,7 +316,13 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
         return state
     state = state._replace(calls=tuple(other for other in state.calls if other is not call))
     if not outcome.ok:
-        return _with_failure(state, call, outcome.error)
+        if not call.key or call.kind == READ:
+            return state
+        text = outcome.error if call.kind in (SHELL, GIT) else ""
+        text = text or f"{call.key}: {outcome.error or 'failed'}"
+        others = (failure for failure in state.failures if failure.key != call.key)
+        failures = (*others, Failure(call.key, call.kind, text, ()))
+        return state._replace(failures=failures[-MAX_OPEN_FAILURES:])
     state = _with_failures_resolved(state, call)
     if call.kind in FILE_KINDS:
         return state._replace(files=_touched(state.files, call, is_old=outcome.is_replaced))
@@ -354,15 +360,6 @@ def _touched(files: tuple[File, ...], call: Call, *, is_old: bool) -> tuple[File
             action = EDIT
         files = (*(file for file in files if file is not known), File(path, action, call.turn))
     return files[-MAX_FILES:]
-
-
-def _with_failure(state: SessionState, call: Call, error: str) -> SessionState:
-    if not call.key or call.kind == READ:
-        return state
-    text = error if call.kind in (SHELL, GIT) and error else f"{call.key}: {error or 'failed'}"
-    others = (failure for failure in state.failures if failure.key != call.key)
-    failures = (*others, Failure(call.key, call.kind, text, ()))
-    return state._replace(failures=failures[-MAX_OPEN_FAILURES:])
 
 
 _DOING = {WRITE: "creating", EDIT: "editing", DELETE: "deleting", MOVE: "moving"}

@@ -107,8 +107,7 @@ _LEADING = re.compile(_FILLER, re.IGNORECASE)
 
 
 def find_decisions(text: str) -> tuple[str, ...]:
-    """The decisions that this message states, at most five, each on one line of at
-    most 160 characters."""
+    """The decisions that this message states, at most five, each on one line."""
     text = text[:SCANNED_CHARS]
     if not _is_hinted(text):
         return ()
@@ -129,7 +128,6 @@ def _is_hinted(text: str) -> bool:
 
 
 def _own_lines(text: str) -> Iterator[str]:
-    """The lines that the person wrote."""
     paragraphs: list[list[str]] = [[]]
     end = ""
     for line in text.splitlines():
@@ -226,7 +224,6 @@ def command_key(command: str) -> str:
 
 
 def _split_words(command: str) -> list[str]:
-    """As a shell splits them; none where its quotes do not close."""
     try:
         return shlex.split(command)
     except ValueError:
@@ -270,7 +267,6 @@ def commit_message(command: str) -> str:
 
 
 def _message_of(words: Sequence[str]) -> str:
-    """The text of ``-m`` among the words behind ``commit``, in any of its spellings."""
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in ("&&", ";", "||"):
             break

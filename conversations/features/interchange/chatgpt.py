@@ -18,7 +18,6 @@ from .making import (
     Item,
     Object,
     a_text,
-    an_id,
     an_object,
     as_input,
     assistant_turn,
@@ -85,7 +84,7 @@ class _ChatGpt(Conversation):
         ordinals: dict[str, int] = {}
         for id, node in an_object(self.told.get("mapping")).items():
             node = an_object(node)
-            parents[id] = an_id(node.get("parent"))
+            parents[id] = a_text(node.get("parent")) or None
             for ordinal, child in enumerate(ids(node.get("children"))):
                 parents.setdefault(child, id)
                 ordinals[child] = ordinal
@@ -93,7 +92,7 @@ class _ChatGpt(Conversation):
                 self.messages[id] = message
         for id in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
             self.tree.parents[id] = self._above(id, parents)
-        leaf = an_id(self.told.get("current_node"))
+        leaf = a_text(self.told.get("current_node")) or None
         self.tree.leaf = leaf if leaf in self.messages else self._above(leaf, parents)
         yield from self.tell(self.tree)
 

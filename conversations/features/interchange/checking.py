@@ -3,13 +3,12 @@
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, BinaryIO
+from typing import IO, Any, Self
 from uuid import UUID
 
-from conversations.archive.append import event_digest, turn_digest
 from conversations.domain.text import first_digest
 from conversations.models import Receipt
 
@@ -22,45 +21,36 @@ from .fields import (
     read_session,
     read_turn,
 )
+from .import_rows import link_event, link_turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedCopy:
-    """A session of a file, held against its receipt. ``problem`` is empty where the
-    file has what was purged, to the byte; ``receipt`` None: there is none."""
-
-    session: UUID
-    turns: int
-    events: int
-    receipt: UUID | None
-    problem: str
-
-
-def check_copy(stream: BinaryIO) -> Iterator[CheckedCopy]:
-    """Compute the digests of each session of an interchange file anew, and compare them
-    with the receipt. Constant memory."""
-    chains: _Chains | None = None
+def check_copy(stream: IO[bytes]) -> Iterator["CheckedCopy"]:
+    """Compare each session of an interchange file with its receipt. Constant memory."""
+    copy: CheckedCopy | None = None
     for number, raw in read_lines(stream):
         try:
             value = parse_object(raw)
             if value.get("type") == "session":
-                if chains is not None:
-                    yield chains.compare()
-                chains = _Chains(value)
-            elif chains is not None:
-                chains.follow(value)
+                if copy is not None:
+                    yield copy.compare()
+                copy = CheckedCopy(value)
+            elif copy is not None:
+                copy.follow(value)
         except Unusable as error:
-            if chains is not None:
-                chains.damage.append(f"line {number}: {error}")
-    if chains is not None:
-        yield chains.compare()
+            if copy is not None:
+                copy.damage.append(f"line {number}: {error}")
+    if copy is not None:
+        yield copy.compare()
 
 
-class _Chains:
-    """Both chains of digests of a session, as far as the file was read."""
+class CheckedCopy:
+    """A session of a file, as far as that was read, held against its receipt. ``problem`` is
+    empty where the file has what was purged, to the byte; ``receipt`` None: there is none."""
+
+    receipt: UUID | None = None
+    problem = ""
 
     def __init__(self, value: dict[str, Any]) -> None:
-        """Raises Unusable."""
         header = read_session(value)
         if header.uuid is None:
             raise Unusable("a session without a uuid")
@@ -77,23 +67,13 @@ class _Chains:
         if kind == "turn":
             _, turn, _ = read_turn(value)
             self.turns += 1
-            self.turn_digest = turn_digest(
-                self.turn_digest,
-                turn,
-                number=self.turns,
-                created_at=self._time(turn.created_at, "a turn"),
-            )
+            turn = replace(turn, created_at=self._time(turn.created_at, "a turn"))
+            self.turn_digest = link_turn(self.turn_digest, self.turns, turn)
         elif kind == "event":
             _, event, _ = read_event(value)
             self.events += 1
-            self.event_digest = event_digest(
-                self.event_digest,
-                seq=self.events,
-                event_type=event.event_type,
-                payload=event.payload,
-                turn=event.turn_number,
-                created_at=self._time(event.created_at, "an event"),
-            )
+            event.created_at = self._time(event.created_at, "an event")
+            self.event_digest = link_event(self.event_digest, self.events, event)
         elif kind == "attachment":
             file = read_attachment(value)
             for data, digest in (("data", "digest"), ("sent_data", "sent_digest")):
@@ -112,7 +92,7 @@ class _Chains:
             raise Unusable(f"{what} without a time")
         return time
 
-    def compare(self) -> CheckedCopy:
+    def compare(self) -> Self:
         # One that was imported again can have been purged more than once.
         receipts = list(Receipt.objects.filter(session=self.session).order_by("-pk"))
         same = [
@@ -120,19 +100,14 @@ class _Chains:
             for receipt in receipts
             if (receipt.turn_digest, receipt.event_digest) == (self.turn_digest, self.event_digest)
         ]
-        problem = self.damage[0] if self.damage else ""
+        self.problem = self.damage[0] if self.damage else ""
         if not receipts:
-            problem = "there is no receipt of it"
+            self.problem = "there is no receipt of it"
         elif not same:
             [newest, *_] = receipts
-            problem = (
+            self.problem = (
                 f"not what was purged: {self.turns} turns and {self.events} events, the"
                 f" receipt says {newest.turns} and {newest.events}, with other digests"
             )
-        return CheckedCopy(
-            session=self.session,
-            turns=self.turns,
-            events=self.events,
-            receipt=(same or receipts)[0].uuid if receipts else None,
-            problem=problem,
-        )
+        self.receipt = (same or receipts)[0].uuid if receipts else None
+        return self

@@ -15,7 +15,6 @@ from .making import (
     Item,
     Object,
     a_text,
-    an_id,
     assistant_turn,
     join_texts,
     left_of_blocks,
@@ -44,9 +43,9 @@ class _Claude(Conversation):
         last: str | None = None
         for ordinal, message in enumerate(objects(self.told.get("chat_messages"))):
             id = a_text(message.get("uuid")) or f"message-{ordinal}"
-            tree.parents[id] = an_id(message.get("parent_message_uuid")) or last
+            tree.parents[id] = a_text(message.get("parent_message_uuid")) or last
             self.messages[id], last = message, id
-        leaf = an_id(self.told.get("current_leaf_message_uuid"))
+        leaf = a_text(self.told.get("current_leaf_message_uuid"))
         tree.leaf = leaf if leaf in self.messages else last
         yield from self.tell(tree)
 

@@ -150,7 +150,6 @@ class _ClaudeCode(Conversation):
         self.last = self.last if is_side else uuid
 
     def _node_for(self, value: Object, uuid: str) -> str:
-        """The node of a line: that of its message, of the call that it answers, its own."""
         message = an_object(value.get("message"))
         blocks = objects(message.get("content"))
         if value.get("type") == "assistant":

@@ -22,7 +22,8 @@ from conversations.archive.rights import workspaces_of
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import NotFound
-from conversations.domain.formats import ANTHROPIC, OPENAI, Message
+from conversations.domain.formats import ANTHROPIC, OPENAI
+from conversations.domain.formats.contents import Message
 from conversations.domain.formats.messages_api import split_system
 from conversations.domain.text import dump_json, instant, one_line
 from conversations.domain.turns import (
@@ -68,8 +69,7 @@ MARKER_PAGE = 10
 def choose_sessions(
     *, session: UUID | None = None, workspace: str | None = None
 ) -> Iterator[Session]:
-    """The sessions to export, oldest first: one, a workspace's, or all. Raises
-    NotFound when none can be meant."""
+    """The sessions to export, oldest first. Raises NotFound when none can be meant."""
     found = Session.objects.select_related("workspace", "owner", "parent").order_by("pk")
     if session is not None:
         found = found.filter(uuid=session)
@@ -88,8 +88,7 @@ def _by_key(rows: QuerySet[Any], *, page: int, key: str = "pk") -> Iterator[Any]
 
 
 def session_lines(session: Session) -> Iterator[str]:
-    """The session as lines of JSON, without line ends. Raises NotFound, before the first
-    one, where it is gone."""
+    """The session as lines of JSON, without their ends. Raises NotFound before the first one."""
     # What was read with the list may be old by now, and must fit to the rows.
     try:
         session.refresh_from_db()
@@ -142,7 +141,6 @@ def _attachment_line(attachment: Attachment) -> dict[str, Any]:
 
 
 # A session as Markdown, for reading.
-
 
 SPEAKERS = {USER: "You", ASSISTANT: "Assistant", TOOL: "Tool", SYSTEM: "System"}
 
@@ -260,8 +258,7 @@ def session_text(session: Session) -> Iterator[str]:
 
 
 def own_session_text(user: User) -> Iterator[bytes]:
-    """One interchange file of a person's sessions, the oldest first. Memory does not grow
-    with their number or length."""
+    """One interchange file of a person's sessions, the oldest first."""
     # What somebody has left is not theirs to read any more.
     own = Session.objects.filter(owner=user, workspace__in=workspaces_of(user.pk))
     for row in walk_rows(own, "pk", key="pk"):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import IO, Any
 from uuid import UUID, uuid5
 
 from django.contrib.auth.models import User
@@ -100,7 +100,7 @@ class SessionLine:
     odd: tuple[str, ...] = ()
 
 
-def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
     """Numbered lines that are not blank; None for one that is too long."""
     number = 0
     while raw := stream.readline(MAX_LINE_BYTES):
@@ -182,7 +182,6 @@ class _Keys:
         return text
 
     def number(self, name: str) -> int | None:
-        """A whole number from 0 on, None where there is none."""
         value = self.take(name)
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
         if type(whole) is int and 0 <= whole <= MAX_NUMBER:
@@ -254,7 +253,6 @@ class _Keys:
         return None
 
     def original(self) -> dict[str, Any]:
-        """All that has no place of its own. Take this last."""
         return self.left | {f"original_{name}": value for name, value in self.odd.items()}
 
     def metadata(self, extra: dict[str, Any] | None = None) -> str:
@@ -471,18 +469,17 @@ def write_line(kind: str, row: Any, names: Iterable[str], **more: Any) -> dict[s
             line |= {name: read} if is_exact else {f"{name}_raw": value}
             continue
         match value:
-            case datetime():
-                line[key] = instant(value)
-            case User():
-                line[key] = value.get_username()
-            case Workspace():
-                line[key] = value.slug
-            case Session():
-                line[key] = str(value.uuid)
-            case UUID():
-                line[key] = str(value)
             case None:
-                pass
-            case _:
-                line[key] = value
+                continue
+            case datetime():
+                value = instant(value)
+            case User():
+                value = value.get_username()
+            case Workspace():
+                value = value.slug
+            case Session():
+                value = str(value.uuid)
+            case UUID():
+                value = str(value)
+        line[key] = value
     return line

@@ -64,8 +64,7 @@ def _digest_at(model: type[Model], session: Session, chain: str, **place: int) -
 def restore_coverage(
     session: Session, header: SessionLine, gaps: Sequence[dict[str, int]]
 ) -> list[int]:
-    """The coverage that an export announced. Returns the places in ``gaps`` of those
-    that do not fit."""
+    """Take the announced coverage over. Returns the places in ``gaps`` of those that do not fit."""
     is_as_announced = (session.turn_count, session.last_seq) == (header.turns, header.events)
     if is_as_announced and not session.runs.exists():
         # An import of a shorter file may have found gaps that this one fills.
@@ -117,7 +116,6 @@ def _advance_journal(session: Session, *, through_turn: int) -> None:
 
 
 def _save_gap(session: Session, *, from_turn: int, to_turn: int, after_seq: int) -> bool:
-    """Record one gap, unless it is recorded; False when it cannot be one here."""
     known = JournalGap.objects.filter(
         session=session.pk, from_turn__lte=to_turn, to_turn__gte=from_turn
     ).values_list("from_turn", "to_turn", "after_seq")

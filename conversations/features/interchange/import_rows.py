@@ -78,7 +78,7 @@ def store_rows(
             Turn.objects.filter(session=session.pk),
             ("turn", "number", before.next_turn, before.turn_digest),
             turns,
-            _link_turn,
+            link_turn,
             first_digest(session.uuid, chain="turns"),
             conflicts,
         )
@@ -86,7 +86,7 @@ def store_rows(
             ChatEvent.objects.filter(session=session.pk),
             ("event", "seq", before.next_seq, before.event_digest),
             events,
-            _link_event,
+            link_event,
             first_digest(session.uuid, chain="events"),
             conflicts,
         )
@@ -102,12 +102,12 @@ def store_rows(
     raise Conflict("The session is being written to. Import it again later.")
 
 
-def _link_turn(previous: str, number: int, turn: NewTurn) -> str:
+def link_turn(previous: str, number: int, turn: NewTurn) -> str:
     assert turn.created_at is not None
     return turn_digest(previous, turn, number=number, created_at=turn.created_at)
 
 
-def _link_event(previous: str, seq: int, event: ChatEvent) -> str:
+def link_event(previous: str, seq: int, event: ChatEvent) -> str:
     return event_digest(
         previous,
         seq=seq,
@@ -149,7 +149,6 @@ def _compare[T](
 
 
 def _event_values(session: Session, seq: int, event: ChatEvent, link: str) -> tuple[Any, ...]:
-    """The parameters of ``INSERT_EVENT``."""
     place = RowPosition(
         session=session.uuid,
         seq=str(seq),
@@ -180,7 +179,6 @@ def _append(
     *,
     moves_activity: bool,
 ) -> bool:
-    """False, and nothing written, when the session has moved on since it was read."""
     columns: dict[str, Any] = {}
     title = preview = ""
     latest = max(

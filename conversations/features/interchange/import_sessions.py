@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, pairwise
-from typing import Any, BinaryIO
+from typing import IO, Any
 from uuid import UUID, uuid5
 
 from django.db import models, transaction
@@ -117,8 +117,6 @@ class ImportCounts:
 
 
 class _Open:
-    """The session whose lines are being read, and those not stored yet."""
-
     def __init__(
         self, session: Session, line: ImportedRowSource, header: SessionLine, *, is_new: bool
     ) -> None:
@@ -140,7 +138,7 @@ class _Open:
 
 
 def import_file(
-    stream: BinaryIO,
+    stream: IO[bytes],
     *,
     target: ImportTarget,
     counts: ImportCounts,
@@ -187,8 +185,7 @@ class SessionImporter(Archive):
     def take(
         self, line: ImportedRowSource, value: Object, *, raw: bytes = b"", following: bytes = b""
     ) -> None:
-        """A line's object. A session that names neither uuid nor key is known again by
-        ``raw`` and ``following``."""
+        """A line's object. One without uuid and key is known again by ``raw`` and ``following``."""
         self._counts.lines += 1
         try:
             if value.get("type") == "session":
@@ -330,7 +327,6 @@ class SessionImporter(Archive):
     def _place(
         self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: ImportedRowSource
     ) -> int:
-        """The row's number; said once where that is not the file's."""
         number = numbering.place(original)
         if numbering.is_renumbered and kind not in opened.warned:
             opened.warned.add(kind)
@@ -373,7 +369,6 @@ class SessionImporter(Archive):
         opened.has_grown |= bool(stored["turns_added"] or stored["events_added"])
 
     def _finish(self) -> None:
-        """Store what is left of the open session, and settle it as a whole."""
         opened, self._open, self._is_adrift = self._open, None, False
         if opened is None:
             return

@@ -32,8 +32,7 @@ _TURN_KEYS = (
 
 
 def is_loom_database(path: Path) -> bool:
-    """Whether it has a table of Loom's; one that cannot be read is taken for one that
-    does if its beginning names it."""
+    """Whether it has a table of Loom's or, if it cannot be read, names one at its beginning."""
     try:
         with open_unchanged(path) as connection:
             return bool(_tables(connection))
@@ -63,17 +62,15 @@ def read_loom_database(file: SourceFile, source: ImportSource, archive: Archive)
     """Its sessions in the order of their ids, each with its turns, then its events."""
     try:
         with file.on_disk() as path, open_unchanged(path) as connection:
-            yield from _Database(connection, _tables(connection), file.name).read()
+            yield from _Database(connection, file.name).read()
     except (NoDatabase, *SQLITE_DAMAGE) as error:
         yield Note(file.name, f"the database cannot be read: {error}")
 
 
 class _Database:
-    def __init__(
-        self, connection: sqlite3.Connection, tables: dict[str, list[str]], name: str
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self.connection = connection
-        self.tables = tables
+        self.tables = _tables(connection)
         self.name = name
         self.seen = Counter[str]()
 
@@ -94,7 +91,7 @@ class _Database:
                 for row in self.connection.execute(query):
                     found.setdefault(row["session_id"])
             except SQLITE_DAMAGE as error:
-                yield self._skipped(f"not all sessions could be listed: {error}", table)
+                yield Note(self._place(table), f"not all sessions could be listed: {error}")
         uuids: set[str] = set()
         for session in found:
             line = _session(_text(session), rows.get(session))
@@ -112,13 +109,10 @@ class _Database:
                 missed = self.connection.execute(query).fetchone()["n"] - self.seen[table]
                 # Without a session, or hidden by a damaged index.
                 if missed > 0:
-                    yield self._skipped(f"{missed} of its rows belong to no session", table)
+                    yield Note(self._place(table), f"{missed} of its rows belong to no session")
 
     def _place(self, table: str, row: Any = None) -> str:
         return f"{self.name}: {table}" + ("" if row is None else f" {row}")
-
-    def _skipped(self, reason: str, table: str, row: Any = None) -> Note:
-        return Note(self._place(table, row), reason)
 
     def _rows(
         self, table: str, session: Any, number: str, read: Callable[[Object, int | None], Object]
@@ -183,11 +177,11 @@ class _Database:
                         yield rowid, read([rowid])[rowid]
                     except (*SQLITE_DAMAGE, KeyError) as error:
                         reason = f"the row cannot be read: {error}"
-                        yield rowid, self._skipped(reason, table, rowid)
+                        yield rowid, Note(self._place(table, rowid), reason)
             else:
                 yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
         if problem is not None:
-            yield 0, self._skipped(f"not all rows could be listed: {problem}", table)
+            yield 0, Note(self._place(table), f"not all rows could be listed: {problem}")
 
 
 def _text(value: Any) -> str:
@@ -195,7 +189,6 @@ def _text(value: Any) -> str:
 
 
 def _plain(row: Object) -> Object:
-    """Without what is empty, and with bytes as text, as JSON needs it."""
     return without({name: _text(v) if isinstance(v, bytes) else v for name, v in row.items()})
 
 
@@ -221,10 +214,8 @@ def _session(session: str, row: Object | None) -> Object:
         "metadata": _object(row.pop("metadata", None)),
         "source": {"format": "loom-sqlite", "id": session},
     }
-    row.pop("id", None)
-    return {name: value for name, value in line.items() if value is not None} | {
-        name: value for name, value in row.items() if name not in line
-    }
+    told = {name: value for name, value in line.items() if value is not None}
+    return told | without(row, "id", *line)
 
 
 def _object(value: Any) -> Any:
@@ -242,8 +233,6 @@ def _turn(row: Object, number: int | None) -> Object:
         line["number"] = number
     elif given is not None:
         line["turn_number"] = given
-    for name in ("id", "session_id"):
-        row.pop(name, None)
     # What a tool's recorded result holds beside text, for the rows that indicate it.
     content = line.get("content")
     if line.get("role") == "tool" and isinstance(content, str) and content.startswith("{"):
@@ -252,13 +241,12 @@ def _turn(row: Object, number: int | None) -> Object:
         if isinstance(blocks, list) and blocks and all(isinstance(b, dict) for b in blocks):
             names = (Path(str(block.get("source_path") or "")).name for block in blocks)
             line["blocks"] = [{"title": name} | b for name, b in zip(names, blocks, strict=True)]
-    return line | {name: value for name, value in row.items() if name not in line}
+    return line | without(row, "id", "session_id", *line)
 
 
 def _event(row: Object, seq: int | None) -> Object:
     # Only what belongs to an event: whatever else there is would change its payload.
     row = _plain(row)
-    line = {"type": "event", "payload": row.get("payload", ""), "seq": seq}
-    for name in ("event_type", "created_at"):
-        line[name] = row.get(name)
+    line = {"type": "event", "payload": "", "seq": seq}
+    line |= {name: row[name] for name in ("payload", "event_type", "created_at") if name in row}
     return {name: value for name, value in line.items() if value is not None}

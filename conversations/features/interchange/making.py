@@ -80,8 +80,7 @@ def stable_uuid(*parts: str) -> UUID:
 
 
 def own_uuid(source: str, value: Any) -> UUID:
-    """The id that a source gives its conversation, where that is a uuid; else one made
-    of it."""
+    """The id that a source gives its conversation, if that is a uuid; else one made of it."""
     try:
         return UUID(value)
     except (ValueError, AttributeError, TypeError):
@@ -101,8 +100,7 @@ MAX_KEPT = 1_000_000
 
 @dataclass(slots=True)
 class Files:
-    """What is attached to one turn: blocks for the turn, lines for the contents, and what
-    could be neither."""
+    """What is attached to one turn: blocks and lines for it, and what could be neither."""
 
     session: UUID
     node: str
@@ -157,21 +155,17 @@ class Files:
             {"type": kind if kind in INDICATED_KINDS else "file", "title": clean_name(name)}
         )
 
-    def add_source(self, block: Object) -> None:
-        """The content of an image or a document, where the block has it."""
-        source, name = block["source"], str(block.get("title") or block["type"])
-        if source.get("type") == "base64" and isinstance(source.get("data"), str):
-            self.add_base64(source["data"], name)
-        elif source.get("type") == "text" and isinstance(source.get("data"), str):
-            self.add(source["data"].encode("utf-8", "replace"), name)
-        else:
-            self.left.append(block)
-
     def add_sources(self, blocks: Iterable[Object]) -> None:
-        """The contents of the images and documents among the blocks."""
-        for block in blocks:
-            if has_source(block):
-                self.add_source(block)
+        """The contents of the images and documents among the blocks, where they have them."""
+        for block in filter(has_source, blocks):
+            source, name = block["source"], str(block.get("title") or block["type"])
+            kind, data = source.get("type"), source.get("data")
+            if kind == "base64" and isinstance(data, str):
+                self.add_base64(data, name)
+            elif kind == "text" and isinstance(data, str):
+                self.add(data.encode("utf-8", "replace"), name)
+            else:
+                self.left.append(block)
 
     def all(self) -> Object:
         """For the metadata of a turn that cannot have files."""
@@ -216,8 +210,7 @@ FILE_KINDS = ("image", "document")
 
 
 def left_of_blocks(blocks: Iterable[Object], *, name: str = "left_of_blocks") -> Object:
-    """For the metadata, what of these blocks is in no turn: whole ones of other kinds, and
-    keys that are not sent again."""
+    """What of these blocks is in no turn: whole ones of other kinds, and keys that are not sent."""
     left = []
     for block in blocks:
         known = _KEYS.get(str(block.get("type")))
@@ -238,8 +231,7 @@ def result_turn(
 
 
 def read_result(content: Any, files: Files) -> str:
-    """The text of a tool's result: a string, or a list of blocks whose images are
-    attached."""
+    """The text of a tool's result, a string or a list of blocks; its images are attached."""
     if not isinstance(content, list):
         if content is None:
             return ""
@@ -251,7 +243,7 @@ def read_result(content: Any, files: Files) -> str:
         elif block.get("type") == "text":
             texts.append(str(block.get("text") or ""))
         elif has_source(block):
-            files.add_source(block)
+            files.add_sources([block])
         else:
             texts.append(dump_json(block))
     return "\n\n".join(texts)
@@ -286,10 +278,6 @@ def a_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def an_id(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
 def ids(value: Any) -> list[str]:
     """The ids of a list."""
-    return [item for item in value if an_id(item)] if isinstance(value, list) else []
+    return [item for item in value if a_text(item)] if isinstance(value, list) else []

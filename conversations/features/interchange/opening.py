@@ -9,6 +9,7 @@ import codecs
 import io
 import json
 import lzma
+import re
 import shutil
 import sqlite3
 import stat
@@ -21,7 +22,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, cast
+from typing import IO, Any
 
 from .making import Item, Note
 
@@ -53,16 +54,13 @@ class SourceFile:
     archive: zipfile.ZipFile | None = None
     info: zipfile.ZipInfo | None = None
 
-    @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
-        """Its bytes. Raises what :data:`DAMAGE` names."""
-        if self.archive is not None and self.info is not None:
-            with self.archive.open(self.info) as file:
-                yield cast("BinaryIO", file)
-            return
-        assert self.path is not None
-        with self.path.open("rb") as file:
-            yield file
+    def open(self) -> IO[bytes]:
+        """Its bytes. Raises what :data:`DAMAGE` names, as reading them does."""
+        if self.path is not None:
+            return self.path.open("rb")
+        assert self.archive is not None
+        assert self.info is not None
+        return self.archive.open(self.info)
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
@@ -79,8 +77,7 @@ class SourceFile:
 
 @dataclass(slots=True)
 class ImportSource:
-    """All files of one import, what of them was refused, and the names of those that
-    belong to a conversation."""
+    """All files of an import, those refused, and the names of those that a conversation has."""
 
     name: str
     files: list[SourceFile] = field(default_factory=list)
@@ -161,11 +158,10 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
 
 # A JSON file that is larger than memory: the items of its array, one after another.
 
-
 CHUNK = 1024 * 1024
 MAX_ITEM_CHARS = 256 * 1024 * 1024  # A single conversation of this size is no conversation.
 
-_SPACE = " \t\r\n"
+_NO_SPACE = re.compile(r"[^ \t\r\n]|\Z")
 _decoder = json.JSONDecoder()
 
 
@@ -173,7 +169,7 @@ class DamagedJson(ValueError):
     """From here on the file cannot be read; the text says why."""
 
 
-def read_items(stream: BinaryIO, *, chunk: int = CHUNK) -> Iterator[Any]:
+def read_items(stream: IO[bytes], *, chunk: int = CHUNK) -> Iterator[Any]:
     """The items of the array that the file is, or the one object. Bytes that are no UTF-8
     become lone surrogates. Raises DamagedJson where it cannot go on."""
     text = _Text(stream, chunk)
@@ -194,7 +190,7 @@ def read_items(stream: BinaryIO, *, chunk: int = CHUNK) -> Iterator[Any]:
 class _Text:
     """What is read of the file, and ``at``: how far it is used up."""
 
-    def __init__(self, stream: BinaryIO, chunk: int) -> None:
+    def __init__(self, stream: IO[bytes], chunk: int) -> None:
         self._stream = stream
         self._chunk = chunk
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
@@ -209,20 +205,17 @@ class _Text:
         self._text, self.at = self._text[self.at :] + text, 0
 
     def next_sign(self) -> str:
-        """The next character that is no space, empty at the end."""
         while True:
-            while self.at < len(self._text):
-                if self._text[self.at] not in _SPACE:
-                    return self._text[self.at]
-                self.at += 1
-            if self._has_ended:
-                return ""
+            self.at = _NO_SPACE.search(self._text, self.at).start()  # type: ignore[union-attr]
+            if self.at < len(self._text) or self._has_ended:
+                return self._text[self.at : self.at + 1]
             self._grow(self._chunk)
 
     def read_value(self) -> Any:
         while True:
             try:
                 value, self.at = _decoder.raw_decode(self._text, self.at)
+                return value
             except RecursionError as error:
                 raise DamagedJson("it is nested too deeply") from error
             except ValueError as error:
@@ -230,19 +223,14 @@ class _Text:
                 if self._has_ended or left > MAX_ITEM_CHARS:
                     raise DamagedJson(f"not JSON ({error})") from error
                 self._grow(max(self._chunk, left))
-                continue
-            return value
 
 
 # SQLite files of others: opened for reading, whatever became of them.
-
 
 MAGIC = b"SQLite format 3\x00"
 
 # What reading a damaged file raises; the second where a message quotes it.
 SQLITE_DAMAGE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
-
-_WAL_VERSION = 2
 
 
 class NoDatabase(ValueError):
@@ -280,7 +268,7 @@ def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
             with closing(_connect(copy, "mode=rw")) as connection:
                 yield connection
         return
-    is_wal = header[18:20] == bytes([_WAL_VERSION, _WAL_VERSION])
+    is_wal = header[18:20] == b"\x02\x02"
     mode = "immutable=1" if is_wal and not _has_content(log) else "mode=ro"
     with closing(_connect(path, mode)) as connection:
         yield connection

@@ -18,7 +18,6 @@ from .making import (
     Item,
     Object,
     a_text,
-    an_id,
     an_object,
     as_input,
     assistant_turn,
@@ -61,7 +60,7 @@ class _OpenWebUi(Conversation):
         if not found:  # a list, where each stands below the one before it
             above: str | None = None
             for ordinal, message in enumerate(objects(self.chat.get("messages"))):
-                node = an_id(message.get("id")) or f"message-{ordinal}"
+                node = a_text(message.get("id")) or f"message-{ordinal}"
                 found[node] = {"parentId": above} | message
                 above = node
         ordinals = {
@@ -71,8 +70,8 @@ class _OpenWebUi(Conversation):
         }
         self.messages = {id: message for id, message in found.items() if an_object(message)}
         for node in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
-            tree.parents[node] = an_id(self.messages[node].get("parentId"))
-        tree.leaf = an_id(history.get("currentId"))
+            tree.parents[node] = a_text(self.messages[node].get("parentId")) or None
+        tree.leaf = a_text(history.get("currentId")) or None
         yield from self.tell(tree)
 
     def header(self, path: Path) -> Object:
@@ -131,11 +130,10 @@ def _add_file(attached: Object, files: Files) -> None:
     held = an_object(attached.get("file"))
     name = a_text(attached.get("name") or held.get("filename")) or a_text(attached.get("type"))
     text = a_text(an_object(held.get("data")).get("content"))
-    address = a_text(attached.get("url"))
     if text:
         files.add(text.encode("utf-8", "replace"), name or "file")
-        return
-    _add_address(address, name or "file", attached, files)
+    else:
+        _add_address(a_text(attached.get("url")), name or "file", attached, files)
 
 
 def _add_address(address: str, name: str, described: Object, files: Files) -> None:
@@ -199,8 +197,7 @@ def _find_details(text: str) -> Iterator[tuple[int, int, str, str]]:
             closed = text.find(_CLOSING, begun)
         if not begun or closed < 0:
             return
-        found = _SPACE.match(text, closed + len(_CLOSING))
-        end = found.end() if found else len(text)
+        end = _SPACE.match(text, closed + len(_CLOSING)).end()  # type: ignore[union-attr]
         yield opening.start(), end, text[opening.end() : begun - 1], text[begun:closed]
 
 

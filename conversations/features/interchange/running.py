@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from conversations.domain.text import load_json
 
@@ -15,7 +14,7 @@ from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts, Report, SessionImporter, import_file
 from .import_targets import ImportTarget
 from .loom_sqlite import is_loom_database, read_loom_database
-from .making import Archive, ImportLine, Item, Note
+from .making import Archive, ImportLine, Item, Note, an_object
 from .opening import (
     DAMAGE,
     MAGIC,
@@ -29,7 +28,6 @@ from .opening import (
 from .openwebui import read_openwebui
 
 # What a file is, by its content: never by its name.
-
 
 LOOM, LOOM_SQLITE, CLAUDE_CODE = "loom", "loom-sqlite", "claude-code"
 CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
@@ -49,8 +47,7 @@ _CODE_KEYS = ({"parentUuid", "sessionId"}, {"leafUuid", "summary"})
 
 
 def recognise(file: SourceFile) -> str:
-    """The name of the file's format, empty for one that nobody reads here. Raises OSError
-    and zipfile.BadZipFile."""
+    """The name of the file's format, empty for one that is not known. Raises :data:`DAMAGE`."""
     with file.open() as stream:
         head = stream.read(BEGINNING)
         if not head.startswith(MAGIC) and head.count(0) > MAX_NULS:
@@ -75,22 +72,13 @@ def recognise(file: SourceFile) -> str:
                 return LOOM
     if begins in (b"[", b"{"):
         with suppress(DamagedJson), file.open() as stream:
-            for item in islice(read_items(stream), 3):
-                if found := _format_of_item(item):
-                    return found
-    return ""
-
-
-def _format_of_item(item: Any) -> str:
-    if not isinstance(item, dict):
-        return ""
-    if isinstance(item.get("mapping"), dict):
-        return CHATGPT
-    if isinstance(item.get("chat_messages"), list):
-        return CLAUDE
-    chat = item.get("chat", item)
-    if isinstance(chat, dict) and isinstance(chat.get("history"), dict):
-        return OPEN_WEBUI
+            for item in map(an_object, islice(read_items(stream), 3)):
+                if isinstance(item.get("mapping"), dict):
+                    return CHATGPT
+                if isinstance(item.get("chat_messages"), list):
+                    return CLAUDE
+                if isinstance(an_object(item.get("chat", item)).get("history"), dict):
+                    return OPEN_WEBUI
     return ""
 
 
@@ -98,7 +86,6 @@ type Reader = Callable[[SourceFile, ImportSource, Archive], Iterator[Item]]
 
 AUTO = "auto"
 NAMED_FILES = 5
-
 
 READERS: dict[str, Reader] = {
     LOOM_SQLITE: read_loom_database,
@@ -111,8 +98,7 @@ FORMATS = (LOOM, *READERS)
 
 
 class Running:
-    """An import that goes on: where its sessions go, what became of them, and whom to tell.
-    ``format`` becomes what was found."""
+    """An import that goes on. ``format`` becomes what was found."""
 
     def __init__(
         self,

@@ -5,7 +5,6 @@ which they came. One that is ``running`` although nobody carries it out was left
 that ended; since importing again changes nothing, it is simply begun again.
 """
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,10 +19,9 @@ from django.utils import timezone
 from conversations.archive.storage import require_space
 from conversations.domain.attachments import clean_name
 from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.text import dump_json, storable
+from conversations.domain.text import storable
 from conversations.models import Workspace
 
-from .import_sessions import ImportCounts
 from .models import OPEN_STATES, RUNNING, Import
 
 MAX_OPEN = 10  # Of one person at a time.
@@ -122,20 +120,6 @@ def begin_next_import() -> Import | None:
     )
     found.refresh_from_db(fields=("state", "attempts"))
     return found
-
-
-def tell_import(
-    pk: int, *, counts: ImportCounts, report: list[tuple[str, str]], left: int, format: str
-) -> bool:
-    """Keep how far it got. False when it is to end."""
-    return bool(
-        Import.objects.filter(pk=pk, state=RUNNING).update(
-            counts=dump_json(asdict(counts)),
-            report=dump_json(report),
-            report_left=left,
-            format=format,
-        )
-    )
 
 
 def end_import(pk: int, state: str, *, error: str = "") -> None:

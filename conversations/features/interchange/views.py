@@ -140,8 +140,7 @@ def imports(request: HttpRequest) -> HttpResponse:
     service.require_imports()
     user = person(request)
     is_post = request.method == "POST"
-    given = request.GET.get("workspace", "")
-    initial = {"workspace": given, "format": AUTO}
+    initial = {"workspace": request.GET.get("workspace", ""), "format": AUTO}
     refused: LoomError | None = None
     form = ImportForm(user, *(request.POST, request.FILES) if is_post else (), initial=initial)
     if is_post and form.is_valid():

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,13 @@ from django.db import connection
 from conversations.archive.rights import WRITE, rights_in
 from conversations.archive.storage import require_space, translate_storage_error
 from conversations.domain.errors import StorageFull, Unavailable
+from conversations.domain.text import dump_json
 from conversations.runtime.ownership import only_one
 
 from . import service
 from .import_sessions import ImportCounts
 from .import_targets import ImportTarget
-from .models import DONE, FAILED, Import
+from .models import DONE, FAILED, RUNNING, Import
 from .opening import NotReadable
 from .running import Running
 
@@ -115,7 +117,6 @@ class ImportWorker:
         path.unlink(missing_ok=True)
 
     def _import(self, found: Import, path: Path, watch: "_Watch") -> str:
-        """What went wrong, empty: nothing."""
         if found.attempts > MAX_ATTEMPTS:
             return f"The server ended {MAX_ATTEMPTS} times while it was at it."
         if not found.user.is_active or WRITE not in rights_in(found.workspace, found.user).allowed:
@@ -135,8 +136,6 @@ class ImportWorker:
 
 
 class _Watch:
-    """Follows an import, and keeps how far it got."""
-
     def __init__(self, found: Import, stopping: threading.Event) -> None:
         self.counts = ImportCounts()
         target = ImportTarget(
@@ -172,10 +171,10 @@ class _Watch:
 
     def tell(self) -> bool:
         """False when it is to end."""
-        return service.tell_import(
-            self._pk,
-            counts=self.counts,
-            report=self._report,
-            left=self._left,
+        is_told = Import.objects.filter(pk=self._pk, state=RUNNING).update(
+            counts=dump_json(asdict(self.counts)),
+            report=dump_json(self._report),
+            report_left=self._left,
             format=self.running.format,
         )
+        return bool(is_told)

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict
 from conversations.domain.errors import Rejected
 from conversations.domain.formats import Spoken, read_spoken
 from conversations.domain.formats.contents import BAD_MESSAGE
-from conversations.domain.formats.messages_api import split_system, system_messages
 from conversations.domain.runs import FORCED, TOOL_CHOICE, RunChoices
 from conversations.domain.text import dump_json
 from conversations.domain.turns import USER, text_of_blocks
@@ -133,8 +132,7 @@ def _is_result(block: Any) -> bool:
 
 def read_instructions(system: Any) -> str:
     """The text of a request's ``system``."""
-    blocks, _ = split_system(system_messages(system))
-    return text_of_blocks(blocks)
+    return system if isinstance(system, str) else text_of_blocks(system or ())
 
 
 # What a client asks of the answer, beside what it says.

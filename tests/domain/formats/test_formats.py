@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.domain.errors import Rejected
-from conversations.domain.formats import ANTHROPIC, FORMATS, OPENAI, leave_closed
-from conversations.domain.formats.contents import difference, make_turn, restore
-from conversations.domain.formats.messages_api import split_system, system_messages
+from conversations.domain.formats import ANTHROPIC, OPENAI, READERS, WRITERS
+from conversations.domain.formats.contents import difference, leave_closed, make_turn, restore
+from conversations.domain.formats.messages_api import split_system
 from conversations.domain.text import dump_json, is_storable
 from conversations.domain.turns import AnyTurn, NewTurn, read_metadata, read_tool_calls
 from tests.properties import costly
@@ -22,11 +22,11 @@ BOTH = (ANTHROPIC, OPENAI)
 
 
 def read(name: str, messages: Sequence[Any]) -> list[NewTurn]:
-    return list(FORMATS[name].read(messages))
+    return list(READERS[name](messages))
 
 
 def write(name: str, turns: Sequence[AnyTurn]) -> list[dict[str, Any]]:
-    return [message for _, message in FORMATS[name].write(turns, leave_closed)]
+    return [message for _, message in WRITERS[name](turns, leave_closed)]
 
 
 def there_and_back(name: str, messages: Sequence[Any]) -> str:
@@ -184,7 +184,7 @@ def test_a_refusal_is_a_stop_reason() -> None:
 
 
 def test_the_system_prompt_stands_in_front() -> None:
-    messages = [*system_messages("Be brief."), *samples.ANTHROPIC]
+    messages = [{"role": "system", "content": "Be brief."}, *samples.ANTHROPIC]
     system, rest = split_system(write(ANTHROPIC, read(ANTHROPIC, messages)))
     assert system == [{"type": "text", "text": "Be brief."}]
     assert exact(rest) == exact(samples.ANTHROPIC)

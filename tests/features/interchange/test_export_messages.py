@@ -14,7 +14,7 @@ from conversations.archive.blobs import remove_blob
 from conversations.archive.message_formats import read_messages
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import get_session
-from conversations.domain.formats import ANTHROPIC, FORMATS, OPENAI
+from conversations.domain.formats import ANTHROPIC, OPENAI, READERS, WRITERS
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.features.interchange.export import session_messages
@@ -35,7 +35,7 @@ def fill(session: Session, *turns: NewTurn) -> Session:
 
 @pytest.fixture
 def talk(session: Session) -> Session:
-    return fill(session, *FORMATS[ANTHROPIC].read(samples.ANTHROPIC))
+    return fill(session, *READERS[ANTHROPIC](samples.ANTHROPIC))
 
 
 def test_a_session_comes_out_as_it_would_be_sent(talk: Session) -> None:
@@ -129,9 +129,9 @@ def test_the_command_writes_a_line_for_each_session(talk: Session, name: str) ->
     out = StringIO()
     call_command("export_sessions", "--all", "--format", name, stdout=out)
     [line] = out.getvalue().splitlines()
-    expected = [message for _, message in FORMATS[name].write(_read(), lambda block: [block])]
+    expected = [message for _, message in WRITERS[name](_read(), lambda block: [block])]
     assert json.loads(line)["messages"] == expected
 
 
 def _read() -> list[NewTurn]:
-    return list(FORMATS[ANTHROPIC].read(samples.ANTHROPIC))
+    return list(READERS[ANTHROPIC](samples.ANTHROPIC))

@@ -3,7 +3,7 @@
 import gzip
 import sys
 from argparse import ArgumentParser
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 from django.core.management.base import CommandError
 
@@ -24,7 +24,7 @@ class Command(DatabaseCommand):
         try:
             with open(0 if file == "-" else file, "rb", closefd=file != "-") as raw:
                 is_packed = raw.peek(len(GZIP)).startswith(GZIP)
-                lines = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if is_packed else raw
+                lines = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if is_packed else raw
                 for checked in check_copy(lines):
                     count += 1
                     damaged += bool(checked.problem)
