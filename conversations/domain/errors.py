@@ -37,6 +37,13 @@ class NotFound(LoomError):
     code, status = "not_found", 404
 
 
+def require_found[T](found: T | None, message: str) -> T:
+    """What was looked for. Raises NotFound where it is None."""
+    if found is None:
+        raise NotFound(message)
+    return found
+
+
 class NotPermitted(LoomError):
     code, status = "not_permitted", 403
 
