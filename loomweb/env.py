@@ -86,8 +86,8 @@ def _make_secret_key(path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
+# The column that keeps whose account somebody signed in by holds no more.
 MAX_ISSUER_CHARS = 200
-"""Characters; the column that keeps whose account somebody signed in by holds no more."""
 
 
 def _check_provider(issuer: str, *, client_id: str) -> None:
@@ -286,13 +286,9 @@ class Environment:
             _check_provider(self.oidc_issuer, client_id=self.oidc_client_id)
             self.oidc_name = self.oidc_name or str(urlsplit(self.oidc_issuer).hostname)
         # django-allauth is loaded only where one of these asks for it.
-        extras = {
-            "LOOM_TWO_FACTOR": self.two_factor != "off",
-            "LOOM_OIDC_ISSUER": bool(self.oidc_issuer),
-        }
-        self.uses_allauth = any(extras.values())
+        self.uses_allauth = self.two_factor != "off" or bool(self.oidc_issuer)
         if self.uses_allauth and find_spec("allauth") is None:
-            setting = next(name for name, is_set in extras.items() if is_set)
+            setting = "LOOM_OIDC_ISSUER" if self.two_factor == "off" else "LOOM_TWO_FACTOR"
             raise SettingsError(
                 f"{setting} needs django-allauth, which is not installed. "
                 "Install it with: uv sync --extra sso. See docs/sign-in.md."

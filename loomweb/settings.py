@@ -127,28 +127,21 @@ def _database() -> dict[str, object]:
 
 
 DATABASES = {"default": _database()}
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
-    if not LOOM.redis_url
-    else {
-        "BACKEND": "loomweb.redis_cache.FallbackRedisCache",
-        "LOCATION": LOOM.redis_url,
-        "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0},
+if LOOM.redis_url:  # otherwise the cache is Django's own, in memory
+    CACHES = {
+        "default": {
+            "BACKEND": "loomweb.redis_cache.FallbackRedisCache",
+            "LOCATION": LOOM.redis_url,
+            "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0},
+        }
     }
-}
-
-CHANNEL_LAYERS = (
-    {
+    CHANNEL_LAYERS = {
         "default": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
             "CONFIG": {"hosts": [LOOM.redis_url]},
         }
     }
-    if LOOM.redis_url
-    else {}
-)
 
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",

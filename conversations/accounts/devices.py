@@ -87,10 +87,7 @@ def list_devices(user_pk: int, *, current: str = "") -> list[dict[str, Any]]:
     found = Device.objects.filter(Exists(sessions), user=user_pk).order_by("-last_seen_at", "-pk")
     return [
         device
-        | {
-            "name": name_of_agent(device["agent"]),
-            "is_current": device["session_key"] == current,
-        }
+        | {"name": name_of_agent(device["agent"]), "is_current": device["session_key"] == current}
         for device in found.values()[:MAX_DEVICES_LISTED]
     ]
 
@@ -125,8 +122,8 @@ EVERY_SECONDS = 300.0  # how exact it is when a device was seen last
 
 MAX_DEVICES_KNOWN = 10_000
 
+# Session of a browser → when this process has written that it was seen.
 _seen: dict[str, float] = {}
-"""Session of a browser → when this process has written that it was seen."""
 
 
 class DeviceMiddleware:
@@ -177,8 +174,6 @@ def record_sign_out(request: HttpRequest, **_: Any) -> None:
 
 
 class SessionStore(db.SessionStore):
-    """Django's sessions of browsers."""
-
     # A key that can be none is not looked up.
     def _validate_session_key(self, key: str | None) -> bool:
         return key is not None and len(key) >= 8 and key.isascii() and key.isalnum()

@@ -1,7 +1,7 @@
 """What people type into the pages of accounts, checked."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib.auth.forms import UserCreationForm
@@ -10,11 +10,6 @@ from django.contrib.auth.password_validation import password_validators_help_tex
 
 from conversations.domain.people import CLOCKS, ENTERS, KEYS, LANGUAGES, MEMBER, THEMES, TIMES
 from conversations.models import Membership
-
-if TYPE_CHECKING:
-    NewAccountForm = UserCreationForm[User]
-else:
-    NewAccountForm = UserCreationForm
 
 
 class PreferencesForm(forms.Form):
@@ -49,9 +44,8 @@ class GroupRoleForm(forms.Form):
         self.fields["group"].choices = list(groups)  # type: ignore[attr-defined]
 
 
-class AccountForm(NewAccountForm):
-    """A stranger's new account. It is checked as Django checks one, and stored by the
-    archive."""
+class AccountForm(UserCreationForm):  # type: ignore[type-arg]
+    """A stranger's new account, checked as Django checks one, and stored by the archive."""
 
     class Meta:
         model = User

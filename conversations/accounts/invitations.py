@@ -18,17 +18,11 @@ from conversations.domain.people import strongest
 from conversations.domain.text import one_line, storable
 from conversations.models import Invitation, Workspace
 
-MAX_OPEN_INVITATIONS = 100
-"""Invitations to a workspace, or to the installation, that can be open at once."""
+MAX_OPEN_INVITATIONS = 100  # to a workspace, or to the installation, at once
 
 
 def create_invitation(
-    *,
-    workspace: Workspace | None,
-    role: str,
-    label: str,
-    lifetime: timedelta,
-    origin: AuditOrigin,
+    *, workspace: Workspace | None, role: str, label: str, lifetime: timedelta, origin: AuditOrigin
 ) -> str:
     """A token that lets one person join. Only its digest is kept."""
     assert origin.user is not None
@@ -50,8 +44,7 @@ def create_invitation(
 
 
 def list_invitations(workspace: Workspace | None) -> QuerySet[Invitation]:
-    """Those to the workspace, or to the installation alone, that still work, the latest
-    first; with who made them."""
+    """Those to the workspace, or to the installation alone, that still work, the latest first."""
     return _open().filter(workspace=workspace).select_related("created_by").order_by("-pk")
 
 

@@ -21,8 +21,7 @@ from .people import find_group
 
 
 def members_context(found: Workspace) -> dict[str, Any]:
-    """What the settings page shows of people. ``group_form`` is None where there is no
-    group to add."""
+    """What the settings page shows of people. ``group_form`` is None without a group to add."""
     groups = archive_workspaces.groups_to_add(found)
     return {
         "people": [

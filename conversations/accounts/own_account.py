@@ -41,7 +41,6 @@ from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def account(request: HttpRequest) -> HttpResponse:
-    """Preferences, devices, what belongs to the person."""
     user = person(request)
     form = PreferencesForm(
         request.POST if request.method == "POST" else None, initial=_chosen_by(user)

@@ -17,7 +17,7 @@ from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, recor
 from conversations.archive.rights import ROLE_GROUPS, is_administrator, role_group, roles_of_person
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.domain.audit import ROLE
-from conversations.domain.errors import NotFound, NotPermitted, Rejected
+from conversations.domain.errors import NotPermitted, Rejected, require_found
 from conversations.domain.text import one_line, storable
 from conversations.models import Preferences, Workspace
 
@@ -85,10 +85,7 @@ def read_person(pk: int) -> dict[str, Any]:
 
 
 def _find(pk: int) -> User:
-    found = User.objects.filter(pk=pk).first()
-    if found is None:
-        raise NotFound("There is no such person.")
-    return found
+    return require_found(User.objects.filter(pk=pk).first(), "There is no such person.")
 
 
 def _changeable(pk: int, origin: AuditOrigin) -> User:
@@ -169,8 +166,7 @@ def unlock_sign_in(pk: int, *, origin: AuditOrigin) -> None:
 
 
 def set_roles(pk: int, *, names: Collection[str], origin: AuditOrigin) -> None:
-    """Put the person into these of the role groups, and into no other one. Raises
-    NotFound, NotPermitted."""
+    """Put the person into these of the role groups alone. Raises NotFound, NotPermitted."""
     with transaction.atomic():
         user = _changeable(pk, origin)
         before = set(user.groups.filter(name__in=ROLE_GROUPS).values_list("name", flat=True))
@@ -207,8 +203,7 @@ def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
 
 
 def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
-    """End all sessions of the person's browsers, and revoke the tokens. Returns how many
-    sessions there were."""
+    """End all sessions of the person's browsers, and revoke the tokens. Returns how many ended."""
     with transaction.atomic():
         user = _changeable(pk, origin)
         count, tokens = sign_out_devices(pk), revoke_tokens(pk)
@@ -225,10 +220,7 @@ def list_groups() -> QuerySet[Group]:
 
 def find_group(pk: int) -> Group:
     """Raises NotFound."""
-    found = list_groups().filter(pk=pk).first()
-    if found is None:
-        raise NotFound("There is no such group.")
-    return found
+    return require_found(list_groups().filter(pk=pk).first(), "There is no such group.")
 
 
 def create_group(name: str, *, origin: AuditOrigin) -> Group:

@@ -1,5 +1,4 @@
-"""The people of the installation, for administrators: roles, accounts, groups,
-invitations. None of it opens a transcript."""
+"""The people of the installation, for administrators. None of it opens a transcript."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -131,10 +130,7 @@ def person_rank(request: HttpRequest, pk: int) -> None:
     """``rank``: ``superuser``, ``staff``, both or neither."""
     chosen = request.POST.getlist("rank")
     archive_people.set_rank(
-        pk,
-        is_superuser="superuser" in chosen,
-        is_staff="staff" in chosen,
-        origin=_origin(request),
+        pk, is_superuser="superuser" in chosen, is_staff="staff" in chosen, origin=_origin(request)
     )
     messages.success(request, "Saved.")
 

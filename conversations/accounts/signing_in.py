@@ -33,8 +33,7 @@ from conversations.archive.workspaces import use_sign_in_link
 from conversations.domain.text import storable
 
 from .devices import move_device, sign_out_devices
-
-BACKEND = "django.contrib.auth.backends.ModelBackend"
+from .people import BACKEND
 
 
 def sign_in_person(request: HttpRequest, user: User, *, to: str) -> HttpResponse:
@@ -55,8 +54,8 @@ PREVIEWERS = (
     *("telegrambot", "twitterbot", "whatsapp"),
 )
 
+# Characters of a name that the log of attempts holds; PostgreSQL refuses more.
 LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
-"""Characters of a name that the log of attempts holds; PostgreSQL refuses more."""
 
 
 class SignIn(LoginView):
@@ -111,8 +110,7 @@ class PasswordChange(PasswordChangeView):
         return form
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """Django gives this browser another session, and those of others are of no use
-        any more."""
+        """Django gives this browser another session; those of others are of no use any more."""
         before = self.request.session.session_key or ""
         response = super().form_valid(form)
         now = self.request.session.session_key or ""
@@ -181,8 +179,7 @@ class SignedOutMiddleware:
 
 
 class AttemptCounter(AxesDatabaseHandler):  # type: ignore[misc]
-    """How many wrong passwords are taken: of one name from one address, and of all names
-    from one address."""
+    """Counts wrong passwords: of one name from one address, and of all names from one address."""
 
     def is_locked(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
         return super().is_locked(request, credentials) or self.is_address_locked(

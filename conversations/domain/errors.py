@@ -21,6 +21,13 @@ class NotFound(LoomError):
     code, status = "not_found", 404  # It is missing, or not this person's.
 
 
+def require_found[T](found: T | None, message: str) -> T:
+    """What was looked for. Raises NotFound where it is None."""
+    if found is None:
+        raise NotFound(message)
+    return found
+
+
 class NotPermitted(LoomError):
     code, status = "not_permitted", 403  # Seen, but not to be changed by this person.
 

@@ -56,8 +56,7 @@ class DatabaseCommand(BaseCommand):
 
 
 def read_lines() -> Iterator[str]:
-    """Those of standard input as they come, without their ends; what is not UTF-8 in them
-    becomes U+FFFD."""
+    """Those of standard input, without their ends; what is not UTF-8 in them becomes U+FFFD."""
     for line in getattr(sys.stdin, "buffer", sys.stdin):
         text = line.decode(errors="replace") if isinstance(line, bytes) else line
         yield text.rstrip("\r\n")

@@ -183,9 +183,9 @@ class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         if settings.LOOM.oidc_link_by_email and len(namesakes) == 1:
             sociallogin.connect(request, namesakes[0])
         elif namesakes:
-            self._turn_away(request, TAKEN)
+            raise ImmediateHttpResponse(refuse(request, TAKEN))
         elif not settings.LOOM.oidc_create_people:
-            self._turn_away(request, NOBODY)
+            raise ImmediateHttpResponse(refuse(request, NOBODY))
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         return bool(settings.LOOM.oidc_create_people)
@@ -222,7 +222,4 @@ class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         # What others raise may quote what the provider sent.
         is_ours = isinstance(exception, OidcError | Unverified)
         detail = str(exception) if is_ours else type(exception).__name__ if exception else ""
-        self._turn_away(request, refusal, detail=detail)
-
-    def _turn_away(self, request: HttpRequest, refusal: Refusal, *, detail: str = "") -> None:
         raise ImmediateHttpResponse(refuse(request, refusal, detail=detail))

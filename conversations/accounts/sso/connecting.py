@@ -127,11 +127,10 @@ class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
     )
 
 
-class PasswordAgain(ReauthenticateView):  # type: ignore[misc]
-    """Before a way to sign in is changed: a browser that was left open is not enough."""
-
-    template_name = "sso/ask_again.html"
-    form_class = PasswordAgainForm
+# Before a way to sign in is changed: a browser that was left open is not enough.
+password_again = ReauthenticateView.as_view(
+    template_name="sso/ask_again.html", form_class=PasswordAgainForm
+)
 
 
 @login_required

@@ -181,8 +181,7 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         return []
 
     def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
-        """What is kept of an account: what it is called there, and what the groups and
-        the second factor rest on. No token."""
+        """What it is called there, and what groups and the second factor rest on. No token."""
         called = (data.get(name) for name in ("preferred_username", "email", "name", "sub"))
         groups = data.get(settings.LOOM.oidc_groups_claim)
         return {

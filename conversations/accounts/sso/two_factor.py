@@ -51,12 +51,8 @@ def totp_picture(user: User, secret: str) -> dict[str, str]:
     }
 
 
-class AskForCode(AuthenticateView):  # type: ignore[misc]
-    template_name = "sso/ask.html"
-
-
-class AskAgain(ReauthenticateView):  # type: ignore[misc]
-    template_name = "sso/ask_again.html"
+ask_for_code = AuthenticateView.as_view(template_name="sso/ask.html")
+ask_again = ReauthenticateView.as_view(template_name="sso/ask_again.html")
 
 
 @method_decorator([never_cache, login_required], name="dispatch")
@@ -78,8 +74,7 @@ class SetUp(ActivateTOTPView):  # type: ignore[misc]
 
 @method_decorator([never_cache, login_required], name="dispatch")
 class TurnOff(DeactivateTOTPView):  # type: ignore[misc]
-    """Where two factors are required, this leads to a new sign-in, which sets up the
-    next one."""
+    """Where two factors are required, this leads to a new sign-in, which sets up the next one."""
 
     template_name = "sso/turn_off.html"
 
@@ -109,17 +104,13 @@ class RecoveryCodesPage(ViewRecoveryCodesView):  # type: ignore[misc]
         return context | {"next": next_page, "goes_on": is_ours}
 
 
-@method_decorator([never_cache, login_required], name="dispatch")
-class NewRecoveryCodes(GenerateRecoveryCodesView):  # type: ignore[misc]
-    template_name = "sso/new_recovery_codes.html"
+new_recovery_codes = GenerateRecoveryCodesView.as_view(template_name="sso/new_recovery_codes.html")
+new_recovery_codes = never_cache(login_required(new_recovery_codes))
+recovery_codes_file = DownloadRecoveryCodesView.as_view(template_name="sso/recovery_codes.txt")
 
 
-class RecoveryCodesFile(DownloadRecoveryCodesView):  # type: ignore[misc]
-    template_name = "sso/recovery_codes.txt"
-
-
+# What a provider names in the claim ``amr`` when it asked for several factors (RFC 8176).
 VOUCHED = "mfa"
-"""What a provider names in the claim ``amr`` when it asked for several factors (RFC 8176)."""
 
 
 def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpResponse:
@@ -159,8 +150,7 @@ class SetUpStage(LoginStage):  # type: ignore[misc]
 
 @login_stage_required(stage=SetUpStage.key, redirect_urlname="account_login")  # type: ignore[untyped-decorator]
 def two_factor_set_up(request: HttpRequest) -> HttpResponse:
-    """The second factor is set up before the person is signed in; the recovery codes
-    are the first page after that."""
+    """Before the person is signed in; the recovery codes are the first page after that."""
     stage = request._login_stage  # type: ignore[attr-defined]
     user = stage.login.user
     form = ActivateTOTPForm(request.POST if request.method == "POST" else None, user=user)

@@ -10,11 +10,13 @@ from django.views.generic import RedirectView
 
 from . import connecting
 
+CODES = "account/recovery-codes/"
+
 to_ways = RedirectView.as_view(pattern_name="sign_in_ways")
 
 urlpatterns: list[URLPattern] = [
     path("account/sign-in/", connecting.sign_in_ways, name="sign_in_ways"),
-    path("account/confirm/", connecting.PasswordAgain.as_view(), name="account_reauthenticate"),
+    path("account/confirm/", connecting.password_again, name="account_reauthenticate"),
     path("account/log-in/", RedirectView.as_view(pattern_name="sign_in"), name="account_login"),
 ]
 
@@ -32,25 +34,17 @@ if settings.LOOM.two_factor != "off":
     from . import two_factor
 
     urlpatterns += [
-        path("sign-in/code/", two_factor.AskForCode.as_view(), name="mfa_authenticate"),
+        path("sign-in/code/", two_factor.ask_for_code, name="mfa_authenticate"),
         path("sign-in/set-up/", two_factor.two_factor_set_up, name="two_factor_set_up"),
-        path("account/confirm/code/", two_factor.AskAgain.as_view(), name="mfa_reauthenticate"),
+        path("account/confirm/code/", two_factor.ask_again, name="mfa_reauthenticate"),
         path("account/two-factor/", to_ways, name="mfa_index"),
         path("account/two-factor/set-up/", two_factor.SetUp.as_view(), name="mfa_activate_totp"),
         path("account/two-factor/off/", two_factor.TurnOff.as_view(), name="mfa_deactivate_totp"),
+        path(CODES, two_factor.RecoveryCodesPage.as_view(), name="mfa_view_recovery_codes"),
+        path(f"{CODES}new/", two_factor.new_recovery_codes, name="mfa_generate_recovery_codes"),
         path(
-            "account/recovery-codes/",
-            two_factor.RecoveryCodesPage.as_view(),
-            name="mfa_view_recovery_codes",
-        ),
-        path(
-            "account/recovery-codes/new/",
-            two_factor.NewRecoveryCodes.as_view(),
-            name="mfa_generate_recovery_codes",
-        ),
-        path(
-            "account/recovery-codes/recovery-codes.txt",
-            two_factor.RecoveryCodesFile.as_view(),
+            f"{CODES}recovery-codes.txt",
+            two_factor.recovery_codes_file,
             name="mfa_download_recovery_codes",
         ),
     ]

@@ -28,25 +28,22 @@ def begin() -> None:
         ]
     if apps.is_installed("allauth.socialaccount"):
         from allauth.socialaccount import signals as accounts
+        from allauth.socialaccount.models import SocialLogin
 
         changes += [
             (accounts.social_account_added, "provider_connected"),
             (accounts.social_account_removed, "provider_disconnected"),
         ]
-        _enter_accounts()
+        # Every way to a new account or connection ends in this method, and allauth makes the
+        # object itself where somebody types the password again in between: a class of our
+        # own would miss that.
+        SocialLogin.save = _entered(SocialLogin.save)
     for signal, change in changes:
         receiver = partial(_log_change, change=change)
         signal.connect(receiver, weak=False, dispatch_uid=f"sso-{change}")
 
 
-def _enter_accounts() -> None:
-    from allauth.socialaccount.models import SocialLogin
-
-    save = SocialLogin.save
-
-    # Every way to a new account or connection ends in this method, and allauth makes the
-    # object itself where somebody types the password again in between: a class of our own
-    # would miss that.
+def _entered(save: Any) -> Any:
     @wraps(save)
     def save_and_enter(login: Any, request: HttpRequest, connect: bool = False) -> None:
         change = "connected" if connect else "account made"
@@ -55,7 +52,7 @@ def _enter_accounts() -> None:
             origin = visit_of(request, login.user).origin
             note_provided_account(login.user, change=change, origin=origin)
 
-    SocialLogin.save = save_and_enter
+    return save_and_enter
 
 
 def _log_change(*, change: str, **told: Any) -> None:

@@ -24,7 +24,7 @@ from conversations.archive.rights import WRITE
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain import audit
-from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected
+from conversations.domain.errors import Conflict, NotPermitted, Rejected, require_found
 from conversations.domain.runs import ACTIVE_STATES, QUEUED
 from conversations.domain.text import load_json, one_line, storable
 from conversations.models import AuditEntry, PurgeOrder, Receipt, Run, Session, Workspace
@@ -78,9 +78,8 @@ def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> 
 def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
     """End a hold. Raises NotFound, Conflict when it is released already."""
     with transaction.atomic():
-        hold = Hold.objects.select_related("session__workspace", "workspace").filter(pk=pk).first()
-        if hold is None:
-            raise NotFound("There is no such hold.")
+        known = Hold.objects.select_related("session__workspace", "workspace").filter(pk=pk)
+        hold = require_found(known.first(), "There is no such hold.")
         hold.released_at, hold.released_by = timezone.now(), origin.user
         released = Hold.objects.filter(pk=pk, released_at=None).update(
             released_at=hold.released_at, released_by=origin.user
@@ -286,10 +285,7 @@ def change_policies(
 
 def get_receipt(uuid: UUID) -> Receipt:
     """Raises NotFound."""
-    found = Receipt.objects.filter(uuid=uuid).first()
-    if found is None:
-        raise NotFound("There is no such receipt.")
-    return found
+    return require_found(Receipt.objects.filter(uuid=uuid).first(), "There is no such receipt.")
 
 
 def find_receipts(query: str = "") -> QuerySet[Receipt]:

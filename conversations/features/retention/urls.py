@@ -1,5 +1,3 @@
-"""The addresses of retention."""
-
 from django.urls import path
 
 from . import views

@@ -23,7 +23,7 @@ from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import stored_turns
 from conversations.domain import events
 from conversations.domain.audit import SHARED, UNSHARED
-from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.errors import NotFound, Rejected, require_found
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.text import storable
 from conversations.domain.turns import USER
@@ -89,9 +89,8 @@ def create_share_link(
 
 def revoke_share_link(session: Session, uuid: UUID, *, origin: audit.AuditOrigin) -> None:
     """End a link at once. One that has ended already stays as it is. Raises NotFound."""
-    link = ShareLink.objects.filter(session=session.pk, uuid=uuid).first()
-    if link is None:
-        raise NotFound("There is no such link.")
+    known = ShareLink.objects.filter(session=session.pk, uuid=uuid).first()
+    link = require_found(known, "There is no such link.")
     with transaction.atomic():
         ended = ShareLink.objects.filter(pk=link.pk, revoked_at=None).update(
             revoked_at=timezone.now(), revoked_by=origin.user
@@ -122,16 +121,16 @@ def share_token(link: ShareLink) -> str:
 
 def get_shared(token: str) -> ShareLink:
     """The link that a token opens. Raises NotFound alike for one that is forged, unknown,
-    revoked or over."""
+    revoked or over, and where sharing is switched off."""
+    if not settings.LOOM.share_links:
+        raise NotFound(GONE)
     try:
         uuid = UUID(hex=signing.Signer(salt=SALT).unsign(token))
     except (signing.BadSignature, ValueError) as error:
         raise NotFound(GONE) from error
     links = ShareLink.objects.select_related("session", "session__workspace", "created_by")
     found = links.filter(uuid=uuid, revoked_at=None, expires_at__gt=timezone.now()).first()
-    if found is None:
-        raise NotFound(GONE)
-    return found
+    return require_found(found, GONE)
 
 
 def count_opening(link: ShareLink) -> None:
@@ -210,11 +209,10 @@ def _render(
 
 def shared_attachment(link: ShareLink, uuid: UUID) -> Attachment:
     """A file of the shared turns; without tools only what people sent. Raises NotFound."""
-    found = Attachment.objects.filter(
+    files = Attachment.objects.filter(
         session=link.session_id, uuid=uuid, turn_number__range=(link.from_turn, link.to_turn)
-    ).first()
-    if found is None:
-        raise NotFound(GONE)
+    )
+    found = require_found(files.first(), GONE)
     number = found.turn_number or 0
     turns = Turn.objects.filter(session=link.session_id, number=number)
     is_sent = link.with_tools or turns.filter(role=USER).exists()

@@ -1,5 +1,3 @@
-"""The addresses of share links."""
-
 from django.urls import path
 
 from . import views

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from conversations.access import get_session_for, post_by_person, visit_of
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import WRITE
-from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.errors import Rejected
 from conversations.rendering.rows import mark_settled
 from conversations.web.attachments import give_attachment, give_thumbnail
 
@@ -26,8 +26,6 @@ MAX_PAGE_TURNS = 100
 
 
 class ShareForm(forms.Form):
-    """What to share, in the order of its fields."""
-
     def __init__(self, data: Any = None, *, turn_count: int) -> None:
         super().__init__(data)
         longest = settings.LOOM.share_days
@@ -49,7 +47,6 @@ class ShareForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """The session's links, and the form that makes another."""
     found, _ = get_session_for(request, uuid, to=WRITE)
     service.require_sharing()
     form = ShareForm(
@@ -90,7 +87,7 @@ def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpRe
 @require_safe
 def shared(request: HttpRequest, share: str) -> HttpResponse:
     """What the link shows. ``from`` is the turn that a page begins with."""
-    link = _opened(share)
+    link = service.get_shared(share)
     given = request.GET.get("from", "")
     is_number = given.isascii() and given.isdigit() and len(given) < 18
     first = int(given) if is_number else link.from_turn
@@ -118,22 +115,14 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
 
 @require_safe
 def shared_file(request: HttpRequest, share: str, attachment: UUID) -> HttpResponse:
-    """An attachment of what is shared, to be saved."""
-    return _unlisted(
-        give_attachment(request, service.shared_attachment(_opened(share), attachment))
-    )
+    found = service.shared_attachment(service.get_shared(share), attachment)
+    return _unlisted(give_attachment(request, found))
 
 
 @require_safe
 def shared_thumb(request: HttpRequest, share: str, attachment: UUID) -> HttpResponse:
-    found = service.shared_attachment(_opened(share), attachment)
+    found = service.shared_attachment(service.get_shared(share), attachment)
     return _unlisted(give_thumbnail(request, found))
-
-
-def _opened(token: str) -> ShareLink:
-    if not settings.LOOM.share_links:
-        raise NotFound(service.GONE)
-    return service.get_shared(token)
 
 
 def _unlisted(response: HttpResponse) -> HttpResponse:

@@ -18,7 +18,8 @@ from conversations.models import Workspace
 
 from .budgets import end_budget, list_budgets, read_budget, require_budget, set_budget
 from .figures import Sums
-from .forms import usage_form
+from .forms import UsageForm
+from .models import Budget
 from .report import read_usage, usage_rights, workspaces_of_budgets
 
 router = Router(tags=["Usage"])
@@ -130,7 +131,7 @@ def get_workspace_usage(
 def list_all_budgets(request: HttpRequest) -> dict[str, Any]:
     """The budgets in force that count for you; for an administrator all."""
     found = list_budgets(usage_rights(caller_of(request).user))
-    return {"items": [asdict(state) | {"may_change": may_change} for state, may_change in found]}
+    return {"items": [_as_budget(budget, may_change) for budget, may_change in found]}
 
 
 @router.post("/budgets", auth=needs(MANAGE), response={201: BudgetOut}, url_name="budgets")
@@ -152,7 +153,7 @@ def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]
         person=person,
         **new.model_dump(include=set(BudgetFields.model_fields)),
     )
-    return Status(201, asdict(read_budget(budget.pk)) | {"may_change": True})
+    return Status(201, _as_budget(read_budget(budget.pk), True))
 
 
 @router.delete(
@@ -165,10 +166,15 @@ def end_one_budget(request: HttpRequest, budget: UUID) -> Status[None]:
     return Status(204, None)
 
 
+def _as_budget(budget: Budget, may_change: bool) -> dict[str, Any]:
+    names = BudgetOut.model_fields.keys() - {"may_change"}
+    return {name: getattr(budget, name) for name in names} | {"may_change": may_change}
+
+
 def _read(user: User, filters: UsageFilters, of: Workspace | None = None) -> dict[str, Any]:
     rights = usage_rights(user)
     given = {name: str(value or "") for name, value in filters.model_dump().items()}
-    form = usage_form(rights, given, of)
+    form = UsageForm(rights, given, of)
     if not form.is_valid():
         [reason, *_] = [reason for reasons in form.errors.values() for reason in reasons]
         raise Rejected(str(reason), code="bad_filter")

@@ -20,7 +20,6 @@ class UsageConfig(feature.Feature):
             yield feature.Link(label="Usage", url=reverse("usage"))
         elif place == "workspace":
             yield feature.Link(label="Usage", url=reverse("workspace_usage", args=[about["slug"]]))
-
         elif place == "window":
             yield feature.Link(label="Usage", url=reverse("session_usage", args=[about["uuid"]]))
 

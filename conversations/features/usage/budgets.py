@@ -17,12 +17,12 @@ from django.utils import timezone
 
 from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, record
 from conversations.domain.audit import BUDGET
-from conversations.domain.errors import BudgetReached, NotFound
+from conversations.domain.errors import BudgetReached, require_found
 from conversations.domain.events import Info
 from conversations.feature import Notices
 from conversations.models import Workspace
 
-from .figures import INSTALLATION, MONTH, PERSON, WORKSPACE, BudgetState, period_start
+from .figures import MONTH, WORKSPACE, period_start
 from .models import Budget, BudgetWarning
 from .report import UsageRights
 
@@ -87,35 +87,30 @@ def _note(budget: Budget, what: str) -> AuditEvent:
 
 
 def require_budget(uuid: UUID, rights: UsageRights) -> Budget:
-    """The budget, for somebody who may change it: an administrator every one, an owner
-    those of the workspace. Raises NotFound."""
+    """The budget, for an administrator or an owner of its workspace. Raises NotFound."""
     changeable = Q() if rights.sees_all else Q(workspace__in=rights.workspaces)
-    budgets = Budget.objects.select_related("workspace", "person")
-    found = budgets.filter(changeable, uuid=uuid).first()
-    if found is None:
-        raise NotFound("This budget doesn't exist or you cannot change it.")
-    return found
+    budgets = Budget.objects.select_related("workspace", "person").filter(changeable, uuid=uuid)
+    return require_found(budgets.first(), "This budget doesn't exist or you cannot change it.")
 
 
-def list_budgets(rights: UsageRights) -> list[tuple[BudgetState, bool]]:
+def list_budgets(rights: UsageRights) -> list[tuple[Budget, bool]]:
     """The budgets that count for a person, those of their workspaces and for an
     administrator all; each with whether they may change it."""
     if rights.sees_all:
-        return [(state, True) for state in _read_states("TRUE", [])]
+        return [(budget, True) for budget in _read_in_force("TRUE", [])]
     owned = sorted(rights.workspaces)
     marks = ", ".join(["%s"] * len(owned)) or "NULL"
-    states = _read_states(
-        f"b.person_id = %s OR b.workspace_id IN ({marks})", [rights.person_pk, *owned]
-    )
-    return [(state, state.scope == WORKSPACE) for state in states]
+    where = f"b.person_id = %s OR b.workspace_id IN ({marks})"
+    budgets = _read_in_force(where, [rights.person_pk, *owned])
+    return [(budget, budget.scope == WORKSPACE) for budget in budgets]
 
 
 def read_budgets(
     session_pk: int, *, person_pk: int | None, day: date | None = None
-) -> list[BudgetState]:
+) -> list[Budget]:
     """The budgets that a model call in this session counts against, for this person, or
     for the session's owner. One statement, because the first word waits for it."""
-    return _read_states(
+    return _read_in_force(
         "(b.workspace_id IS NULL AND b.person_id IS NULL)"
         " OR b.workspace_id = (SELECT workspace_id FROM conversations_session WHERE id = %s)"
         " OR b.person_id ="
@@ -125,95 +120,73 @@ def read_budgets(
     )
 
 
-def read_budget(pk: int) -> BudgetState:
+def read_budget(pk: int) -> Budget:
     """One that is in force."""
-    [state] = _read_states("b.id = %s", [pk])
-    return state
+    [budget] = _read_in_force("b.id = %s", [pk])
+    return budget
 
 
 _START = "CASE b.period WHEN 'day' THEN %s ELSE %s END"
 
-_STATES = f"""
-SELECT b.id, b.uuid, b.workspace_id, b.person_id, w.name, p.username, b.period, b.unit,
-    b."limit", b.warn_percent,
-    COALESCE((SELECT SUM(CASE b.unit WHEN 'usd' THEN t.cost_microusd ELSE t.tokens END)
+_IN_FORCE = f"""
+SELECT b.*, COALESCE(w.name, p.username, '') AS name,
+    CAST(COALESCE((SELECT SUM(CASE b.unit WHEN 'usd' THEN t.cost_microusd ELSE t.tokens END)
         FROM conversations_usagetotal t
         WHERE t.scope = CASE WHEN b.workspace_id IS NOT NULL THEN 'workspace'
             WHEN b.person_id IS NOT NULL THEN 'person' ELSE 'installation' END
         AND t.target = COALESCE(b.workspace_id, b.person_id, 0)
-        AND t.day >= {_START} AND t.day <= %s), 0),
+        AND t.day >= {_START} AND t.day <= %s), 0) AS bigint) AS spent,
     EXISTS(SELECT 1 FROM conversations_budgetwarning v
-        WHERE v.budget_id = b.id AND v.starts_on = {_START})
+        WHERE v.budget_id = b.id AND v.starts_on = {_START}) AS is_warned
 FROM conversations_budget b
 LEFT JOIN conversations_workspace w ON w.id = b.workspace_id
 LEFT JOIN auth_user p ON p.id = b.person_id
 WHERE b.ended_at IS NULL AND ("""
 
 
-def _read_states(where: str, values: list[Any], *, day: date | None = None) -> list[BudgetState]:
+def _read_in_force(where: str, values: list[Any], *, day: date | None = None) -> list[Budget]:
     day = day or datetime.now(UTC).date()
     today, month = (
         connection.ops.adapt_datefield_value(start) for start in (day, period_start(MONTH, day))
     )
     days = [today, month, today, today, month]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"{_STATES}{where}) ORDER BY b.id LIMIT {MAX_BUDGETS_LISTED}", [*days, *values]
-        )
-        rows = cursor.fetchall()
-    states = []
-    for pk, uuid, workspace, person, name, username, *row in rows:
-        period, unit, limit, percent, spent, warned = row
-        of_one = WORKSPACE if workspace is not None else PERSON
-        states.append(
-            BudgetState(
-                pk=pk,
-                uuid=str(UUID(str(uuid))),
-                scope=INSTALLATION if workspace is None and person is None else of_one,
-                name=name or username or "",
-                period=period,
-                unit=unit,
-                limit=limit,
-                warn_percent=percent,
-                starts_on=period_start(period, day),
-                spent=int(spent),
-                is_warned=bool(warned),
-            )
-        )
-    return states
+    statement = f"{_IN_FORCE}{where}) ORDER BY b.id LIMIT {MAX_BUDGETS_LISTED}"
+    budgets = list(Budget.objects.raw(statement, [*days, *values]))
+    for budget in budgets:
+        budget.starts_on = period_start(budget.period, day)
+    return budgets
 
 
 # Budgets in a run: a notice when one is nearly used up, and the end when one is.
 
 
 def check_budgets(session_pk: int, person_pk: int | None) -> Notices | None:
-    """What is to be said of budgets that are nearly used up. Raises BudgetReached where one
-    is used up."""
+    """Notices of budgets that are nearly used up. Raises BudgetReached where one is used up."""
     near = []
-    for state in read_budgets(session_pk, person_pk=person_pk):
-        if state.is_used_up:
-            who = "An owner of the workspace" if state.scope == WORKSPACE else "An administrator"
+    for budget in read_budgets(session_pk, person_pk=person_pk):
+        if budget.is_used_up:
+            who = "An owner of the workspace" if budget.scope == WORKSPACE else "An administrator"
             raise BudgetReached(
-                f"The budget of {state.of} for {state.period_text} is used up:"
-                f" {state.spent_text} of {state.limit_text}. {who} can raise it;"
-                f" a new one begins on {state.renews_on} (UTC)."
+                f"The budget of {budget.of} for {budget.period_text} is used up:"
+                f" {budget.spent_text} of {budget.limit_text}. {who} can raise it;"
+                f" a new one begins on {budget.renews_on} (UTC)."
             )
-        if state.is_near and not state.is_warned:
-            near.append(state)
+        if budget.is_near and not budget.is_warned:
+            near.append(budget)
     return partial(_warn, near) if near else None
 
 
-def _warn(near: Sequence[BudgetState]) -> list[Info]:
+def _warn(near: Sequence[Budget]) -> list[Info]:
     rows = []
-    for state in near:
+    for budget in near:
         _, is_new = BudgetWarning.objects.get_or_create(
-            budget_id=state.pk, starts_on=state.starts_on, defaults={"at": timezone.now()}
+            budget=budget, starts_on=budget.starts_on, defaults={"at": timezone.now()}
         )
         if is_new:
             text = (
-                f"{state.percent} % of the budget of {state.of} for {state.period_text} is"
-                f" used: {state.spent_text} of {state.limit_text}. When it is used up, the model"
-                f" is not asked again before {state.renews_on} (UTC)."
+                f"{budget.percent} % of the budget of {budget.of} for {budget.period_text} is"
+                f" used: {budget.spent_text} of {budget.limit_text}. When it is used up, the model"
+                f" is not asked again before {budget.renews_on} (UTC)."
             )
             rows.append(Info(text=text, code="budget_warning"))
     return rows

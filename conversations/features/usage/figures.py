@@ -7,7 +7,6 @@ from datetime import date, timedelta
 
 # What model calls used, and how fast the first token came.
 
-
 FIRST_TOKEN_MS = (
     *(100, 150, 250, 400, 600, 900, 1_300, 2_000, 3_000, 4_500),
     *(7_000, 10_000, 15_000, 30_000, 60_000),
@@ -19,7 +18,6 @@ FIRST_TOKEN_FIELDS = tuple(f"first_token_{index:02}" for index in range(len(FIRS
 
 
 def first_token_field(milliseconds: int) -> str:
-    """The column in which such a time is counted."""
     return FIRST_TOKEN_FIELDS[bisect_left(FIRST_TOKEN_MS, milliseconds)]
 
 
@@ -101,64 +99,6 @@ def next_start(period: str, day: date) -> date:
     return (day.replace(day=28) + timedelta(days=4)).replace(day=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetState:
-    """A budget in one of its periods, which begins on ``starts_on``. ``name`` is that of
-    the workspace or of the person. ``limit`` and ``spent`` are millionths of a US dollar,
-    or tokens. ``is_warned``: it was said already that it is nearly used up."""
-
-    pk: int
-    uuid: str
-    scope: str
-    name: str
-    period: str
-    unit: str
-    limit: int
-    warn_percent: int
-    starts_on: date
-    spent: int
-    is_warned: bool
-
-    @property
-    def percent(self) -> int:
-        """Of the limit, rounded down, so that 100 says that nothing is left."""
-        return 100 * self.spent // self.limit if self.limit else 100
-
-    @property
-    def is_used_up(self) -> bool:
-        return self.spent >= self.limit
-
-    @property
-    def is_near(self) -> bool:
-        return self.percent >= self.warn_percent
-
-    @property
-    def renews_on(self) -> date:
-        return next_start(self.period, self.starts_on)
-
-    @property
-    def of(self) -> str:
-        """Whose it is, in words."""
-        return {
-            INSTALLATION: "the installation",
-            WORKSPACE: f"the workspace {self.name}",
-            PERSON: self.name,
-        }[self.scope]
-
-    @property
-    def limit_text(self) -> str:
-        return amount_text(self.limit, self.unit)
-
-    @property
-    def spent_text(self) -> str:
-        return amount_text(self.spent, self.unit)
-
-    @property
-    def period_text(self) -> str:
-        return "today" if self.period == DAY else "this month"
-
-
 def amount_text(amount: int, unit: str) -> str:
-    """An amount as a person reads it."""
     text = f"${amount / 1_000_000:,.2f}" if unit == USD else f"{amount:,} tokens"
     return text.replace(",", "\u202f")

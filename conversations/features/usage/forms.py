@@ -1,7 +1,7 @@
 """What is asked of the page of usage."""
 
 from collections.abc import Iterable, Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
@@ -22,8 +22,6 @@ MAX_AMOUNT = 10**12
 
 
 class BudgetForm(forms.Form):
-    """Of what, how much, in which period, and when to warn."""
-
     of = forms.ChoiceField(
         label="Scope", error_messages={"invalid_choice": "You cannot set a budget for this."}
     )
@@ -87,19 +85,8 @@ MAX_PERIOD_DAYS = 366
 USUAL_DAYS = 30
 
 
-def usage_form(
-    rights: UsageRights, data: Mapping[str, str], of: Workspace | None = None
-) -> "UsageForm":
-    """The form of what somebody may see; ``of`` that workspace only."""
-    workspaces = dict(workspaces_with_usage(rights).values_list("slug", "name"))
-    if of is not None:
-        workspaces[of.slug] = of.name
-        data = {**data, "workspace": of.slug}
-    return UsageForm(data, workspaces=workspaces.items(), today=timezone.now().date())
-
-
 class UsageForm(forms.Form):
-    """Days, a workspace, a person, a model. Nothing said: the last thirty days."""
+    """Days, a workspace (``of``: that one), a person, a model. At first: the last thirty days."""
 
     first = date_field("From")
     last = date_field("To")
@@ -113,16 +100,20 @@ class UsageForm(forms.Form):
     use_required_attribute = False
 
     def __init__(
-        self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]], today: date
+        self, rights: UsageRights, data: Mapping[str, str], of: Workspace | None = None
     ) -> None:
-        self.today = today
+        self.today = today = timezone.now().date()
         text = {name: storable(value).strip() for name, value in data.items()}
         text["first"] = text.get("first") or f"{today - timedelta(days=USUAL_DAYS - 1)}"
         text["last"] = text.get("last") or f"{today}"
+        workspaces = dict(workspaces_with_usage(rights).values_list("slug", "name"))
+        if of is not None:
+            workspaces[of.slug] = of.name
+            text["workspace"] = of.slug
         super().__init__(text)
         workspace = self.fields["workspace"]
         assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", "All workspaces"), *workspaces]
+        workspace.choices = [("", "All workspaces"), *workspaces.items()]
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cleaned_data
@@ -157,8 +148,7 @@ class UsageForm(forms.Form):
         ]
 
     def chosen(self) -> list[tuple[str, str, str]]:
-        """Filters that have no control of their own: what, which, and the query string of
-        the page without it."""
+        """Filters without a control of their own: what, which, and the query without it."""
         return [
             (name, self.cleaned_data[name], self.address(**{name: ""}))
             for name in ("person", "model")

@@ -1,6 +1,7 @@
 """What model calls used, added up; and how much may be used."""
 
 import uuid
+from datetime import date
 from typing import Any
 
 from django.conf import settings
@@ -9,7 +10,7 @@ from django.db import models
 from conversations.models.sessions import Session
 from conversations.models.workspaces import Workspace
 
-from .figures import PERIODS, SCOPES, UNITS
+from . import figures
 
 
 def _count() -> Any:
@@ -102,7 +103,7 @@ class UsageTotal(models.Model):
         constraints = (
             models.UniqueConstraint(fields=("scope", "target", "day"), name="usage_total_unique"),
             models.CheckConstraint(
-                condition=models.Q(scope__in=SCOPES), name="usage_total_scope_known"
+                condition=models.Q(scope__in=figures.SCOPES), name="usage_total_scope_known"
             ),
         )
         indexes = (models.Index(fields=("day",), name="usage_total_by_day"),)
@@ -115,7 +116,11 @@ class Budget(models.Model):
     """How much a workspace, a person or, with neither, the whole installation may use in
     each period, in millionths of a US dollar or in tokens. At ``warn_percent`` of it
     there is a warning, at all of it no further model call. One that is changed ends, and
-    another begins."""
+    another begins.
+
+    Read with what is used of it (``budgets.read_budgets``), it has the ``name`` of its
+    workspace or person, and what was ``spent`` in the period that began on ``starts_on``;
+    ``is_warned``: it was said already that it is nearly used up."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     workspace = models.ForeignKey(
@@ -136,19 +141,24 @@ class Budget(models.Model):
     ended_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )
+    name: str
+    spent: int
+    starts_on: date
+    is_warned: bool
 
     class Meta:
         app_label = "conversations"
         ordering = ("id",)
         constraints = (
             models.CheckConstraint(
-                condition=models.Q(workspace=None) | models.Q(person=None),
-                name="budget_of_one",
+                condition=models.Q(workspace=None) | models.Q(person=None), name="budget_of_one"
             ),
             models.CheckConstraint(
-                condition=models.Q(period__in=PERIODS), name="budget_period_known"
+                condition=models.Q(period__in=figures.PERIODS), name="budget_period_known"
             ),
-            models.CheckConstraint(condition=models.Q(unit__in=UNITS), name="budget_unit_known"),
+            models.CheckConstraint(
+                condition=models.Q(unit__in=figures.UNITS), name="budget_unit_known"
+            ),
             models.CheckConstraint(
                 condition=models.Q(limit__gte=0, warn_percent__range=(1, 100)),
                 name="budget_numbers",
@@ -164,6 +174,48 @@ class Budget(models.Model):
 
     def __str__(self) -> str:
         return f"{self.limit} {self.unit} a {self.period}"
+
+    @property
+    def scope(self) -> str:
+        if self.workspace_id is not None:
+            return figures.WORKSPACE
+        return figures.INSTALLATION if self.person_id is None else figures.PERSON
+
+    @property
+    def percent(self) -> int:
+        """Of the limit, rounded down, so that 100 says that nothing is left."""
+        return 100 * self.spent // self.limit if self.limit else 100
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.spent >= self.limit
+
+    @property
+    def is_near(self) -> bool:
+        return self.percent >= self.warn_percent
+
+    @property
+    def renews_on(self) -> date:
+        return figures.next_start(self.period, self.starts_on)
+
+    @property
+    def of(self) -> str:
+        """Whose it is, in words."""
+        if self.scope == figures.INSTALLATION:
+            return "the installation"
+        return f"the workspace {self.name}" if self.scope == figures.WORKSPACE else self.name
+
+    @property
+    def limit_text(self) -> str:
+        return figures.amount_text(self.limit, self.unit)
+
+    @property
+    def spent_text(self) -> str:
+        return figures.amount_text(self.spent, self.unit)
+
+    @property
+    def period_text(self) -> str:
+        return "today" if self.period == figures.DAY else "this month"
 
 
 class BudgetWarning(models.Model):

@@ -7,6 +7,7 @@ transactions never wait for each other.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from datetime import UTC
 from typing import Any
 
@@ -22,15 +23,13 @@ from .figures import (
     INSTALLATION,
     PERSON,
     WORKSPACE,
+    Sums,
     first_token_field,
 )
 from .models import UsageDay, UsageTotal
 
-COUNTED = (
-    *("calls", "failed", "unpriced", "input_tokens", "cache_read_tokens"),
-    *("cache_write_tokens", "output_tokens", "cost_microusd"),
-)
-"""The sums of a row, but for the ranges of the time to the first token."""
+# The sums of a row, but for the ranges of the time to the first token.
+COUNTED = tuple(field.name for field in fields(Sums) if field.name != "first_token")
 
 SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
 
@@ -52,11 +51,7 @@ def add_call(used: ModelCall, person_pk: int | None) -> None:
         "calls": 1,
         "failed": int(bool(used.error_code)),
         "unpriced": int(is_unpriced),
-        "input_tokens": used.input_tokens or 0,
-        "cache_read_tokens": used.cache_read_tokens or 0,
-        "cache_write_tokens": used.cache_write_tokens or 0,
-        "output_tokens": used.output_tokens or 0,
-        "cost_microusd": used.cost_microusd or 0,
+        **{name: getattr(used, name) or 0 for name in COUNTED[3:]},
     }
     if used.first_token_ms is not None:
         values[first_token_field(used.first_token_ms)] = 1
@@ -82,8 +77,7 @@ def add_call(used: ModelCall, person_pk: int | None) -> None:
 
 
 def forget_session(session_pk: int) -> int:
-    """Keep the sums of a session that is purged, and not that they are of this session.
-    Returns how many rows named it."""
+    """Keep the sums of a purged session without naming it. Returns how many rows named it."""
     columns = ", ".join(SUMMED)
     sums = ", ".join(f"SUM({name})" for name in SUMMED)
     with transaction.atomic(), connection.cursor() as cursor:

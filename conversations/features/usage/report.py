@@ -23,7 +23,6 @@ MAX_REPORT_LINES = 100  # lines of a list, those that cost most; the whole is in
 
 CHUNK = 1000
 
-
 type Wish = dict[str, Any]
 """What is asked for, as ``UsageForm`` has it: days from ``first`` to ``last``, and where not
 empty one ``workspace`` (its slug), one ``person`` (the username), one ``model``."""

@@ -24,14 +24,13 @@ from conversations.access import (
 )
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.domain.text import csv_line
-from conversations.models import Workspace
 from conversations.rendering.source_text import duration_text, number_text
 from conversations.web.attachments import in_threads
 from conversations.web.panel import render_panel
 
 from .budgets import end_budget, list_budgets, require_budget, set_budget
 from .figures import Sums
-from .forms import BudgetForm, UsageForm, usage_form
+from .forms import BudgetForm, UsageForm
 from .report import (
     Line,
     UsageRights,
@@ -48,7 +47,6 @@ from .report import (
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def budgets(request: HttpRequest) -> HttpResponse:
-    """What may be used, and what of it is; who may, sets another."""
     rights = usage_rights(person(request))
     is_sent = request.method == "POST"
     if is_sent and not rights.sees_others:
@@ -68,7 +66,6 @@ def budgets(request: HttpRequest) -> HttpResponse:
 
 @post_by_person
 def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
-    """One does not count any more."""
     found = require_budget(budget, usage_rights(person(request)))
     end_budget(visit_of(request).origin, found)
     messages.success(request, "The budget has ended.")
@@ -86,23 +83,12 @@ COLUMNS = (
 
 @login_required
 @require_safe
-def usage(request: HttpRequest) -> HttpResponse:
-    """What the person may see of what was used."""
-    return _usage_page(request)
-
-
-@login_required
-@require_safe
-def workspace_usage(request: HttpRequest, slug: str) -> HttpResponse:
-    """The same, for one workspace."""
-    workspace, _ = get_workspace_for(request, slug)
-    return _usage_page(request, workspace)
-
-
-def _usage_page(request: HttpRequest, workspace: Workspace | None = None) -> HttpResponse:
+def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
+    """What the person may see of what was used; where it is named, in one workspace."""
+    workspace = get_workspace_for(request, slug)[0] if slug else None
     user = person(request)
     rights = usage_rights(user)
-    form = usage_form(rights, request.GET.dict(), workspace)
+    form = UsageForm(rights, request.GET.dict(), workspace)
     context: dict[str, Any] = {"form": form, "rights": rights}
     if not form.is_valid():
         return render(request, "usage/usage.html", context, status=400)
@@ -114,7 +100,7 @@ def _usage_page(request: HttpRequest, workspace: Workspace | None = None) -> Htt
         _table("Workspaces", report["workspaces"], form, "workspace"),
         _table("Sessions", report["sessions"], form, "session"),
     ]
-    states = sorted((state for state, _ in list_budgets(rights)), key=lambda state: -state.percent)
+    budgets = sorted((found for found, _ in list_budgets(rights)), key=lambda found: -found.percent)
     context |= {
         "total": _cells(report["total"]),
         "has_calls": report["total"].calls > 0,
@@ -123,7 +109,7 @@ def _usage_page(request: HttpRequest, workspace: Workspace | None = None) -> Htt
         "days": [{"day": day} | _cells(sums) for day, sums in reversed(report["days"].items())],
         "tables": [table for table in tables if table["lines"]],
         "address": form.address(),
-        "budgets": states[:MAX_BUDGETS_SHOWN],
+        "budgets": budgets[:MAX_BUDGETS_SHOWN],
     }
     return render(request, "usage/usage.html", context)
 
@@ -173,7 +159,6 @@ def _cells(sums: Sums) -> dict[str, Any]:
 @login_required
 @require_safe
 def session_usage(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """What one session used, in the chat's panel."""
     found, access = get_session_for(request, uuid)
     lines = read_session_usage(found)
     context = {
@@ -191,7 +176,7 @@ async def usage_file(request: HttpRequest) -> HttpResponseBase:
     if not isinstance(user, User):
         return sign_in_first()
     rights = await sync_to_async(usage_rights)(user)
-    form = await sync_to_async(usage_form)(rights, request.GET.dict())
+    form = await sync_to_async(UsageForm)(rights, request.GET.dict())
     if not form.is_valid():
         raise Rejected("This period cannot be shown.", code="bad_days")
     wish = form.cleaned_data
@@ -224,10 +209,9 @@ def _csv(rights: UsageRights, wish: Wish) -> Iterator[str]:
 
 HEIGHT, SLOT = 100, 10  # of a plot, and the width of a day
 
-PLOTTED: tuple[
-    tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]], ...
-]
-PLOTTED = (
+type Plot = tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]]
+
+PLOTTED: tuple[Plot, ...] = (
     ("Cost", ("Cost",), lambda sums: (sums.cost_microusd,), usd),
     (
         "Tokens",

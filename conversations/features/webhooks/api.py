@@ -30,11 +30,7 @@ router = Router(tags=["Webhooks"])
 
 Address = Annotated[Text, StringConstraints(pattern=r"^https?://\S+$", max_length=2000)]
 Event = Literal[
-    "run.completed",
-    "run.failed",
-    "run.stopped",
-    "run.interrupted",
-    "run.waiting_approval",
+    "run.completed", "run.failed", "run.stopped", "run.interrupted", "run.waiting_approval"
 ]
 Events = Annotated[list[Event], Field(min_length=1, max_length=20)]
 Key = Annotated[
@@ -182,10 +178,7 @@ def test_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[dict[str, A
 
 
 @router.get(
-    HOOK + "/deliveries",
-    auth=needs(HOOKS),
-    response=Page[DeliveryOut],
-    url_name="hook_deliveries",
+    HOOK + "/deliveries", auth=needs(HOOKS), response=Page[DeliveryOut], url_name="hook_deliveries"
 )
 def list_hook_deliveries(
     request: HttpRequest, slug: str, hook: UUID, paging: Query[Paging]
@@ -193,10 +186,7 @@ def list_hook_deliveries(
     """What was delivered, or is to be, the latest first."""
     walk = walk_of(paging)
     found = deliveries.walk_deliveries(
-        _find(request, slug, hook),
-        place=walk.number,
-        is_back=walk.is_back,
-        limit=walk.limit + 1,
+        _find(request, slug, hook), place=walk.number, is_back=walk.is_back, limit=walk.limit + 1
     )
     return make_page(walk, found, as_item=_as_delivery, place_of=lambda one: str(one.pk))
 

@@ -18,7 +18,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from conversations.domain import runs
-from conversations.domain.errors import Conflict, NotFound
+from conversations.domain.errors import Conflict, require_found
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import read_asked
 from conversations.models import Run, ToolCall, Turn
@@ -50,9 +50,8 @@ RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 
 MAX_ATTEMPTS = len(RETRY_SECONDS) + 1
 
+# The share by which a delay differs: what failed together is not repeated together.
 JITTER = 0.2
-"""The share by which a delay differs, so that what failed together is not repeated
-together."""
 
 MAX_RETRY_AFTER = timedelta(days=1)
 
@@ -105,12 +104,7 @@ def _read_run(run_pk: int) -> Run:
 
 
 def _keep(
-    webhooks: Sequence[Webhook],
-    event: str,
-    run: Run,
-    *,
-    state: str,
-    calls: Sequence[ToolCall] = (),
+    webhooks: Sequence[Webhook], event: str, run: Run, *, state: str, calls: Sequence[ToolCall] = ()
 ) -> None:
     Delivery.objects.bulk_create(
         _make_delivery(webhook, event, _describe(webhook, run, state, calls), session=run.session)
@@ -160,8 +154,7 @@ def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall])
 
 
 def send_test(webhook: Webhook) -> Delivery:
-    """A message that tells nothing, to see whether it arrives; also while the webhook is
-    turned off it waits to be delivered."""
+    """A message that tells nothing. While the webhook is turned off it waits to be delivered."""
     slug = webhook.workspace.slug
     data = {"workspace": slug, "links": {"workspace": f"{webhook.site}/w/{slug}/"}}
     delivery = _make_delivery(webhook, TEST, data)
@@ -290,12 +283,10 @@ def walk_deliveries(
 
 
 def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
-    """Have a message delivered once more, with the same id. Raises NotFound, and Conflict
-    while it waits to be delivered."""
+    """Deliver a message again, with the same id. Raises NotFound, and Conflict while it waits."""
     with transaction.atomic():
-        delivery = Delivery.objects.filter(webhook=webhook.pk, uuid=uuid).first()
-        if delivery is None:
-            raise NotFound("This delivery does not exist or has expired.")
+        known = Delivery.objects.filter(webhook=webhook.pk, uuid=uuid).first()
+        delivery = require_found(known, "This delivery does not exist or has expired.")
         now = timezone.now()
         over = Delivery.objects.filter(pk=delivery.pk).exclude(state=PENDING)
         if not over.update(state=PENDING, attempts=0, next_at=now):

@@ -12,8 +12,6 @@ USUAL = [RUN_COMPLETED, RUN_FAILED, WAITING_APPROVAL]
 
 
 class WebhookForm(forms.Form):
-    """Where to, of what, and how much is told."""
-
     url = forms.CharField(
         label="Address",
         max_length=2000,
@@ -45,6 +43,4 @@ class WebhookForm(forms.Form):
 
 
 class ChangeForm(WebhookForm):
-    """Of one that there is: it can be turned off, too."""
-
     is_active = forms.BooleanField(label="On", required=False)

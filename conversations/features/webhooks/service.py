@@ -12,13 +12,14 @@ from hashlib import sha256
 from uuid import UUID, uuid4
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from conversations.api.idempotency import OtherRequest
 from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.domain.audit import WEBHOOK
-from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.errors import Conflict, Rejected, require_found
 from conversations.domain.text import dump_json, load_json
 from conversations.models import Workspace
 
@@ -27,10 +28,7 @@ from .models import EVENTS, PENDING, Delivery, Webhook
 SALT = "loom.webhook"
 
 MAX_WEBHOOKS = 20  # webhooks that a workspace may have
-
 MAX_SECRETS = 5  # secrets of a webhook that sign at a time
-
-
 OVERLAP = timedelta(hours=24)  # how long after a rotation the secrets before it still sign
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (what secrets begin with)
@@ -90,8 +88,7 @@ def change_webhook(
     site: str,
     origin: AuditOrigin,
 ) -> None:
-    """Raises Rejected for unknown events. Turning it on lets it begin anew: what waits is
-    tried at once."""
+    """Raises Rejected for unknown events. Turned on again, it is told at once of what waits."""
     is_turned_on = is_active and not webhook.is_active
     webhook.url, webhook.events, webhook.site = url, _events_text(events), site
     webhook.with_text, webhook.is_active = with_text, is_active
@@ -139,22 +136,18 @@ def remove_webhook(webhook: Webhook, *, origin: AuditOrigin) -> None:
         Webhook.objects.filter(pk=webhook.pk).delete()
 
 
-def list_webhooks(workspace: Workspace) -> list[Webhook]:
+def list_webhooks(workspace: Workspace) -> QuerySet[Webhook]:
     webhooks = Webhook.objects.filter(workspace=workspace).order_by("pk")
-    return list(webhooks.select_related("workspace", "created_by"))
+    return webhooks.select_related("workspace", "created_by")
 
 
 def get_webhook(workspace: Workspace, uuid: UUID) -> Webhook:
     """Raises NotFound."""
-    webhooks = Webhook.objects.filter(workspace=workspace, uuid=uuid)
-    found = webhooks.select_related("workspace", "created_by").first()
-    if found is None:
-        raise NotFound("There is no such webhook.")
-    return found
+    found = list_webhooks(workspace).filter(uuid=uuid).first()
+    return require_found(found, "There is no such webhook.")
 
 
 def read_events(webhook: Webhook) -> list[str]:
-    """The events that it is told of."""
     return [str(event) for event in load_json(webhook.events, default=[])]
 
 

@@ -1,5 +1,3 @@
-"""The addresses of webhooks."""
-
 from django.urls import path
 
 from . import views

@@ -36,7 +36,6 @@ STATES = {
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
-    """The list, and the form that makes another."""
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = WebhookForm(
         request.POST if request.method == "POST" else None, initial={"events": USUAL}
@@ -44,20 +43,13 @@ def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
     if form.is_valid():
         try:
             made = service.create_webhook(
-                found,
-                **form.cleaned_data,
-                site=site_of(request),
-                origin=visit_of(request).origin,
+                found, **form.cleaned_data, site=site_of(request), origin=visit_of(request).origin
             )
         except Rejected as error:
             form.add_error(None, error.message)
         else:
             return _show_secret(request, made)
-    context = {
-        "workspace": found,
-        "form": form,
-        "webhooks": service.list_webhooks(found),
-    }
+    context = {"workspace": found, "form": form, "webhooks": service.list_webhooks(found)}
     return render(request, "webhooks/list.html", context, status=400 if form.errors else 200)
 
 
@@ -76,16 +68,12 @@ def _show_secret(request: HttpRequest, webhook: Webhook) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
-    """One: how it is, what was delivered, and how it is to be."""
     workspace, found = _find(request, slug, webhook)
     initial = model_to_dict(found) | {"events": service.read_events(found)}
     form = ChangeForm(request.POST if request.method == "POST" else None, initial=initial)
     if form.is_valid():
         service.change_webhook(
-            found,
-            **form.cleaned_data,
-            site=site_of(request),
-            origin=visit_of(request).origin,
+            found, **form.cleaned_data, site=site_of(request), origin=visit_of(request).origin
         )
         messages.success(request, "Saved.")
         return redirect("workspace_webhook", slug=slug, webhook=webhook)
@@ -139,7 +127,6 @@ def workspace_webhook_remove(request: HttpRequest, slug: str, webhook: UUID) -> 
 def workspace_webhook_again(
     request: HttpRequest, slug: str, webhook: UUID, delivery: UUID
 ) -> HttpResponse:
-    """Send a message once more."""
     _, found = _find(request, slug, webhook)
     try:
         deliveries.deliver_again(found, delivery)

@@ -1,5 +1,3 @@
-"""Connects to the configured tool servers and says what they offer."""
-
 import asyncio
 from argparse import ArgumentParser
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Makes a personal token, by which a program acts as a person."""
-
 from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any

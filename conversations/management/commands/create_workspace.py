@@ -1,5 +1,3 @@
-"""Makes a workspace on a folder of the server."""
-
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Exports the audit log, or a part of it."""
-
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime
 from typing import Any

@@ -1,5 +1,3 @@
-"""Removes contents that nothing refers to any more from the data folder."""
-
 from argparse import ArgumentParser
 from typing import Any
 

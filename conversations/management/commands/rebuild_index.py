@@ -1,5 +1,3 @@
-"""Makes the search index anew from the turns, or compares it with them."""
-
 import sys
 from argparse import ArgumentParser
 from typing import Any
@@ -29,12 +27,14 @@ class Command(DatabaseCommand):
     def handle(self, *, session: str | None, check: bool, **_: Any) -> None:
         only = find_session(session).pk if session else None
         try:
-            if self._check(only) if check else self._rebuild(only):
+            if not check:
+                self._rebuild(only)
+            elif self._check(only):
                 sys.exit(1)
         except KeyboardInterrupt:
             raise CommandError("Stopped; run it again to finish.", returncode=130) from None
 
-    def _rebuild(self, only: int | None) -> int:
+    def _rebuild(self, only: int | None) -> None:
         sessions, turns = sessions_in_order(only), 0
         for session_pk in sessions:
             done = 0
@@ -47,7 +47,6 @@ class Command(DatabaseCommand):
             self.stdout.write("The index does not fit the entries; writes wait while it is mended.")
             mend_index()
         self.stdout.write(f"{len(sessions)} sessions, {turns} turns indexed anew")
-        return 0
 
     def _check(self, only: int | None) -> int:
         sessions = sessions_in_order(only)

@@ -1,5 +1,3 @@
-"""Makes the session state anew from the archive, or checks it."""
-
 import sys
 from argparse import ArgumentParser
 from typing import Any

@@ -1,5 +1,3 @@
-"""Looks things up in a session, as the model does."""
-
 from argparse import ArgumentParser
 from contextlib import suppress
 from typing import Any

@@ -1,5 +1,3 @@
-"""Removes the second factor of a person who has lost it."""
-
 from argparse import ArgumentParser
 from typing import Any
 

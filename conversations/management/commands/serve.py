@@ -1,5 +1,3 @@
-"""Starts the server: prepares what is missing, prints how to get in, serves."""
-
 import asyncio
 import errno
 import gc
@@ -31,11 +29,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default=settings.LOOM.host)
         parser.add_argument("--port", type=int, default=settings.LOOM.port)
-        parser.add_argument(
-            "--no-prepare",
-            action="store_true",
-            help="Do not migrate.",
-        )
+        parser.add_argument("--no-prepare", action="store_true", help="Do not migrate.")
 
     def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
         listener = self._listen(host, port)

@@ -1,5 +1,3 @@
-"""Prints a new single-use sign-in link."""
-
 from argparse import ArgumentParser
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Checks that the archive is whole, and says what is not."""
-
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -56,9 +54,7 @@ class Command(DatabaseCommand):
         damage = check_database_file() if check_file else ""
         if damage:
             found.append(f"the database file is damaged: {damage}")
-        for problem in found:
-            self.stdout.write(problem)
-        return len(found)
+        return self._say(found)
 
     def _check_sessions(self, session: UUID | None) -> int:
         is_watched = sys.stderr.isatty()
@@ -81,15 +77,15 @@ class Command(DatabaseCommand):
 
     def _check_others(self) -> int:
         entries, problem = verify_audit()
-        found: list[tuple[Sequence[str], str]] = [
-            ([problem] if problem else [], f"{entries} audit entries: all whole" if entries else "")
-        ]
-        found += [feature.verify() for feature in features()]
-        for problems, summary in found:
-            for line in problems or [summary]:
-                if line:
-                    self.stdout.write(line)
-        return sum(len(problems) for problems, _ in found)
+        whole = f"{entries} audit entries: all whole" if entries else ""
+        count = self._say([problem] if problem else [], whole)
+        return count + sum(self._say(*feature.verify()) for feature in features())
+
+    def _say(self, problems: Sequence[str], all_is_well: str = "") -> int:
+        for line in problems or [all_is_well]:
+            if line:
+                self.stdout.write(line)
+        return len(problems)
 
     def _check_windows(self, session: UUID | None) -> int:
         damaged = 0

@@ -1,5 +1,3 @@
-"""Looks after what has had its time: expired sessions, policies, due purges."""
-
 import sys
 from argparse import ArgumentParser
 from dataclasses import asdict

@@ -1,5 +1,3 @@
-"""Removes a session from the archive, after the grace period or at once."""
-
 import sys
 from argparse import ArgumentParser
 from typing import Any

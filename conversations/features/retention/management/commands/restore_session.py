@@ -1,5 +1,3 @@
-"""Calls the purge of a session off."""
-
 from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID

@@ -1,5 +1,3 @@
-"""Makes the sums of what model calls used anew from the records of the calls."""
-
 import sys
 from argparse import ArgumentParser
 from typing import Any
