@@ -180,7 +180,7 @@ class Execution:
     def _flush_some(self) -> None:
         """The same, but for output that would flood the pages."""
         self.flush(at_once=False)
-        if self.calls.is_dirty:
+        if self.calls.dirty:
             self.show_soon()
 
     def flush(self, *, at_once: bool = True) -> None:
