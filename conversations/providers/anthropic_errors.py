@@ -101,7 +101,6 @@ def make_error(
     http_status: int | None = None,
     request_id: str | None = None,
 ) -> ProviderError:
-    """The error of ``code``, with the provider's own words as ``detail``."""
     said = clean_detail(detail, secret=secret)
     return ProviderError(
         f"{MESSAGES[code]} It said: {said}" if said else MESSAGES[code],
@@ -126,7 +125,6 @@ def clean_detail(detail: str, *, secret: str = "") -> str:
 def error_from_status(
     *, status: int, body: object, headers: Mapping[str, str], secret: str = ""
 ) -> ProviderError:
-    """The error of an HTTP answer other than 2xx."""
     said = read_error_body(body)
     if NOT_PAID.search(said.code) or said.type == "billing_error":
         code = "billing"
@@ -160,7 +158,6 @@ def code_of_refusal(said: ErrorBody) -> str:
 def error_from_event(
     body: object, *, headers: Mapping[str, str], secret: str = ""
 ) -> ProviderError:
-    """The error of an ``error`` event in mid-stream."""
     said = read_error_body(body)
     code = ERROR_TYPES.get(said.type, "stream_error")
     if code == "invalid_request":

@@ -120,7 +120,6 @@ class AnthropicProvider:
             await client.close()
 
     async def _send(self, request: ModelRequest) -> "httpx2.Response":
-        """The response of the request, its status 2xx, its body still unread."""
         client = await self._open_client()
         import anthropic
         import httpx2
@@ -150,7 +149,6 @@ class AnthropicProvider:
             raise self._translate(error) from error
 
     async def _read_document(self, response: "httpx2.Response") -> ProviderError:
-        """The error of a page or a document in place of a stream."""
         body = b""
         async with aclosing(self._read_chunks(response)) as chunks:
             async for chunk in chunks:

@@ -128,7 +128,6 @@ PARAGRAPHS = (
 
 
 def make_long_text() -> str:
-    """About LONG_ANSWER_WORDS words under numbered headings."""
     parts = ["## A long answer", LABEL]
     words = 0
     while words < LONG_ANSWER_WORDS:
@@ -163,7 +162,6 @@ def bare_word(word: str) -> str:
 
 
 def make_echo(text: str) -> str:
-    """The default answer: the person's words, and what this is."""
     words = shorten(" ".join(text.split()), MAX_ECHO)
     said = f"You wrote:\n\n> {words}\n\n" if words else ""
     return (
@@ -250,7 +248,6 @@ def choose_call(text: str, tools: list[dict[str, Any]]) -> tuple[str, dict[str, 
 
 
 def find_call_word(text: str) -> str | None:
-    """The keyword of a message that asks for a tool."""
     first = bare_word(text.split()[0]) if text.split() else ""
     if first in CALLS and not find_keyword(text, set(SCRIPTS)):
         return find_keyword(text, {first})
@@ -258,7 +255,6 @@ def find_call_word(text: str) -> str | None:
 
 
 def make_arguments(keyword: str, rest: list[str]) -> dict[str, Any]:
-    """Those of a keyword's tool, from the other words of the message."""
     words = (word.strip("`'\",;!?") for word in rest)
     path = next((word for word in words if "." in bare_word(word) or "/" in word), "")
     match keyword:
@@ -379,7 +375,6 @@ def make_items(request: ModelRequest, *, number: int) -> Iterator[StreamItem]:
 
 
 def make_blocks(request: ModelRequest, digest: str) -> list[Block]:
-    """What the script has for the last message of a request."""
     text = read_last_text(request)
     if any(str(block.get("text", "")).startswith(TASK) for block in request.system):
         return [make_text(make_summary(text))]

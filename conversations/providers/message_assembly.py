@@ -56,13 +56,6 @@ class UnfinishedBlock:
         self.kind = str(block.get("type", ""))
         self.pieces: dict[str, list[str]] = {}
 
-    def add(self, key: str, text: str) -> None:
-        pieces = self.pieces.get(key)
-        if pieces is None:
-            self.pieces[key] = [text]
-        else:
-            pieces.append(text)
-
     def complete(self) -> Block:
         """The block as the provider wants it back."""
         for key, pieces in self.pieces.items():
@@ -146,7 +139,7 @@ class MessageAssembly:
                 if implied == "tool_use":
                     raise StreamOutOfOrder(f"a delta of block {index}, which has not begun")
                 opened = self._open_block(index, {"type": implied, implied: ""}, items)
-            opened.add(target, text)
+            opened.pieces.setdefault(target, []).append(text)
             items.append(BlockDelta(index=index, kind=opened.kind, text=text))
         elif opened is not None and delta["type"] == "signature_delta":
             opened.block["signature"] = delta["signature"]

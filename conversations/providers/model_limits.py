@@ -49,7 +49,6 @@ OUTPUT_KEYS = ("max_tokens", "max_output_tokens")
 
 
 def find_limits(model_id: str) -> ModelLimits:
-    """The limits of ``model_id`` by its longest known prefix."""
     known = [prefix for prefix in LIMITS_BY_PREFIX if model_id.startswith(prefix)]
     return LIMITS_BY_PREFIX[max(known, key=len)] if known else UNKNOWN_MODEL
 
@@ -89,7 +88,6 @@ def read_models(body: object) -> list[ModelInfo]:
 
 
 def read_next_page(body: object) -> str | None:
-    """The id after which the list goes on, if it does."""
     if isinstance(body, dict) and body.get("has_more") is True:
         last = body.get("last_id")
         return last if isinstance(last, str) and last else None
@@ -110,8 +108,6 @@ def takes_sampling(model: str) -> bool:
 
 # What a model call costs, by list prices: ours in ``prices.toml``, and those of the
 # installation in a file of the same form, which goes first.
-
-
 PRICES = Path(__file__).with_name("prices.toml")
 
 _SNAPSHOT = re.compile(r"-20\d{6}$")  # The date that ends the id of one snapshot of a model
@@ -129,29 +125,27 @@ class Price:
     cache_read: float
 
 
-class PriceList:
-    """The prices of models, the newest first for each."""
+# The prices of models, the newest first for each.
+type PriceList = Mapping[str, tuple[Price, ...]]
 
-    def __init__(self, prices: Mapping[str, tuple[Price, ...]]) -> None:
-        self._prices = prices
 
-    def find_cost(
-        self, model: str, usage: Usage, *, lifetime: str = "5m", day: date | None = None
-    ) -> int | None:
-        """Millionths of a US dollar; None where the price or the usage is not known.
-        ``lifetime`` is how long what is written to the cache stays there, ``day`` the
-        one of the call (UTC, today if not given)."""
-        known = self._prices.get(model) or self._prices.get(_SNAPSHOT.sub("", model), ())
-        day = day or datetime.now(UTC).date()
-        price = next((price for price in known if price.since <= day), None)
-        if price is None or usage.input_tokens is None or usage.output_tokens is None:
-            return None
-        return round(
-            usage.input_tokens * price.input
-            + usage.output_tokens * price.output
-            + (usage.cache_write_tokens or 0) * price.cache_write.get(lifetime, 0)
-            + (usage.cache_read_tokens or 0) * price.cache_read
-        )
+def find_cost(
+    prices: PriceList, model: str, usage: Usage, *, lifetime: str = "5m", day: date | None = None
+) -> int | None:
+    """Millionths of a US dollar; None where the price or the usage is not known.
+    ``lifetime`` is how long what is written to the cache stays there, ``day`` the
+    one of the call (UTC, today if not given)."""
+    known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model), ())
+    day = day or datetime.now(UTC).date()
+    price = next((price for price in known if price.since <= day), None)
+    if price is None or usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    return round(
+        usage.input_tokens * price.input
+        + usage.output_tokens * price.output
+        + (usage.cache_write_tokens or 0) * price.cache_write.get(lifetime, 0)
+        + (usage.cache_read_tokens or 0) * price.cache_read
+    )
 
 
 def read_prices(own: Path | None = None) -> PriceList:
@@ -166,7 +160,7 @@ def read_prices(own: Path | None = None) -> PriceList:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
             raise ValueError(f"{own} is no list of prices: {reason}.") from error
-    return PriceList(prices)
+    return prices
 
 
 def _read(path: Path) -> dict[str, tuple[Price, ...]]:

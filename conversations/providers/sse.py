@@ -51,7 +51,6 @@ class SseParser:
         return [event for line in lines if (event := self._take_line(line))]
 
     def _take_line(self, line: bytes) -> SseEvent | None:
-        """The event that a line ends, if it does."""
         if not line:
             name, data = self._name or DEFAULT_EVENT, self._data
             self._name, self._data = "", []

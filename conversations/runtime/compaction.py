@@ -211,7 +211,6 @@ class CompactionExecution(Execution):
     def _make_request(
         self, job: _Job, parts: Sequence[SummaryTurn], summary: str, reached: int
     ) -> tuple[ModelRequest, str]:
-        """The request for a summary of these turns and of the last summary, and its manifest."""
         output = self._context.options.compact_tokens
         words = int(output * WORDS_PER_TOKEN)
         request = make_summary_request(
@@ -224,9 +223,7 @@ class CompactionExecution(Execution):
         )
         texts = {"system": SYSTEM} | ({"previous": summary} if summary else {})
         digests = {role: digest_of(text) for role, text in texts.items()}
-        self._context.database.save_prompt_texts(
-            {digests[role]: text for role, text in texts.items()}
-        )
+        self._context.database.save_prompt_texts({digest_of(text): text for text in texts.values()})
         manifest = summary_manifest(
             request,
             parts,
@@ -272,7 +269,6 @@ class CompactionExecution(Execution):
             raise error
 
     def _complete(self, job: _Job, summary: str) -> tuple[Compaction, PreparedEvent]:
-        """The summary as it is kept, and its row. Raises NotWorthIt where it does not help."""
         plan, tokens = job.plan, estimate_tokens(summary)
         if job.request.reason == THRESHOLD:
             _require_gain(before=plan.stays + plan.goes, after=plan.stays + tokens)
@@ -345,9 +341,7 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
     else:
         at = int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT)
     tokens = facts.context_tokens
-    if tokens < at:
-        return None
-    if not is_due(tokens, at=at, tried=read_useless_size(session_pk)):
+    if tokens < at or not is_due(tokens, at=at, tried=read_useless_size(session_pk)):
         return None
     return CompactionRequest(reason=THRESHOLD, tokens=tokens)
 

@@ -43,7 +43,6 @@ async def current_runtime() -> Runtime:
 
 
 def started_runtime() -> Runtime | None:
-    """The runtime, if there is one already."""
     return _runtime
 
 
@@ -61,6 +60,26 @@ async def stop_current_runtime(*, for_good: bool = False) -> None:
 logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 10.0
+
+# What is told of each figure, in the order in which they are given.
+METRICS = {
+    "loom_runs_queued": "Messages that wait.",
+    "loom_runs_running": "Answers that are being written.",
+    "loom_runs_waiting_approval": "Runs that wait for a person's approval.",
+    "loom_process_runs": "Runs that this process carries out.",
+    "loom_process_sockets": "Pages that are connected to this process.",
+    "loom_process_streams": (
+        "Programs that follow a run or a session of this process, or wait for one."
+    ),
+    "loom_process_lines_refused_total": (
+        "Sockets and streams refused, since a person had too many in this process."
+    ),
+    "loom_tool_servers_ready": "Connections to tool servers that hold.",
+    "loom_tool_servers_failed": "Tool servers that do not answer.",
+    "loom_disk_free_bytes": (
+        "Bytes free where the data folder and a SQLite database lie, the least of the two."
+    ),
+}
 
 
 def list_models() -> list[ModelInfo]:
@@ -127,55 +146,24 @@ def compact_at_end(session: Session, *, user_pk: int) -> None:
 def read_metrics() -> list[Metric]:
     """What this process does right now, and how much the archive holds in flight."""
     states = count_runs_by_state((QUEUED, RUNNING, WAITING_APPROVAL))
-    runtime = started_runtime()
-    servers = runtime.tool_servers.count_states() if runtime else {}
-    figures = [
-        ("loom_runs_queued", "Messages that wait.", states.get(QUEUED, 0)),
-        ("loom_runs_running", "Answers that are being written.", states.get(RUNNING, 0)),
-        (
-            "loom_runs_waiting_approval",
-            "Runs that wait for a person's approval.",
-            states.get(WAITING_APPROVAL, 0),
-        ),
-        (
-            "loom_process_runs",
-            "Runs that this process carries out.",
-            runtime.queue.run_count if runtime else 0,
-        ),
-        (
-            "loom_process_sockets",
-            "Pages that are connected to this process.",
-            runtime.hub.subscriber_count if runtime else 0,
-        ),
-        (
-            "loom_process_streams",
-            "Programs that follow a run or a session of this process, or wait for one.",
-            runtime.hub.listener_count if runtime else 0,
-        ),
-        (
-            "loom_process_lines_refused_total",
-            "Sockets and streams refused, since a person had too many in this process.",
-            runtime.lines.refused if runtime else 0,
-        ),
-        (
-            "loom_tool_servers_ready",
-            "Connections to tool servers that hold.",
-            servers.get("ready", 0),
-        ),
-        ("loom_tool_servers_failed", "Tool servers that do not answer.", servers.get("failed", 0)),
-        (
-            "loom_disk_free_bytes",
-            "Bytes free where the data folder and a SQLite database lie, the least of the two.",
-            data_free_bytes(),
-        ),
-    ]
-    own = [
-        Metric(
-            name=name,
-            help=text,
-            value=value,
-            kind="counter" if name.endswith("_total") else "gauge",
-        )
-        for name, text, value in figures
-    ]
+    figures = {
+        "loom_runs_queued": states.get(QUEUED, 0),
+        "loom_runs_running": states.get(RUNNING, 0),
+        "loom_runs_waiting_approval": states.get(WAITING_APPROVAL, 0),
+        "loom_disk_free_bytes": data_free_bytes(),
+    }
+    if runtime := started_runtime():
+        servers = runtime.tool_servers.count_states()
+        figures |= {
+            "loom_process_runs": runtime.queue.run_count,
+            "loom_process_sockets": runtime.hub.subscriber_count,
+            "loom_process_streams": runtime.hub.listener_count,
+            "loom_process_lines_refused_total": runtime.lines.refused,
+            "loom_tool_servers_ready": servers["ready"],
+            "loom_tool_servers_failed": servers["failed"],
+        }
+    own = []
+    for name, text in METRICS.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        own.append(Metric(name=name, help=text, value=figures.get(name, 0), kind=kind))
     return [*own, *(metric for feature in features() for metric in feature.metrics())]

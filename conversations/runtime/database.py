@@ -92,8 +92,6 @@ class _Job:
 class Writer:
     """Runs write functions one after the other on its own thread and connection.
 
-    PostgreSQL gets one transaction for each job.
-
     Nothing is done twice: a job is run again only if its transaction did not commit. Where
     the connection was lost during the COMMIT, PostgreSQL is asked what became of it.
     """

@@ -29,7 +29,7 @@ RETRY_SECONDS = 1.0  # Before what could not be written is tried again
 
 class DraftWorker:
     """``interval`` in seconds bounds what a crash can lose of an answer's text. ``on_saved``
-    is given what is on disk now."""
+    is given what is on disk now; ``handed_over`` are runs of which some may be there."""
 
     def __init__(
         self, writer: Writer, *, interval: float, on_saved: Callable[[Sequence[Chunk]], None]
@@ -40,7 +40,7 @@ class DraftWorker:
         self._pending: dict[int, list[tuple[int, str, list[str]]]] = {}
         self._ordinals: dict[int, int] = {}
         self._unwritten: dict[int, list[Chunk]] = {}
-        self._handed_over: set[int] = set()
+        self.handed_over: set[int] = set()
         self._wake = asyncio.Event()
 
     def add(self, run_pk: int, *, part: int, kind: str, text: str) -> None:
@@ -50,10 +50,6 @@ class DraftWorker:
         else:
             pieces.append((part, kind, [text]))
         self._wake.set()
-
-    def may_be_on_disk(self, run_pk: int) -> bool:
-        """Whether some of the run's draft was handed to the database here."""
-        return run_pk in self._handed_over
 
     @contextmanager
     def taken(self, run_pk: int) -> Iterator[list[Chunk]]:
@@ -85,10 +81,9 @@ class DraftWorker:
         self._pending.pop(run_pk, None)
         self._unwritten.pop(run_pk, None)
         self._ordinals.pop(run_pk, None)
-        self._handed_over.discard(run_pk)
+        self.handed_over.discard(run_pk)
 
     async def run(self) -> None:
-        """Write what is pending, for ever; to be run as a task."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -102,7 +97,7 @@ class DraftWorker:
         chunks = [chunk for some in self._unwritten.values() for chunk in some]
         if not chunks:
             return
-        self._handed_over |= self._unwritten.keys()
+        self.handed_over |= self._unwritten.keys()
         try:
             await self._writer.write(append_draft_chunks, chunks)
         except Exception as error:
@@ -147,7 +142,6 @@ class LiveBlock:
         self.unsent.append(delta)
 
     def frame(self, run: str) -> dict[str, Any]:
-        """What is new since the last frame."""
         delta = "".join(self.unsent)
         frame = self._head(run) | {"offset": self.sent, "text": delta}
         self.unsent = []
@@ -175,33 +169,26 @@ class LiveAnswer:
 
     def __init__(self, run: str) -> None:
         self.run = run
-        self.parts: list[LiveBlock] = []
+        self.parts: dict[int, LiveBlock] = {}
         self._next_number = 0
-        self._dirty: dict[int, LiveBlock] = {}
 
     def start_part(self, kind: str, *, name: str = "", number: int | None = None) -> LiveBlock:
         number = self._next_number if number is None else number
         self._next_number = number + 1
         blocks = BlockStream() if kind == TEXT else None
-        part = LiveBlock(number=number, kind=kind, name=name, blocks=blocks)
-        self.parts.append(part)
+        part = self.parts[number] = LiveBlock(number=number, kind=kind, name=name, blocks=blocks)
         return part
 
-    def feed(self, part: LiveBlock, delta: str) -> None:
-        part.feed(delta)
-        self._dirty[part.number] = part
-
     def take_frames(self) -> list[dict[str, Any]]:
-        dirty, self._dirty = self._dirty, {}
-        return [part.frame(self.run) for part in dirty.values()]
+        return [part.frame(self.run) for part in self.parts.values() if part.unsent]
 
     def snapshots(self) -> list[dict[str, Any]]:
         """Every part so far. Take (and publish) the frames first."""
-        return [part.snapshot(self.run) for part in self.parts]
+        return [part.snapshot(self.run) for part in self.parts.values()]
 
     def clear(self) -> None:
         """The parts so far became rows."""
-        self.parts, self._dirty = [], {}
+        self.parts = {}
 
 
 # What running calls show before they end: bounded, whatever a tool writes.
@@ -237,7 +224,6 @@ class LiveCall:
             self._join()
 
     def _join(self) -> str:
-        """The end of what was reported."""
         tail = "".join(self.pieces)[-KEPT:]
         self.pieces, self.held = [tail], len(tail)
         return tail
@@ -295,12 +281,13 @@ class LiveCall:
 
 
 class LiveCalls:
-    """The calls of a run's last answer that have not ended yet."""
+    """The calls of a run's last answer that have not ended yet; ``dirty`` are those of which
+    pages lack something."""
 
     def __init__(self, run: str) -> None:
         self.run = run
         self._calls: dict[int, LiveCall] = {}
-        self._dirty: dict[int, LiveCall] = {}
+        self.dirty: dict[int, LiveCall] = {}
 
     def add(self, pk: int, call: LiveCall) -> None:
         self._calls[pk] = call
@@ -308,21 +295,17 @@ class LiveCalls:
     def change_state(self, pk: int, state: str) -> None:
         call = self._calls[pk]
         call.state, call.began = state, monotonic()
-        self._dirty[pk] = call
+        self.dirty[pk] = call
 
     def report(self, pk: int, text: str) -> None:
         call = self._calls.get(pk)
         if call is not None and text:
             call.report(storable(text))
-            self._dirty[pk] = call
+            self.dirty[pk] = call
 
     def remove(self, pk: int) -> None:
         self._calls.pop(pk, None)
-        self._dirty.pop(pk, None)
-
-    @property
-    def is_dirty(self) -> bool:
-        return bool(self._dirty)
+        self.dirty.pop(pk, None)
 
     def kept(self, pk: int) -> str:
         call = self._calls.get(pk)
@@ -335,10 +318,10 @@ class LiveCalls:
     def take_frames(self, *, at_once: bool = True) -> list[dict[str, Any]]:
         """``at_once``: also what would have to wait otherwise."""
         frames = []
-        for pk, call in list(self._dirty.items()):
+        for pk, call in list(self.dirty.items()):
             frame = call.frame(self.run, at_once=at_once)
             if frame is not None:
-                del self._dirty[pk]
+                del self.dirty[pk]
                 frames.append(frame)
         return frames
 

@@ -15,6 +15,7 @@ from conversations.domain.errors import ProviderError
 from conversations.domain.stream import MessageCompleted, Usage
 from conversations.domain.tool_calls import ToolScope
 from conversations.models import ModelCall
+from conversations.providers.model_limits import find_cost
 
 from .database import Database, PatientWriter
 from .drafts import DraftWorker, LiveAnswer, LiveCalls
@@ -114,7 +115,7 @@ class Execution:
             output_tokens=usage.output_tokens,
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
-            cost_microusd=self._context.options.prices.find_cost(model, usage, lifetime=lifetime),
+            cost_microusd=find_cost(self._context.options.prices, model, usage, lifetime=lifetime),
             **fields,
         )
 
@@ -179,11 +180,10 @@ class Execution:
     def _flush_some(self) -> None:
         """The same, but for output that would flood the pages."""
         self.flush(at_once=False)
-        if self.calls.is_dirty:
+        if self.calls.dirty:
             self.show_soon()
 
     def flush(self, *, at_once: bool = True) -> None:
-        """Send what has come since the last time."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None

@@ -6,11 +6,9 @@ hub says when to look; where another process writes, it is looked at now and the
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
 from itertools import groupby
 from time import monotonic
-from typing import Protocol
 
 from conversations.archive.journal import Chunk, walk_events
 from conversations.archive.rewinds import read_rewinds
@@ -50,28 +48,26 @@ LOOK_SECONDS = 5.0  # How long something can stay unseen if this process were no
 POLL_SECONDS = 0.15
 
 
-class Reader(Protocol):
+class Reader:
     """Reads on from where it is; ``has_more``: there is more at once, ``has_ended``:
     nothing can come. ``of_drafts``: it can take pieces of a draft that are on disk, or give
     None when it has to read."""
 
-    of_drafts: bool
-    has_more: bool
-    has_ended: bool
+    of_drafts = has_more = has_ended = False
 
-    def read_on(self) -> list[StoryEvent]: ...
+    def read_on(self) -> list[StoryEvent]:
+        raise NotImplementedError
 
-    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None: ...
+    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
+        return []
 
 
-class RunReader:
+class RunReader(Reader):
     """Reads what a run says, from a place on (see ``domain.run_transcript``)."""
 
     of_drafts = True
 
     def __init__(self, run_pk: int, place: StreamCursor) -> None:
-        self.has_more = False
-        self.has_ended = False
         self._run_pk = run_pk
         self._story = RunTranscriptReader(place)
         self._reached = 0
@@ -116,15 +112,11 @@ class RunReader:
         return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
 
 
-class SessionReader:
+class SessionReader(Reader):
     """Reads the journal of a session from a place on, row by row. A rewind stands after
     the row that was the last one when it was made."""
 
-    of_drafts = False
-
     def __init__(self, session_pk: int, place: StreamCursor) -> None:
-        self.has_more = False
-        self.has_ended = False
         self._session_pk = session_pk
         self._place = place
 
@@ -142,9 +134,6 @@ class SessionReader:
             events += self._tell_rewinds(made)
         return events
 
-    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
-        return []
-
     def _tell_rewinds(self, made: dict[int, list[Rewind]]) -> list[StoryEvent]:
         """Those after the row where it is, which were not told of."""
         events, row, told = [], self._place.row, self._place.part
@@ -160,7 +149,7 @@ async def follow(
 ) -> AsyncGenerator[StoryEvent | None]:
     """What the reader finds, until it ends or the process does. None: nothing has come
     for ``heartbeat`` seconds."""
-    with _listening(runtime, Listener(session_pk, of_drafts=reader.of_drafts)) as listener:
+    with runtime.hub.listening(Listener(session_pk, of_drafts=reader.of_drafts)) as listener:
         told_at = monotonic()
         while not listener.is_closed:
             chunks = None if reader.has_more else listener.take()
@@ -184,7 +173,7 @@ async def wait_for_end(runtime: Runtime, run: Run, *, seconds: float) -> bool:
     """Whether the run has ended within so many seconds, in whatever process."""
     wait_for_database(runtime.options.database_wait)
     end = monotonic() + seconds
-    with _listening(runtime, Listener(run.session_id, of_drafts=False)) as listener:
+    with runtime.hub.listening(Listener(run.session_id, of_drafts=False)) as listener:
         while True:
             listener.take()  # before it is read: what comes meanwhile is read again
             if (await runtime.readers.read(read_run, run.pk)).is_over:
@@ -199,15 +188,6 @@ def _patience(runtime: Runtime, session_pk: int, seconds: float) -> float:
     is_ours = runtime.queue.execution_of(session_pk) is not None
     most = LOOK_SECONDS if is_ours else runtime.options.watch_interval
     return max(0.0, min(seconds, most))
-
-
-@contextmanager
-def _listening(runtime: Runtime, listener: Listener) -> Iterator[Listener]:
-    runtime.hub.listen(listener)
-    try:
-        yield listener
-    finally:
-        runtime.hub.unlisten(listener)
 
 
 async def wait_for_final_state(runtime: Runtime, *, session_pk: int, run_pk: int) -> str:

@@ -61,7 +61,6 @@ class Models:
         return next((info.id for info in self.listed if "haiku" in info.id.lower()), own)
 
     def limits_of(self, model: str) -> tuple[int, int]:
-        """Tokens that a request may have, and that its answer may have."""
         limit, output = find_limits(model)
         for info in self.listed:
             if info.id == model:
@@ -156,16 +155,13 @@ def rules_of(facts: WindowFacts, installed: WindowRules) -> WindowRules:
 
 
 def summarises(facts: WindowFacts, options: RuntimeOptions) -> bool:
-    """Whether a window that is full is summarised in this session's workspace."""
     return bool(options.compact_at) or rules_of(facts, options.rules).strategy == SUMMARIZE
 
 
 def size_after(window: Window, usage: Usage) -> ContextSize:
     """How full the window is with its answer, by the provider's count if it gave one."""
-    reported = sum(
-        tokens or 0
-        for tokens in (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    )
+    counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    reported = sum(tokens or 0 for tokens in counts)
     known = usage.input_tokens is not None and window.estimated >= LEAST_REPORTED
     return ContextSize(
         tokens=(reported or window.estimated) + (usage.output_tokens or 0),

@@ -56,11 +56,8 @@ class RuntimeOptions:
 def read_options(*, supervise: bool) -> RuntimeOptions:
     """The options that the settings ask for."""
     loom = settings.LOOM
-    as_they_are = {
-        field.name: getattr(loom, field.name)
-        for field in fields(RuntimeOptions)
-        if hasattr(loom, field.name)
-    }
+    names = [field.name for field in fields(RuntimeOptions)]
+    as_they_are = {name: getattr(loom, name) for name in names if hasattr(loom, name)}
     given: dict[str, Any] = as_they_are | {
         "models": tuple(
             ModelInfo(

@@ -18,8 +18,7 @@ from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.archive.runs import Claimed
 from conversations.domain.errors import Rejected
 
-WAIT_SECONDS = 600.0
-"""How long a call waits for its program."""
+WAIT_SECONDS = 600.0  # How long a call waits for its program
 
 TOO_LATE = "The program that brought this tool along did not answer in time."
 
@@ -70,9 +69,6 @@ class ProgramTools:
         """Tools of servers, and those that were brought along for the run."""
         own = self.of(claimed.session_pk, claimed.client_id)
         return MappingProxyType({**more, **own}) if own else more
-
-    def has_any(self, claimed: Claimed) -> bool:
-        return bool(self.of(claimed.session_pk, claimed.client_id))
 
     def forget(self, session_pk: int, client_id: str) -> None:
         """The run has ended, or was never begun."""

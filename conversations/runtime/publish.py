@@ -5,7 +5,8 @@ the others where ``REDIS_URL`` is set.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -31,17 +32,10 @@ from conversations.rendering.rows import render_meter, render_queue, render_wind
 from .database import Readers
 
 # The frames that pages get, as plain dicts; ``docs/protocol.md`` describes them.
-
-
 type Frame = dict[str, Any]
 
 RETRYING = "retrying"
 EVERY_DRAFT = "*"  # In ``ends_draft``: whatever draft the page shows
-
-
-def dump_frame(frame: Frame) -> str:
-    """The frame as text that a socket can carry, half a surrogate pair included."""
-    return dump_json(frame)
 
 
 def rows_frame(rows: Iterable[Row], *, ends_draft: str = "") -> Frame:
@@ -104,8 +98,6 @@ def window_frame(mark: WindowMark) -> Frame:
 
 
 # What a page that connects has missed, read in one go.
-
-
 class CatchUp(NamedTuple):
     """``frames`` bring a page up to ``last_seq``, but for the run that is active and what it has
     written so far. ``reload`` says why the page has to be loaded again instead, if it has to."""
@@ -140,8 +132,6 @@ def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = No
 
 
 # Fan-out within this process: from a session's run to the sockets that watch it.
-
-
 @dataclass(slots=True, eq=False)
 class Subscriber:
     """A page that watches a session. ``deliver`` takes one frame as JSON text.
@@ -173,7 +163,7 @@ class Subscriber:
                 frame, text = frame | {"rows": fresh}, None
             if fresh:
                 self.reached = fresh[-1]["seq"]
-        self.deliver(text or dump_frame(frame))
+        self.deliver(text or dump_json(frame))
 
 
 # Pieces of a draft that wait for a listener; one that is slower reads them from disk.
@@ -225,77 +215,65 @@ LIVE_FRAMES = frozenset({"draft", "call"})
 
 
 class Hub:
-    """All subscribers and listeners of this process, by session."""
+    """All ``subscribers`` and ``listeners`` of this process, by session; a session without any
+    is in neither."""
 
     def __init__(self) -> None:
-        self._subscribers: dict[int, set[Subscriber]] = {}
-        self._listeners: dict[int, set[Listener]] = {}
+        self.subscribers: dict[int, set[Subscriber]] = {}
+        self.listeners: dict[int, set[Listener]] = {}
         self._is_closed = False
 
     def add(self, subscriber: Subscriber) -> None:
-        self._subscribers.setdefault(subscriber.session_pk, set()).add(subscriber)
+        self.subscribers.setdefault(subscriber.session_pk, set()).add(subscriber)
 
     def remove(self, subscriber: Subscriber) -> None:
-        _discard(self._subscribers, subscriber.session_pk, subscriber)
+        _discard(self.subscribers, subscriber.session_pk, subscriber)
 
-    def listen(self, listener: Listener) -> None:
-        self._listeners.setdefault(listener.session_pk, set()).add(listener)
+    @contextmanager
+    def listening(self, listener: Listener) -> Iterator[Listener]:
+        self.listeners.setdefault(listener.session_pk, set()).add(listener)
         listener.is_closed = self._is_closed
-
-    def unlisten(self, listener: Listener) -> None:
-        _discard(self._listeners, listener.session_pk, listener)
+        try:
+            yield listener
+        finally:
+            _discard(self.listeners, listener.session_pk, listener)
 
     def tell(self, session_pk: int) -> None:
-        """There may be news on disk."""
-        for listener in self._listeners.get(session_pk, ()):
+        for listener in self.listeners.get(session_pk, ()):
             listener.tell()
 
     def hand_over(self, session_pk: int, chunks: Sequence[Chunk]) -> None:
-        """These pieces of a draft are on disk."""
-        for listener in self._listeners.get(session_pk, ()):
+        for listener in self.listeners.get(session_pk, ()):
             if listener.of_drafts:
                 listener.hand_over(chunks)
 
     def close_listeners(self) -> None:
         """The process ends: nobody waits here any more."""
         self._is_closed = True
-        for listeners in self._listeners.values():
+        for listeners in self.listeners.values():
             for listener in listeners:
                 listener.is_closed = True
                 listener.tell()
 
     @property
     def listener_count(self) -> int:
-        return sum(len(listeners) for listeners in self._listeners.values())
-
-    def is_listened_to(self, session_pk: int) -> bool:
-        return session_pk in self._listeners
-
-    def followed(self) -> set[int]:
-        """Sessions that somebody watches or listens to."""
-        return self._subscribers.keys() | self._listeners.keys()
-
-    def watched(self) -> list[int]:
-        return list(self._subscribers)
+        return sum(len(listeners) for listeners in self.listeners.values())
 
     @property
     def subscriber_count(self) -> int:
-        return sum(len(watchers) for watchers in self._subscribers.values())
-
-    def is_watched(self, session_pk: int) -> bool:
-        return session_pk in self._subscribers
+        return sum(len(watchers) for watchers in self.subscribers.values())
 
     def lowest_reached(self, session_pk: int) -> int:
         """The seq up to which every released watcher of the session has its rows."""
         return min(
-            (s.reached for s in self._subscribers.get(session_pk, ()) if not s.held), default=0
+            (s.reached for s in self.subscribers.get(session_pk, ()) if not s.held), default=0
         )
 
     def publish(self, session_pk: int, frame: Frame) -> None:
         if frame["type"] not in LIVE_FRAMES:
             self.tell(session_pk)
-        if watchers := self._subscribers.get(session_pk):
-            text = dump_frame(frame)
+        if watchers := self.subscribers.get(session_pk):
+            text = dump_json(frame)
             for subscriber in tuple(watchers):
                 subscriber.offer(frame, text)
 
@@ -321,13 +299,11 @@ class Publisher:
         self._readers = readers
 
     def is_watched(self, session_pk: int) -> bool:
-        return self.relay.is_used or self.hub.is_watched(session_pk)
+        return self.relay.is_used or session_pk in self.hub.subscribers
 
     def publish(self, session_pk: int, frame: Frame) -> None:
-        """Send a frame to every page that watches the session, in any process."""
         self.hub.publish(session_pk, frame)
-        if self.relay.is_used:
-            self.relay.send(session_pk, frame)
+        self.relay.send(session_pk, frame)
 
     def publish_rows(self, session_pk: int, rows: Sequence[Row], *, title: str = "") -> None:
         if rows:
@@ -337,7 +313,7 @@ class Publisher:
 
     async def publish_missed_rows(self, session_pk: int) -> None:
         """Another process has written rows in a session whose run is executed here."""
-        if self.hub.is_watched(session_pk):
+        if session_pk in self.hub.subscribers:
             reached = self.hub.lowest_reached(session_pk)
             rows = await self._readers.read(
                 read_live_rows, session_pk, after_seq=reached, limit=MAX_MISSED_ROWS
@@ -350,7 +326,6 @@ class Publisher:
         self.publish(session_pk, queue_frame(waiting))
 
     async def publish_window(self, session_pk: int, mark: WindowMark | None = None) -> None:
-        """Say where the session's window starts and how full it is."""
         if self.is_watched(session_pk):
             if mark is None:
                 mark = await self._readers.read(read_window_mark, session_pk)
@@ -366,13 +341,8 @@ class Publisher:
                 fresh = get_session(session.uuid)
                 ranges = rewound_ranges(fresh, source="seq")
                 [whole] = [one for one in ranges if one.low <= rewound.from_seq <= one.high]
-                html = render_rewound_marker(fresh, whole)
-                return {
-                    "type": "rewound",
-                    "from_seq": whole.low,
-                    "to_seq": whole.high,
-                    "html": html,
-                }
+                place = {"from_seq": whole.low, "to_seq": whole.high}
+                return {"type": "rewound", **place, "html": render_rewound_marker(fresh, whole)}
 
             self.publish(session.pk, await self._readers.read(make_frame))
 
@@ -422,7 +392,7 @@ class Relay:
 
     async def _join_forever(self) -> None:
         while True:
-            watched = self._hub.followed()
+            watched = self._hub.subscribers.keys() | self._hub.listeners.keys()
             for session_pk in watched - self.joined:
                 await self._layer.group_add(_group(session_pk), self._channel)
             for session_pk in self.joined - watched:

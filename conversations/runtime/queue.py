@@ -60,7 +60,6 @@ class RunQueue:
 
     @property
     def busy_count(self) -> int:
-        """Sessions that this process works on."""
         return len(self._workers)
 
     @property
@@ -68,7 +67,6 @@ class RunQueue:
         return sum(worker.execution is not None for worker in self._workers.values())
 
     def execution_of(self, session_pk: int) -> Execution | None:
-        """The run that this process is executing in a session."""
         worker = self._workers.get(session_pk)
         return worker.execution if worker else None
 
@@ -130,7 +128,6 @@ class RunQueue:
         ended.cancel()
 
     async def end_runs(self) -> None:
-        """Stop the running answers and keep what they have; nothing more is begun."""
         tasks = [worker.task for worker in self._workers.values() if worker.task]
         for worker in list(self._workers.values()):
             if worker.execution:
@@ -142,12 +139,11 @@ class RunQueue:
         """Give what is on disk of this process's answers to those who follow them."""
         hub = self._publisher.hub
         for session_pk, worker in self._workers.items():
-            if worker.execution is not None and hub.is_listened_to(session_pk):
+            if worker.execution is not None and session_pk in hub.listeners:
                 run_pk = worker.execution.claimed.run_pk
                 hub.hand_over(session_pk, [c for c in chunks if c.run_pk == run_pk])
 
     def publish_snapshots(self, session_pk: int) -> None:
-        """Send the whole draft of a run that this process executes."""
         execution = self.execution_of(session_pk)
         if execution is not None:
             for frame in execution.snapshots():

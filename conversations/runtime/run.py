@@ -35,13 +35,7 @@ from conversations.archive.turns import read_turn
 from conversations.archive.workspaces import WorkspaceDir
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError, StorageFull
-from conversations.domain.events import (
-    AssistantText,
-    Info,
-    Payload,
-    ToolCallStarted,
-    TurnSeparator,
-)
+from conversations.domain.events import AssistantText, Info, Payload, ToolCallStarted, TurnSeparator
 from conversations.domain.stream import (
     Block,
     BlockCompleted,
@@ -230,7 +224,7 @@ class RunExecution(Execution):
                     call=call,
                     tool_calls=tool_calls,
                     size=size_after(answer.window, message.usage),
-                    has_draft=drafts.may_be_on_disk(claimed.run_pk),
+                    has_draft=claimed.run_pk in drafts.handed_over,
                 )
             )
         await self._context.publisher.publish_window(self.claimed.session_pk, appended.window)
@@ -308,7 +302,7 @@ class RunExecution(Execution):
             more_tools=more_tools,
             choices=self.choices,
             tools=None if more_tools else offered[scope],
-            has_own_tools=bool(brought.brought) and brought.has_any(claimed),
+            has_own_tools=bool(brought.of(session_pk, claimed.client_id)),
         )
         return facts, system, window
 
@@ -366,7 +360,7 @@ class RunExecution(Execution):
                         part = answer.parts[item.index] = self.live.start_part(item.kind)
                     if answer.first_token_ms is None:
                         answer.first_token_ms = answer.duration_ms
-                    self.live.feed(part, item.text)
+                    part.feed(item.text)
                     run_pk = self.claimed.run_pk
                     drafts.add(run_pk, part=part.number, kind=part.kind, text=item.text)
                     self.show_soon()
@@ -427,9 +421,7 @@ class RunExecution(Execution):
         """With the tokens of all model calls, as far as the provider gave some."""
         calls = self._answered
         reported = [
-            call
-            for call in calls
-            if call.input_tokens is not None or call.output_tokens is not None
+            call for call in calls if (call.input_tokens, call.output_tokens) != (None, None)
         ]
 
         def total(*names: str) -> int:
@@ -454,7 +446,6 @@ class RunExecution(Execution):
 
 
 def make_turn(message: MessageCompleted) -> NewTurn:
-    """The turn of a complete answer; its blocks exactly as they were received."""
     content = storable(text_of_answer(message.blocks))
     return NewTurn(
         role="assistant",
@@ -483,10 +474,7 @@ def make_payloads(
         if text.strip() or thought:
             payloads.append(
                 AssistantText(
-                    text=text,
-                    thinking=thought,
-                    thinking_ms=spent_ms or None,
-                    model=message.model,
+                    text=text, thinking=thought, thinking_ms=spent_ms or None, model=message.model
                 )
             )
         texts.clear()

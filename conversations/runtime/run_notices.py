@@ -32,11 +32,7 @@ STOPS = {
         "Retry, or put the question differently.",
         "retry",
     ),
-    "refusal": (
-        "The model declined to answer.",
-        "Edit your message, or retry.",
-        "retry",
-    ),
+    "refusal": ("The model declined to answer.", "Edit your message, or retry.", "retry"),
     "max_tokens": (
         "The answer was cut at the output limit.",
         "Continue to have the rest written, or raise LOOM_MAX_OUTPUT_TOKENS.",
@@ -56,7 +52,6 @@ STOPS = {
 
 
 def describe_provider_error(error: ProviderError, *, run: str) -> Info:
-    """The row for a failure of the provider."""
     facts = [f"code: {error.code}"]
     if error.http_status is not None:
         facts.append(f"status: {error.http_status}")
@@ -73,7 +68,6 @@ def describe_provider_error(error: ProviderError, *, run: str) -> Info:
 
 
 def describe_refused_files(error: ProviderError) -> Info:
-    """The row for an answer that was given without what is attached."""
     return Info(
         text="The provider refused the request with the attached files. This answer was given"
         " without them; they are kept.",

@@ -129,7 +129,6 @@ class Runtime:
         await self.queue.end_runs()
 
     async def stop(self) -> None:
-        """End the runs, and release everything."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -146,7 +145,6 @@ class Runtime:
 
     @property
     def delta_interval(self) -> float:
-        """Seconds between two frames of one answer."""
         wanted = self.queue.busy_count * BUSY_STEP_SECONDS
         return max(self.options.delta_interval, min(wanted, MAX_INTERVAL_SECONDS))
 
@@ -242,7 +240,6 @@ class Runtime:
         user_pk: int | None,
         choices: RunChoices | None = None,
     ) -> Accepted:
-        """See ``archive.messages.regenerate``."""
         accepted = await self.writer.write(
             archive_messages.regenerate,
             session,
@@ -259,9 +256,10 @@ class Runtime:
         self.queue.begin(session.pk)
         return accepted
 
-    async def _publish_rewound(self, session: Session, rewound: Rewound) -> None:
+    async def _publish_rewound(self, session: Session, rewound: Rewound) -> Rewound:
         self.watcher.record_rewinds(session.pk, rewound.count)
         await self.publisher.publish_rewound(session, rewound)
+        return rewound
 
     async def continue_run(
         self, session: Session, *, client_id: str, user_pk: int | None
@@ -273,36 +271,30 @@ class Runtime:
         return accepted
 
     async def rewind(self, session: Session, *, from_turn: int, user_pk: int | None) -> Rewound:
-        """See ``archive.messages.rewind_session``."""
         rewound = await self.writer.write(
             archive_messages.rewind_session, session, from_turn=from_turn, actor_pk=user_pk
         )
-        await self._publish_rewound(session, rewound)
-        return rewound
+        return await self._publish_rewound(session, rewound)
 
     async def reset(
         self, session: Session, *, keeps_instructions: bool, user_pk: int | None
     ) -> Rewound:
-        """See ``archive.messages.reset_session``."""
         rewound = await self.writer.write(
             archive_messages.reset_session,
             session,
             keeps_instructions=keeps_instructions,
             actor_pk=user_pk,
         )
-        await self._publish_rewound(session, rewound)
-        return rewound
+        return await self._publish_rewound(session, rewound)
 
     async def withdraw(self, session: Session, *, run: UUID) -> None:
         await self.writer.write(archive_messages.withdraw_message, session, run=run)
         await self.publisher.publish_queue(session.pk)
 
     async def stop_run(self, session: Session) -> None:
-        """End the session's running answer, in this process or in another one."""
         await self.queue.stop_run(session.pk)
 
     async def wait_idle(self, session_pk: int) -> None:
-        """Return when this process works on the session no more."""
         await self.queue.wait_idle(session_pk)
 
     async def choose_for_run(self, session_pk: int, run_pk: int, choices: RunChoices) -> None:
@@ -313,13 +305,7 @@ class Runtime:
     # Tool calls
 
     async def decide_call(
-        self,
-        session: Session,
-        *,
-        call: UUID,
-        decision: str,
-        user_pk: int | None,
-        reason: str = "",
+        self, session: Session, *, call: UUID, decision: str, user_pk: int | None, reason: str = ""
     ) -> None:
         """Allow or deny a call that waits (see ``archive.tool_calls``), in this process
         or in another one."""
@@ -346,7 +332,6 @@ class Runtime:
     async def compact(
         self, session: Session, *, client_id: str, user_pk: int | None, reason: str = MANUAL
     ) -> Accepted:
-        """Have older turns summarised for the window (see ``runtime.compaction``)."""
         accepted = await self.writer.write(
             archive_compactions.request_compaction,
             session,
@@ -358,7 +343,6 @@ class Runtime:
         return accepted
 
     async def undo_compaction(self, session: Session, *, uuid: UUID, user_pk: int | None) -> None:
-        """See ``archive.context``."""
         appended = await self.writer.write(
             archive_compactions.undo_compaction, session, uuid=uuid, user_pk=user_pk
         )
@@ -368,7 +352,6 @@ class Runtime:
     async def edit_state(
         self, session: Session, *, actor_pk: int | None, action: str, item: str, text: str
     ) -> None:
-        """Change one item of the session state (see ``archive.session_state``)."""
         appended = await self.writer.write(
             edit_state, session, actor_pk=actor_pk, action=action, item=item, text=text
         )

@@ -218,7 +218,6 @@ class ToolLoop:
     # Planning and asking
 
     async def _judge(self, call: _Call, *, is_first: bool) -> None:
-        """Find the call's tool, what it would do, and whether it may."""
         assert self._scope is not None
         call.is_due = False
         name, workspace = call.record.name, self._scope.workspace
@@ -272,7 +271,6 @@ class ToolLoop:
         return self._rules
 
     async def _ask(self, calls: Sequence[_Call]) -> None:
-        """Ask a person about calls, all in one commit."""
         asked = [call.asked for call in calls if call.asked is not None]
         if not asked:
             return
@@ -451,7 +449,6 @@ class ToolLoop:
 
 
 async def _end_tasks(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel what still runs and wait for it, for a while."""
     running = {task for task in tasks if not task.done()}
     for task in running:
         task.cancel()

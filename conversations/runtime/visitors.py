@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from threading import Lock
 
 from django.db import DatabaseError
@@ -25,28 +24,20 @@ LOOK_SECONDS = 2.0  # How long a page may go on watching after its person lost t
 OUTSIDERS_EVERY = 5
 
 
-@dataclass(slots=True, eq=False)
 class WatchedAccess:
     """A page that is open. ``standing`` is that of its beginning, ``seen`` the one of
     the last look. ``recheck`` asks everything again, and closes the page's socket if it
     must; it does not wait for that."""
 
-    place: OpenPage
-    standing: AccessSnapshot | None
-    recheck: Callable[[], None]
-    seen: AccessSnapshot | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.seen = self.standing
-
-    def look_again(self) -> None:
-        """What was seen last could not be acted upon."""
-        self.seen = self.standing
+    def __init__(
+        self, place: OpenPage, standing: AccessSnapshot | None, recheck: Callable[[], None]
+    ) -> None:
+        self.place = place
+        self.standing = self.seen = standing
+        self.recheck = recheck
 
 
 class AccessRefresher:
-    """All pages of this process."""
-
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
         self._visitors: set[WatchedAccess] = set()
@@ -80,8 +71,6 @@ class AccessRefresher:
 
 
 # How many sockets and streams each person has open in this process.
-
-
 SOCKETS, STREAMS = "sockets", "streams"
 
 

@@ -5,7 +5,6 @@ processes, their drafts. It also heals any gap that a relay may leave.
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -24,27 +23,22 @@ from conversations.search.indexing import (
 )
 
 from .database import Database, Readers
-from .drafts import LiveAnswer, LiveBlock
+from .drafts import LiveAnswer
 from .options import RuntimeOptions
 from .publish import Frame, Hub, active_frame, queue_frame, rows_frame, window_frame
 from .queue import RunQueue
 
 
-@dataclass(slots=True)
-class _Foreign:
-    """A run of another process, mirrored from its draft chunks."""
+class _Foreign(LiveAnswer):
+    """A run of another process, mirrored from its draft chunks up to that ordinal."""
 
-    live: LiveAnswer
-    parts: dict[int, LiveBlock]
-    ordinal: int = -1
+    ordinal = -1
 
 
 _NO_MARKS = SessionMarks(last_seq=0, rewinds=0, window=(0, 0, 0))  # Of a session that is gone
 
 
 class Watcher:
-    """What it knows of each session that is watched here, and what it tells."""
-
     def __init__(self, options: RuntimeOptions, readers: Readers, hub: Hub, own: RunQueue) -> None:
         self._options = options
         self._readers = readers
@@ -61,9 +55,9 @@ class Watcher:
         caches += [self._queues, self._running]
         while True:
             await asyncio.sleep(self._options.watch_interval)
-            sessions = [pk for pk in self._hub.watched() if self._own.execution_of(pk) is None]
+            sessions = [pk for pk in self._hub.subscribers if self._own.execution_of(pk) is None]
             for known in caches:
-                for pk in [pk for pk in known if not self._hub.is_watched(pk)]:
+                for pk in known.keys() - self._hub.subscribers.keys():
                     del known[pk]
             if sessions:
                 await self._look(sessions)
@@ -82,8 +76,7 @@ class Watcher:
             if marks.last_seq > (reached := self._hub.lowest_reached(pk)):
                 rows = await self._readers.read(read_live_rows, pk, after_seq=reached, limit=500)
                 ended = self._foreign.pop(pk, None)
-                run = ended.live.run if ended else ""
-                self._hub.publish(pk, rows_frame(rows, ends_draft=run))
+                self._hub.publish(pk, rows_frame(rows, ends_draft=ended.run if ended else ""))
             if marks.window != self._windows.setdefault(pk, marks.window):
                 self._windows[pk] = marks.window
                 mark = await self._readers.read(read_window_mark, pk)
@@ -118,23 +111,22 @@ class Watcher:
         if self._options.redis_url:
             return  # its deltas come through the relay
         foreign = self._foreign.get(pk)
-        if foreign is None or foreign.live.run != str(run.run):
-            foreign = self._foreign[pk] = _Foreign(LiveAnswer(str(run.run)), {})
+        if foreign is None or foreign.run != str(run.run):
+            foreign = self._foreign[pk] = _Foreign(str(run.run))
         chunks = await self._readers.read(read_draft, run.run_pk, after_ordinal=foreign.ordinal)
         for chunk in chunks:
             foreign.ordinal = chunk.ordinal
             part = foreign.parts.get(chunk.part)
             if part is None:
-                part = foreign.live.start_part(chunk.kind, number=chunk.part)
-                foreign.parts[chunk.part] = part
-            foreign.live.feed(part, chunk.text)
-        for frame in foreign.live.take_frames():
+                part = foreign.start_part(chunk.kind, number=chunk.part)
+            part.feed(chunk.text)
+        for frame in foreign.take_frames():
             self._hub.publish(pk, frame)
 
     def snapshots(self, pk: int) -> list[Frame]:
         """What is mirrored of another process's answer, for a page that comes now."""
         foreign = self._foreign.get(pk)
-        return foreign.live.snapshots() if foreign else []
+        return foreign.snapshots() if foreign else []
 
 
 LOOK_SECONDS = 2.0  # Between two looks for turns without entries. A search does not wait for it.
@@ -162,7 +154,6 @@ class IndexWorker:
         self._unmerged = 0
 
     async def run(self) -> None:
-        """Index what comes in, for ever; to be run as a task."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if not await self.catch_up() and self._unmerged:

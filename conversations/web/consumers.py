@@ -24,11 +24,11 @@ from conversations.archive.rights import READ, WRITE, OpenPage, read_standing
 from conversations.archive.storage import translate_storage_error
 from conversations.domain import errors
 from conversations.domain.keyset import parse_cursor
-from conversations.domain.text import is_storable
+from conversations.domain.text import dump_json, is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
-from conversations.runtime.publish import Frame, Subscriber, dump_frame
+from conversations.runtime.publish import Frame, Subscriber
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import SOCKETS, WatchedAccess
 
@@ -241,7 +241,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         try:
             await self._authorised(READ)
         except (DatabaseError, errors.Unavailable) as error:
-            self.visitor.look_again()
+            self.visitor.seen = self.visitor.standing
             fields = {"error_class": type(error).__name__}
             logger.warning("session_not_rechecked", extra={"fields": fields})
         except errors.LoomError as error:
@@ -288,7 +288,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         asyncio.ensure_future(self.close(TOO_SLOW))  # noqa: RUF006 (ends at once)
 
     async def _send(self, frame: Frame) -> None:
-        await self.send(text_data=dump_frame(frame))
+        await self.send(text_data=dump_json(frame))
 
 
 class NoSessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]

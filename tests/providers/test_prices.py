@@ -1,15 +1,17 @@
 """What a call costs, in millionths of a dollar."""
 
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conversations.domain.stream import Usage
 from conversations.domain.text import cost_text
+from conversations.providers import model_limits
 from conversations.providers.model_limits import read_prices
 
-find_cost = read_prices().find_cost
+find_cost = partial(model_limits.find_cost, read_prices())
 
 
 def test_each_kind_of_token_has_its_price() -> None:
@@ -59,7 +61,7 @@ def test_a_call_costs_what_its_model_cost_on_that_day(tmp_path: Path) -> None:
     )
     prices = read_prices(path)
     days = (date(2026, 2, 28), date(2026, 3, 1), date(2026, 12, 31), date(2027, 1, 1))
-    costs = [prices.find_cost("bean", USAGE, day=day) for day in days]
+    costs = [model_limits.find_cost(prices, "bean", USAGE, day=day) for day in days]
     assert costs == [None, 2_250_000, 2_250_000, 1_125_000]
-    assert prices.find_cost("claude-opus-5-5", USAGE) == 3_000_000 + 3_750_000
-    assert prices.find_cost("claude-sonnet-5-5", USAGE) == 2_000_000 + 2_500_000
+    assert model_limits.find_cost(prices, "claude-opus-5-5", USAGE) == 3_000_000 + 3_750_000
+    assert model_limits.find_cost(prices, "claude-sonnet-5-5", USAGE) == 2_000_000 + 2_500_000

@@ -102,23 +102,17 @@ def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
     """The servers of a file; none if there is no file. Raises ConfigError."""
     try:
         mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8")
+        data = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_config(data, environment=environment)
     except FileNotFoundError:
         return McpConfig()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read ({error}).") from error
-    try:
-        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is no JSON ({error}).") from error
-    try:
-        config = parse_config(data, environment=environment)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    servers = [
-        *config.servers.values(),
-        *(one for own in config.own.values() for one in own.values()),
-    ]
+    servers = [one for some in (config.servers, *config.own.values()) for one in some.values()]
     holds_secrets = any(server.environment or server.headers for server in servers)
     if holds_secrets and mode & (stat.S_IRGRP | stat.S_IROTH):
         # They belong into a file that nobody else can read.

@@ -36,8 +36,6 @@ from .connection import CONNECTING, FAILED, OFF, PREFIX, READY, Offer, Timing, T
 
 logger = logging.getLogger(__name__)
 
-NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
-
 MAX_FILES = 10  # Images and PDFs of one result that are kept
 
 SWEEP_SECONDS = 60.0
@@ -116,7 +114,6 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[st
 
 
 def _describe_part(part: Mapping[str, Any]) -> str:
-    """What cannot be shown as it is."""
     kind = part.get("type")
     if kind == "audio":
         return f"[Audio, {_line(part.get('mimeType'))}: it cannot be heard here.]"
@@ -243,8 +240,8 @@ class ToolServers:
     async def prepare(self, workspace: str, root: Path) -> Mapping[str, Tool]:
         """See that the workspace's servers are there, and give the tools of those that are; one
         that has just begun to connect is waited for a moment."""
-        if not self.is_used or self._is_stopped:
-            return NO_TOOLS
+        if self._is_stopped:
+            return {}
         connections = self._connections_of(workspace, root)
         for connection in connections:
             connection.use()
@@ -255,7 +252,7 @@ class ToolServers:
         """Wait for the servers of these tools, as long as connecting may take: calls of them are to
         be executed."""
         wanted = [name for name in names if name.startswith(PREFIX)]
-        if not wanted or not self.is_used or self._is_stopped:
+        if not wanted or self._is_stopped:
             return
         for connection in self._connections_of(workspace, root):
             if any(name.startswith(f"{PREFIX}{connection.config.name}__") for name in wanted):
@@ -263,9 +260,6 @@ class ToolServers:
                 await connection.wait_connected(seconds=self._timing.connect)
 
     def tools_of(self, workspace: str) -> Mapping[str, Tool]:
-        """The tools that are there now, by name."""
-        if not self.is_used:
-            return NO_TOOLS
         found: dict[str, Tool] = {}
         for server in self.config.servers_of(workspace):
             key = self._key(server, workspace)
@@ -288,16 +282,10 @@ class ToolServers:
 
     def describe(self, workspace: str) -> list[ServerState]:
         """The workspace's servers, by name; those that are off there last."""
-        states = [self._describe(server, workspace) for server in self.config.servers_of(workspace)]
-        return states + [
-            ServerState(
-                name=server.name,
-                transport=server.transport,
-                state=OFF,
-                reason="It is turned off for this workspace.",
-                is_off=True,
-            )
-            for server in self.config.servers_of(workspace, off=True)
+        return [
+            self._describe(server, workspace, is_off=is_off)
+            for is_off in (False, True)
+            for server in self.config.servers_of(workspace, off=is_off)
         ]
 
     async def connect_again(self, workspace: str, root: Path, name: str) -> ServerState | None:
@@ -311,17 +299,23 @@ class ToolServers:
         return None
 
     def count_states(self) -> dict[str, int]:
-        """How many connections are in which state."""
         counts = dict.fromkeys((CONNECTING, READY, FAILED, OFF), 0)
         for connection in list(self._connections.values()):
             counts[connection.state] += 1
         return counts
 
-    def _describe(self, server: ServerConfig, workspace: str) -> ServerState:
+    def _describe(
+        self, server: ServerConfig, workspace: str, *, is_off: bool = False
+    ) -> ServerState:
         connection = self._connections.get(self._key(server, workspace))
-        if connection is None:
+        if is_off or connection is None:
+            reason = "It is turned off for this workspace." if is_off else UNUSED
             return ServerState(
-                name=server.name, transport=server.transport, state=OFF, reason=UNUSED
+                name=server.name,
+                transport=server.transport,
+                state=OFF,
+                reason=reason,
+                is_off=is_off,
             )
         return ServerState(
             name=server.name,
@@ -339,10 +333,8 @@ class ToolServers:
         return server.name, workspace if is_own else ""
 
     def _connections_of(self, workspace: str, root: Path) -> list[ToolServerConnection]:
-        return [
-            self._connection(server, workspace, root)
-            for server in self.config.servers_of(workspace)
-        ]
+        servers = self.config.servers_of(workspace)
+        return [self._connection(server, workspace, root) for server in servers]
 
     def _connection(
         self, server: ServerConfig, workspace: str, root: Path | None
@@ -362,7 +354,6 @@ class ToolServers:
         return connection
 
     async def _sweep(self) -> None:
-        """End programs that nobody uses."""
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self._timing.idle))
             self.close_unused()

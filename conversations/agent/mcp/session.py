@@ -115,7 +115,6 @@ class ToolServerSession:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turns the SDK's errors into ours."""
     try:
         yield
     except MCPError as error:
@@ -178,7 +177,6 @@ async def open_session(
 
 
 def _describe(error: BaseException, said: list[str]) -> str:
-    """One sentence for people."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if said and not isinstance(error, httpx2.TransportError | ProgramError):
@@ -211,12 +209,10 @@ async def _http(config: ServerConfig, said: list[str]) -> AsyncIterator[Any]:
         transport=_BoundedTransport(),
         event_hooks={"response": [look]},
     )
-    async with (
-        client,
-        streamable_http_client(
-            config.url, http_client=client, max_sse_event_size=MAX_LINE_BYTES
-        ) as streams,
-    ):
+    connecting = streamable_http_client(
+        config.url, http_client=client, max_sse_event_size=MAX_LINE_BYTES
+    )
+    async with client, connecting as streams:
         yield streams
 
 

@@ -114,11 +114,8 @@ def wrap(
 def interpreter_paths() -> list[Path]:
     """Where the running Python is installed, if beside the system's own folders."""
     prefix = Path(sys.base_prefix)
-    return [
-        path
-        for path in dict.fromkeys((prefix, prefix.resolve()))
-        if not path.is_relative_to("/usr")
-    ]
+    places = dict.fromkeys((prefix, prefix.resolve()))
+    return [path for path in places if not path.is_relative_to("/usr")]
 
 
 def _system(*, allows_network: bool, limits_sizes: bool) -> Iterator[str]:

@@ -130,7 +130,6 @@ class Reach:
 
     @contextmanager
     def entry(self, path: str) -> Iterator[int]:
-        """What is at the path, by O_PATH."""
         upper, _, name = path.rpartition("/")
         opened = open_place(self.folder(upper), name)
         try:

@@ -427,7 +427,6 @@ def start_supervised(
 
 
 def _as_file(data: bytes) -> int:
-    """Something to read from that never makes a writer wait."""
     if not data:
         return subprocess.DEVNULL
     file = os.memfd_create("stdin")
@@ -486,15 +485,3 @@ async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
         return await reading
     finally:
         reading.cancel()
-
-
-async def _outlast(attending: "asyncio.Task[Finished]", running: Supervised) -> None:
-    """Wait for the end of what was told to end, however often this is cancelled; from the second
-    time on without patience."""
-    while not attending.done():
-        try:
-            await asyncio.wait({attending})
-        except asyncio.CancelledError:
-            running.process.kill()
-    if not attending.cancelled():
-        attending.exception()

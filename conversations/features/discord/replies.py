@@ -71,9 +71,7 @@ class Reply:
 
     async def follow(self) -> None:
         """Show the run until it has ended and all of it is shown."""
-        listener = Listener(self.record.session_id)
-        self._runtime.hub.listen(listener)
-        try:
+        with self._runtime.hub.listening(Listener(self.record.session_id)) as listener:
             while True:
                 listener.take()  # before it is looked: what comes meanwhile is looked at again
                 if await keep_trying(self._step):
@@ -87,8 +85,6 @@ class Reply:
                 rest = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
                 if rest > 0:
                     await asyncio.sleep(rest)
-        finally:
-            self._runtime.hub.unlisten(listener)
 
     async def _look(self) -> RunProgress | None:
         """None: the session was purged."""
