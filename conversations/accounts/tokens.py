@@ -46,10 +46,11 @@ SEEN_EVERY = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Whom a token speaks for, and what it is for."""
+    """Who sends a request, and what for. ``token_pk`` is None for a browser that is signed in,
+    which has all scopes."""
 
     user: User
-    token_pk: int
+    token_pk: int | None
     scopes: frozenset[str]
 
 

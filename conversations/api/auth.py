@@ -10,14 +10,12 @@ from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
 from conversations.access import get_session_for
-from conversations.accounts.tokens import missing_scope
+from conversations.accounts.tokens import Caller, missing_scope
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import NotPermitted
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.service import Runtime
-
-from .middleware import ApiCaller
 
 
 class ScopeAuth(AuthBase):
@@ -30,7 +28,7 @@ class ScopeAuth(AuthBase):
         self.scope = scope
 
     def __call__(self, request: HttpRequest) -> User | None:
-        caller: ApiCaller | None = getattr(request, "api_caller", None)
+        caller: Caller | None = getattr(request, "api_caller", None)
         if caller is None or (caller.token_pk is not None) is not self.by_token:
             return None
         if reason := missing_scope(self.scope, caller.scopes):
@@ -70,9 +68,9 @@ def needs(scope: str) -> list[AuthBase]:
     return [TokenAuth(scope), BrowserAuth(scope)]
 
 
-def caller_of(request: HttpRequest) -> ApiCaller:
+def caller_of(request: HttpRequest) -> Caller:
     """In an operation that ``needs`` a scope."""
-    caller: ApiCaller = request.api_caller  # type: ignore[attr-defined]
+    caller: Caller = request.api_caller  # type: ignore[attr-defined]
     return caller
 
 

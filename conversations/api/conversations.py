@@ -20,7 +20,7 @@ from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import SessionRecord, read_session_record
-from conversations.archive.sessions import find_by_key, find_in_workspaces, open_by_key
+from conversations.archive.sessions import find_in_workspaces, open_by_key
 from conversations.archive.turns import walk_active_turns
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.session_keys import BEAD, check_key
@@ -138,7 +138,7 @@ def get_conversation_of_bead(
     key = check_key(f"{BEAD}:{bead}")
     if project is not None:
         workspace, _ = get_workspace_for(request, project)
-        found = [session for session in [find_by_key(workspace, key)] if session]
+        found = find_in_workspaces([workspace.pk], key)
     else:
         found = find_in_workspaces(roles_of_person(caller_of(request).user.pk), key)
     if len(found) > 1:

@@ -29,12 +29,6 @@ def must(holds: Callable[[Any], bool], reason: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def is_of_programs(channel: str) -> bool:
-    # A session of one in which only members of the workspace read may quote all of it, and a
-    # program gives its answers to whom it likes.
-    return channel not in MEMBER_CHANNELS
-
-
 Text = Annotated[str, must(is_storable, "a NUL or half a surrogate pair cannot be kept")]
 Title = Annotated[
     Text,
@@ -46,11 +40,13 @@ LongText = Annotated[Text, StringConstraints(max_length=100_000)]
 Moment = Annotated[
     AwareDatetime, must(lambda moment: moment.year < LAST_YEAR, f"lies before the year {LAST_YEAR}")
 ]
+# A session of a channel in which only members of the workspace read may quote all of it, and a
+# program gives its answers to whom it likes.
 Channel = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$"),
     must(
-        is_of_programs,
+        lambda channel: channel not in MEMBER_CHANNELS,
         "is one in which only members of the workspace read; choose another",
     ),
 ]

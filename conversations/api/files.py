@@ -21,7 +21,6 @@ router = Router(tags=["Files"])
 
 BYTES = {"schema": {"type": "string", "format": "binary"}}
 
-
 Files = Annotated[list[UploadedFile], File(..., min_length=1)]
 
 

@@ -33,11 +33,8 @@ from .problems import problem, problem_of
 
 # Answers to requests with an idempotency key: claimed, kept, given again.
 
-
 # How long a request that nobody has answered counts as being carried out.
 LEASE = timedelta(minutes=1)
-
-CHUNK = 500
 
 
 class StillAnswering(Conflict):

@@ -36,7 +36,6 @@ from .turns import RowOut
 
 # What the operations that begin a run have in common: a key, waiting, answers.
 
-
 MAX_WAIT_SECONDS = 600  # seconds; then a program asks again, or follows the stream
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")

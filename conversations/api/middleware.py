@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from threading import Lock
 
@@ -22,7 +21,7 @@ from limits.storage import storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
 from conversations.access import AccessContext
-from conversations.accounts.tokens import SCOPES, find_caller
+from conversations.accounts.tokens import SCOPES, Caller, find_caller
 from conversations.domain.audit import API
 from conversations.review.reasons import MAX_REASON_CHARS, save_reason
 from conversations.web.addresses import client_address
@@ -53,15 +52,6 @@ MAX_REQUESTS_AT_ONCE = 100
 
 _LOCK = Lock()
 _requests: Counter[int] = Counter()  # of each person, by key, those that are carried out
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiCaller:
-    """``token_pk`` is None for a browser that is signed in, which has all scopes."""
-
-    user: User
-    scopes: frozenset[str]
-    token_pk: int | None
 
 
 class ApiMiddleware:
@@ -109,22 +99,20 @@ class ApiMiddleware:
         return response
 
 
-def identify(request: HttpRequest) -> ApiCaller | None:
+def identify(request: HttpRequest) -> Caller | None:
     """Who sent the request; None for nobody whom it names rightly."""
     if given := request.headers.get("Authorization", ""):
         scheme, _, token = given.partition(" ")
         found = find_caller(token.strip(), address=client_address(request) or "")
-        if scheme.lower() != "bearer" or found is None:
-            return None
-        return ApiCaller(user=found.user, scopes=found.scopes, token_pk=found.token_pk)
+        return found if scheme.lower() == "bearer" else None
     # Without the cookie nobody is signed in, and the database need not be asked.
     if settings.SESSION_COOKIE_NAME in request.COOKIES and isinstance(request.user, User):
-        return ApiCaller(user=request.user, scopes=frozenset(SCOPES), token_pk=None)
+        return Caller(user=request.user, scopes=frozenset(SCOPES), token_pk=None)
     return None
 
 
 @contextmanager
-def count_open(caller: ApiCaller | None) -> Iterator[bool]:
+def count_open(caller: Caller | None) -> Iterator[bool]:
     """While a request is carried out; False where the person has too many. (A stream
     counts until it begins.)"""
     if caller is None:
@@ -143,7 +131,7 @@ def count_open(caller: ApiCaller | None) -> Iterator[bool]:
                 del _requests[caller.user.pk]
 
 
-def count_request(request: HttpRequest, caller: ApiCaller | None) -> tuple[bool, dict[str, str]]:
+def count_request(request: HttpRequest, caller: Caller | None) -> tuple[bool, dict[str, str]]:
     """Whether it is within the rate, and the headers that say how much is left of that."""
     item = parse(settings.LOOM.api_rate)
     if caller is None:

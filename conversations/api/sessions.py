@@ -303,7 +303,6 @@ def list_sessions_of(
 
 # Sessions by key: how another system finds its session again.
 
-
 key_router = Router(tags=["Sessions by key"])
 
 PATH = "/workspaces/{slug:slug}/keys/{path:key}"

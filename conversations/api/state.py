@@ -16,7 +16,7 @@ from conversations.agent.undo.records import Scope, recent_reverts
 from conversations.agent.undo.review import review_changes
 from conversations.archive.context import require_compaction
 from conversations.archive.session_records import SessionRecord, read_session_record
-from conversations.archive.session_state import read_state_view
+from conversations.archive.session_state import StateView, read_state_view
 from conversations.domain.errors import Rejected
 from conversations.domain.keyset import PageCursor, parse_page_cursor
 
@@ -60,28 +60,23 @@ class StateEditIn(Schema):
 
 
 @router.get("/state", auth=needs(READ), response=StateOut, url_name="session_state")
-def get_session_state(request: HttpRequest, uuid: Path[UUID]) -> dict[str, Any]:
+def get_session_state(request: HttpRequest, uuid: Path[UUID]) -> StateView:
     """The items of the session state that are in force, and those that were struck."""
     session, _ = get_session_for(request, uuid)
-    return _read_state(session.pk)
+    return read_state_view(session.pk)
 
 
 @router.post("/state/{item}", auth=needs(WRITE), response=StateOut, url_name="session_state_item")
 async def edit_session_state(
     request: HttpRequest, uuid: Path[UUID], item: str, wanted: StateEditIn
-) -> dict[str, Any]:
+) -> StateView:
     """Pin, unpin, reword (`edit`), strike or restore (`unstrike`) one item. What is so
     already changes nothing."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.edit_state(
         session, actor_pk=user_pk, action=wanted.action, item=item, text=wanted.text
     )
-    return await sync_to_async(_read_state)(session.pk)
-
-
-def _read_state(session_pk: int) -> dict[str, Any]:
-    view = read_state_view(session_pk)
-    return {"turn": view.turn, "seq": view.seq, "items": view.items, "struck": view.struck}
+    return await sync_to_async(read_state_view)(session.pk)
 
 
 # Files that calls of tools changed, and putting them back.

@@ -125,9 +125,7 @@ def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
         blocks, damage = None, str(error)
     return asdict(turn) | {
         "blocks": blocks,
-        "tool_calls": [
-            {name: call.get(name) for name in ("id", "name", "input")} for call in calls
-        ],
+        "tool_calls": calls,
         "active": not is_in(turn.number, rewound),
         "metadata": read_metadata(turn),
         "damage": damage,

@@ -68,12 +68,8 @@ def save_files(
                 raise
             results.append({"name": name, "code": refusal.code, "reason": refusal.message})
         else:
-            results.append(
-                {
-                    "name": name,
-                    "attachment": shown_attachment(archive_attachments.attachment_block(kept)),
-                }
-            )
+            shown = shown_attachment(archive_attachments.attachment_block(kept))
+            results.append({"name": name, "attachment": shown})
     return results
 
 
@@ -172,7 +168,6 @@ def give_thumbnail(request: HttpRequest, found: Attachment) -> HttpResponse:
 
 @post_by_person
 def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
-    """Take back a file that is not sent."""
     found, _ = get_session_for(request, uuid, to=WRITE)
     try:
         archive_attachments.remove_attachment(found.pk, attachment, user_pk=person(request).pk)
@@ -203,7 +198,6 @@ def _give(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
 
 
 # Long files that are written while the browser reads them.
-
 
 PIECE_CHARS = 64_000
 

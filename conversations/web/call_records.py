@@ -75,36 +75,34 @@ def tool_output(
 
 
 def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
-    word, icon = tool_rows.tool_word(record.call.name)
-    arguments = tool_rows.read_arguments(record.call.arguments)
-    done, asked = record.completed, record.asked
+    call, done, asked = record.call, record.completed, record.asked
+    word, icon = tool_rows.tool_word(call.name)
+    arguments = tool_rows.read_arguments(call.arguments)
     diff_text = (done.diff if done else "") or (asked.diff if asked else "")
     diff = render_diff(diff_text, most_lines=LONG_DIFF_LINES, most_chars=LONG_DIFF_CHARS)
     text = tool_rows.arguments_text(arguments, without_texts=False)
     stopped = f"Stopped by {record.stopped_by}" if record.stopped_by else "Stopped"
+    kind = asked.kind_label if asked else ""
+    decision = tool_rows.decision_text(
+        call.decision, by=record.decided_by, reason=call.reason, kind=kind
+    )
+    changes_url = reverse("session_changes", args=[found.uuid], query={"call": call.uuid})
     moments = (
-        ("Called", record.call.created_at),
-        ("Asked", record.call.asked_at),
-        ("Decided", record.call.decided_at),
-        ("Started", record.call.started_at),
-        (stopped, record.call.stop_requested_at),
+        ("Called", call.created_at),
+        ("Asked", call.asked_at),
+        ("Decided", call.decided_at),
+        ("Started", call.started_at),
+        (stopped, call.stop_requested_at),
     )
     context: dict[str, Any] = {
         "heading": word,
-        "name": record.call.name,
+        "name": call.name,
         "icon": icon,
-        "argument_html": show_hidden(tool_rows.telling_argument(record.call.name, arguments)),
-        "state": tool_rows.state_word(record.call.state, record.call.ok),
+        "argument_html": show_hidden(tool_rows.telling_argument(call.name, arguments)),
+        "state": tool_rows.state_word(call.state, call.ok),
         "exit_code": done.exit_code if done else None,
-        "duration": duration_text(record.call.duration_ms),
-        "decision_html": show_hidden(
-            tool_rows.decision_text(
-                record.call.decision,
-                by=record.decided_by,
-                reason=record.call.reason,
-                kind=asked.kind_label if asked else "",
-            )
-        ),
+        "duration": duration_text(call.duration_ms),
+        "decision_html": show_hidden(decision),
         "moments": [{"what": what, "at": at} for what, at in moments if at is not None],
         "arguments_html": show_hidden(text[:LONG_ARGUMENTS]),
         "arguments_left": number_text(max(0, len(text) - LONG_ARGUMENTS)),
@@ -112,22 +110,18 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
         "diff_left": number_text(diff.left_out) if diff.left_out else "",
         "changes": changes_text(diff.added, diff.removed),
         "is_planned": bool(diff_text) and not (done and done.diff),
-        "call": record.call.uuid,
-        "has_changes": has_changes(found.pk, call=record.call.uuid),
-        "turn": record.call.turn_number,
+        "call": call.uuid,
+        "has_changes": has_changes(found.pk, call=call.uuid),
+        "turn": call.turn_number,
         "changed_files": number_text(record.changed_files),
-        "changes_url": f"{reverse('session_changes', args=[found.uuid])}?call={record.call.uuid}"
-        if record.changed_files
-        else "",
-        "address": reverse("tool_call", args=[found.uuid, record.call.uuid]),
-        "output_url": reverse("tool_call_output", args=[found.uuid, record.call.uuid]),
+        "changes_url": changes_url if record.changed_files else "",
+        "address": reverse("tool_call", args=[found.uuid, call.uuid]),
+        "output_url": reverse("tool_call_output", args=[found.uuid, call.uuid]),
     }
-    if record.call.result_turn is not None:
-        output = read_turn_output(found.pk, record.call.result_turn)
-        context["page"] = render_output_page(
-            output.text, name=output.name, start=0, session=found.uuid
-        )
-        context["source_url"] = reverse("turn_source", args=[found.uuid, record.call.result_turn])
+    if call.result_turn is not None:
+        gave = read_turn_output(found.pk, call.result_turn)
+        context["page"] = render_output_page(gave.text, name=gave.name, start=0, session=found.uuid)
+        context["source_url"] = reverse("turn_source", args=[found.uuid, call.result_turn])
     return context
 
 

@@ -37,7 +37,6 @@ from .panel import render_panel
 
 # One changed file as the review shows it: what became of it, as a diff where it can be.
 
-
 MOST_LINES, MOST_CHARS = 400, 60_000
 
 
@@ -194,7 +193,7 @@ def _changes(
         "revert_url": reverse("session_changes_revert", args=[found.uuid]),
         "review": review,
         "files": [show_file(root, file) for file in review.files],
-        "calls": [{"it": call, "word": tool_word(call.name)[0]} for call in review.calls[:50]],
+        "calls": [{"it": call, "word": tool_word(call["name"])[0]} for call in review.calls[:50]],
         "next_url": _address(found, scope, after=following) if following else "",
         "is_first": not after,
         "reverts": [] if fields else recent_reverts(found.pk),

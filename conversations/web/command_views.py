@@ -106,7 +106,6 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
 
 # The keys, and the page that lists them with the commands.
 
-
 type Keys = list[tuple[tuple[str, ...], str]]
 
 KEYS: dict[str, Keys] = {
@@ -143,7 +142,6 @@ def help_page(request: HttpRequest) -> HttpResponse:
 
 
 # The palette: where one can go, found by typing, on every page.
-
 
 PALETTE_PAGE = 12
 

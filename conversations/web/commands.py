@@ -108,7 +108,6 @@ def choice_of(command: Command, argument: str) -> str:
 
 # What each command of the composer does.
 
-
 # Commands that scripts carry out without asking the server.
 ON_THE_PAGE = frozenset({"help", "resume", "history", "clear"})
 

@@ -49,7 +49,6 @@ def error_response(
 
 # Answers while the database is away or the disk is full, in the form that the caller reads.
 
-
 logger = logging.getLogger(__name__)
 
 READS = ("GET", "HEAD", "OPTIONS")
@@ -198,7 +197,6 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 # Forms and queries are in an encoding that gives characters and nothing else.
-
 
 TAKEN = frozenset({"utf-8", "ascii", "iso8859-1"})
 

@@ -12,14 +12,12 @@ from django.contrib.auth.models import User
 from conversations.archive.tool_calls import MAX_REASON_CHARS
 from conversations.archive.workspaces import create_workspace, find_user, resolve_root
 from conversations.domain.errors import Rejected, TooLarge
-from conversations.domain.session_state import ACTIONS
 from conversations.domain.text import require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
 from conversations.models import Membership, Workspace
 from conversations.runtime.current import list_models
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
-
 
 _WINDOW_FIELDS = (
     "window_strategy",
@@ -176,12 +174,6 @@ def check_client_id(value: Any) -> str:
             "client_id must have 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id"
         )
     return value
-
-
-def check_state_action(value: str) -> None:
-    """Raises Rejected unless it can be done to an item of the session state."""
-    if value not in ACTIONS:
-        raise Rejected("Choose an action.", code="state_action_unknown")
 
 
 def check_attachment_ids(value: Any) -> list[str]:

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from conversations.access import get_session_for
+from conversations.access import Access, get_session_for
 from conversations.agent.window.manifest import Manifest, read_manifest, rebuild_request
 from conversations.agent.window.summary import COMPACTION
 from conversations.archive import model_calls as archive_calls
@@ -28,7 +28,6 @@ from .pages import is_fragment
 from .panel import render_panel
 
 # The text of a model request, a part at a time: a window may have megabytes.
-
 
 MESSAGES = 20  # messages of one page
 
@@ -85,7 +84,6 @@ def show_text(key: str, name: str, text: str, *, limit: int) -> dict[str, Any]:
 
 
 def describe_message(number: int, message: dict[str, Any]) -> tuple[str, str]:
-    """Its name and its text."""
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     role = {"user": "Person", "assistant": "Assistant"}.get(str(message.get("role")), "")
@@ -108,7 +106,6 @@ def block_text(block: dict[str, Any]) -> str:
 
 # What one model call was given and what came of it, in words for its page.
 
-
 MAX_RANGES = 12  # ranges of turns that are named; a session with many rewinds has more
 
 MAX_FACT_CHARS = 300  # of one thing that a program asked for
@@ -124,7 +121,6 @@ PARTS = {
     "history": "History",
     "tail": "State and hint",
 }
-
 
 # A label, and pieces of text, each with the turn that it links to.
 type FactText = tuple[str, list[tuple[str, int | None]]]
@@ -320,13 +316,8 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     if not 1 <= number <= found.turn_count:
         raise NotFound("This session has no such turn.")
     call = archive_calls.find_newest_call(found.pk, turn=number)
-    context = {
-        "heading": "Model request",
-        "turn": number,
-        "call": _describe(request, found, call) if call else None,
-        "address": reverse("turn_call", args=[uuid, number]),
-    }
-    return render_panel(request, found, access, "call", context)
+    address = reverse("turn_call", args=[uuid, number])
+    return _show_call(request, found, access, call, turn=number, address=address)
 
 
 @login_required
@@ -335,12 +326,15 @@ def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> Htt
     """One call, whether it gave a turn or failed."""
     found, access = get_session_for(request, uuid)
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
-    context = {
-        "heading": "Model request",
-        "turn": call.turn_number,
-        "call": _describe(request, found, call),
-        "address": _address("model_call", found, call),
-    }
+    address = _address("model_call", found, call)
+    return _show_call(request, found, access, call, turn=call.turn_number, address=address)
+
+
+def _show_call(
+    request: HttpRequest, found: Session, access: Access, call: ModelCall | None, **where: Any
+) -> HttpResponse:
+    described = _describe(request, found, call) if call else None
+    context = {"heading": "Model request", "call": described, **where}
     return render_panel(request, found, access, "call", context)
 
 
@@ -417,7 +411,7 @@ def _describe(request: HttpRequest, session: Session, call: ModelCall) -> dict[s
 
 def _line(session: Session, call: ModelCall) -> dict[str, Any]:
     return {
-        "url": reverse("model_call", args=[session.uuid, call.run.uuid, call.ordinal]),
+        "url": _address("model_call", session, call),
         "turn": call.turn_number,
         "ordinal": call.ordinal + 1,
         "summary": summary_of(call),

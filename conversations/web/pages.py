@@ -107,7 +107,6 @@ def read_session_list(
 
 
 def label_of(session: SessionRecord, today: date) -> str:
-    """The group of the list that the session belongs to."""
     if session.pinned_at:
         return "Pinned"
     day = timezone.localtime(session.last_active_at).date()
@@ -127,7 +126,6 @@ EXAMPLES = (
     "Explain the main parts of this project to a newcomer.",
     "Help me plan a small change, step by step.",
 )
-
 
 # Settings that the scripts of the chat read.
 SCRIPT_SETTINGS = (
@@ -162,28 +160,26 @@ def home(request: HttpRequest) -> HttpResponse:
     return _home(request, forms.WorkspaceForm())
 
 
-def _home(request: HttpRequest, form: forms.WorkspaceForm, *, status: int = 200) -> HttpResponse:
+def _home(request: HttpRequest, form: forms.WorkspaceForm) -> HttpResponse:
     context = {
         "workspaces": archive_workspaces.list_workspaces(person(request).pk),
         "form": form,
         "can_create": True,
         "roots": settings.LOOM.workspace_roots,
     }
-    return render(request, "home.html", context, status=status)
+    return render(request, "home.html", context, status=400 if form.errors else 200)
 
 
 @post_by_person
 def workspace_create(request: HttpRequest) -> HttpResponse:
     form = forms.WorkspaceForm(request.POST)
-    if not form.is_valid():
-        return _home(request, form, status=400)
-    root, name = form.cleaned_data["root"], form.cleaned_data["name"]
-    try:
-        workspace = forms.make_workspace_at(root, name, owner=person(request))
-    except Rejected as error:
-        form.add_error("root", error.message)
-        return _home(request, form, status=400)
-    return redirect("workspace", slug=workspace.slug)
+    if form.is_valid():
+        try:
+            workspace = forms.make_workspace_at(**form.cleaned_data, owner=person(request))
+            return redirect("workspace", slug=workspace.slug)
+        except Rejected as error:
+            form.add_error("root", error.message)
+    return _home(request, form)
 
 
 @login_required

@@ -18,6 +18,7 @@ from conversations.archive.session_records import list_forks
 from conversations.archive.session_state import read_state_view
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.session_state import (
+    ACTIONS,
     BY_MODEL,
     COMMIT,
     DECISION,
@@ -39,32 +40,14 @@ from conversations.domain.text import one_line, storable
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 
-from .forms import check_state_action
 from .pages import is_fragment, render_page
 
 # The session state's items as the panel shows them.
 
-
-GROUPS = {
-    FOCUS: "Focus",
-    DECISION: "Decisions",
-    FILE: "Files",
-    ERROR: "Resolved errors",
-}
-BUTTONS = {
-    PIN: "Pin",
-    UNPIN: "Unpin",
-    STRIKE: "Remove",
-    UNSTRIKE: "Restore",
-}
+GROUPS = {FOCUS: "Focus", DECISION: "Decisions", FILE: "Files", ERROR: "Resolved errors"}
+BUTTONS = {PIN: "Pin", UNPIN: "Unpin", STRIKE: "Remove", UNSTRIKE: "Restore"}
 SOURCES = {SAID: "said", COMMIT: "from a commit", NOTED: "noted by the model"}
-DONE = {
-    PIN: "Pinned",
-    UNPIN: "Unpinned",
-    STRIKE: "Struck",
-    UNSTRIKE: "Restored",
-    REWORD: "Saved",
-}
+DONE = {PIN: "Pinned", UNPIN: "Unpinned", STRIKE: "Struck", UNSTRIKE: "Restored", REWORD: "Saved"}
 
 
 def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[str, Any]]:
@@ -113,7 +96,8 @@ async def session_state_edit(
     names = ("item", "action", "text")
     item, action, text = (storable(request.POST.get(name, "")) for name in names)
     try:
-        check_state_action(action)
+        if action not in ACTIONS:
+            raise Rejected("Choose an action.", code="state_action_unknown")
         runtime = await current_runtime()
         await runtime.edit_state(found, actor_pk=user.pk, action=action, item=item, text=text)
     except Rejected as error:

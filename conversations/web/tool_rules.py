@@ -80,7 +80,6 @@ def list_tool_servers(workspace: str) -> list[ServerState]:
 
 
 def failed_tool_servers(workspace: str) -> list[str]:
-    """The names of those that do not answer."""
     return [state.name for state in list_tool_servers(workspace) if state.is_failed]
 
 

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from conversations.accounts.tokens import create_token, list_tokens, revoke_token
+from conversations.accounts.tokens import Caller, create_token, list_tokens, revoke_token
 from conversations.api import middleware
 from conversations.models import ApiToken, Workspace
 from tests.web.conftest import browser_of
@@ -109,7 +109,7 @@ def test_a_person_has_so_many_requests_at_a_time(
 ) -> None:
     monkeypatch.setattr(middleware, "MAX_REQUESTS_AT_ONCE", 2)
     own, other = caller_of(user), caller_of(other_user)
-    mine = middleware.ApiCaller(user=user, scopes=frozenset(), token_pk=None)
+    mine = Caller(user=user, scopes=frozenset(), token_pk=None)
     with middleware.count_open(mine):
         assert own.get(WORKSPACES).status_code == 200
         with middleware.count_open(mine):

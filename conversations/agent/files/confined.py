@@ -171,7 +171,6 @@ def _check_same_git(place: ResolvedPath, path: str) -> None:
 def _check_content(
     folder: int, place: ResolvedPath, path: str, expect: str | None
 ) -> os.stat_result | None:
-    """The state of the file whose content is the expected one."""
     if expect is None:
         return None
     try:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 # What git executes or obeys when somebody uses it in a folder, and what of it is harmless.
 
-
 CONFIGS = ("config", "config.worktree")
 HOOKS = "hooks"
 COMMON = "commondir"

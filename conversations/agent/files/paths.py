@@ -303,7 +303,6 @@ def found_at(place: ResolvedPath, status: os.stat_result) -> FileStatus:
 
 _FILE_KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: LINK}
 
-
 _NO_REPLACE = 1
 
 

@@ -202,13 +202,8 @@ def open_engine(root: Path, query: FileQuery) -> Engine:
     return PythonEngine(root, query)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
-    """The lines of one file, and which of them match (numbers from 1)."""
-
-    path: str
-    lines: list[str]
-    numbers: list[int]
+# The path of a file, its lines, and the numbers of those that match (from 1)
+type FoundLines = tuple[str, list[str], list[int]]
 
 
 class Search:
@@ -225,7 +220,7 @@ class Search:
         self._walk: FolderWalk | None = None
         self._engine: Engine | None = None
 
-    def run(self) -> Generator[Lines]:
+    def run(self) -> Generator[FoundLines]:
         """File by file, in the walk's order. Raises Rejected for a path or an expression that
         cannot be used."""
         self._deadline = time.monotonic() + self.query.seconds
@@ -249,7 +244,7 @@ class Search:
                         if first <= number <= len(lines) and lines[number - 1] == line
                     ]
                     if numbers:
-                        yield Lines(path=path, lines=lines, numbers=numbers)
+                        yield path, lines, numbers
                 self.was_late = time.monotonic() > self._deadline
                 if self.was_late:
                     break

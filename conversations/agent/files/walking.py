@@ -119,7 +119,6 @@ HEAVY = frozenset(
 _ESCAPED_PAIR = re.compile(r"\\.", re.DOTALL)
 _CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")  # Escaped signs, and classes of signs that end
 
-
 # The pattern of a rule, whether it is negated, and whether it is for folders only
 type Rule = tuple[tuple[Segment, ...], bool, bool]
 type Rules = tuple[Rule, ...]

@@ -44,7 +44,6 @@ ENDED = {
     "lost": "What watches over it was killed, and it with it.",
 }
 
-
 Folder = Annotated[
     Text, Field(description="Where to run it, relative to the workspace's folder. Default: there.")
 ]

@@ -87,7 +87,6 @@ def _lines(text: str | None) -> list[str]:
 
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
-    """Lines of hunks without their newlines."""
     if old == new:
         return
     # Only what differs is compared: that costs its lines of one side by those of the other.
@@ -116,7 +115,6 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _count_equal(one: Iterable[str], other: Iterable[str]) -> int:
-    """How many lines are the same from the beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

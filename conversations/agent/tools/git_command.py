@@ -142,7 +142,6 @@ def _identity_file(name: str) -> Iterator[Path]:
 
 
 async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]:
-    """The call as it was understood, and its working folder. Raises BadArgument."""
     given = asked.arguments
     try:
         words = shlex.split(given) if isinstance(given, str) else given

@@ -72,7 +72,6 @@ async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
 
 
 def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
-    """The text's lines, or the data of what can be shown."""
     path, offset, limit = asked.path, max(asked.offset, 1), min(asked.limit, MAX_LINES)
     content = read_bytes(root, path, limit=settings.LOOM.max_read_bytes)
     # What the content is by its first bytes, empty if they say nothing

@@ -58,6 +58,5 @@ def offered_tools(scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> str:
 
 
 def find_tool(name: str, scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> Tool | None:
-    """The tool, if it is on offer."""
     tool = TOOLS.get(name) or more.get(name)
     return tool if tool is not None and is_offered(tool, scope) else None

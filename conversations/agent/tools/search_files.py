@@ -9,7 +9,7 @@ from pydantic import Field
 
 from conversations.agent.files.confined import stat_file
 from conversations.agent.files.paths import shown
-from conversations.agent.files.searching import FileQuery, Lines, Search
+from conversations.agent.files.searching import FileQuery, Search
 from conversations.agent.files.walking import read_pattern
 from conversations.domain.errors import Rejected
 
@@ -95,7 +95,7 @@ def _find(search: Search, page: "_Page") -> str:
         raise Rejected(f"There is no {shown(search.query.path)}.")
     found = search.run()
     try:
-        page.has_more = not all(page.add(lines) for lines in found)
+        page.has_more = not all(page.add(*file) for file in found)
     finally:
         found.close()
     told = page.blocks
@@ -126,34 +126,34 @@ class _Page:
         self.has_more = False
         self._left, self._room, self._around = limit, MAX_CHARS, around
 
-    def add(self, found: Lines) -> bool:
+    def add(self, path: str, lines: list[str], numbers: list[int]) -> bool:
         """False once something had to be left out."""
-        chosen = found.numbers[: self._left]
-        block = "\n".join([shown(found.path), *_show(found, chosen, self._around)])
+        chosen = numbers[: self._left]
+        block = "\n".join([shown(path), *_show(lines, chosen, self._around)])
         while len(block) > self._room and len(chosen) > 1:
             chosen = chosen[: len(chosen) // 2]
-            block = "\n".join([shown(found.path), *_show(found, chosen, self._around)])
+            block = "\n".join([shown(path), *_show(lines, chosen, self._around)])
         if not chosen or (len(block) > self._room and self.blocks):
             return False
         self.blocks.append(block)
         self.count += len(chosen)
-        self.cursor = f"{make_cursor(found.path)}:{chosen[-1]}"
+        self.cursor = f"{make_cursor(path)}:{chosen[-1]}"
         self._left -= len(chosen)
         self._room -= len(block)
-        return len(chosen) == len(found.numbers)
+        return len(chosen) == len(numbers)
 
 
-def _show(found: Lines, numbers: list[int], around: int) -> Iterator[str]:
+def _show(lines: list[str], numbers: list[int], around: int) -> Iterator[str]:
     """The lines, with those around them; a gap is marked where there is context."""
     chosen, last = set(numbers), 0
     for number in numbers:
         start = max(last + 1, number - around)
         if around and last and start > last + 1:
             yield "  --"
-        end = min(len(found.lines), number + around)
+        end = min(len(lines), number + around)
         for at in range(start, end + 1):
             mark = ":" if at in chosen else "-"
-            yield f"{at:>6}{mark} {cut(found.lines[at - 1], LINE_CHARS)}"
+            yield f"{at:>6}{mark} {cut(lines[at - 1], LINE_CHARS)}"
         last = max(last, end)
 
 

@@ -51,7 +51,6 @@ class Arguments(BaseModel):
 
 
 def schema_of(declared: type[Arguments]) -> dict[str, Any]:
-    """The JSON schema of the arguments, as the model is told of it."""
     schema = declared.model_json_schema(schema_generator=_PlainSchema)
     return {
         "type": "object",
@@ -124,6 +123,9 @@ Flag = Annotated[bool, _OPTIONAL]
 OneOf = BeforeValidator(_stripped)  # With a ``Literal`` of texts
 
 
+_FORMS: dict[Any, str] = {bool: "be true or false.", str: "be a text."}
+
+
 def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
     name = str(found["loc"][0])
     fields = declared.model_fields
@@ -134,17 +136,13 @@ def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
     )
     must = next((rule for rule in field.metadata if isinstance(rule, Must)), "")
     # What the type asks for, empty where that is several
-    form = ""
+    form = _FORMS.get(field.annotation, "")
     if field.annotation is int:
         lowest = next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), 0)
         form = f"be a whole number from {lowest} on."
     elif get_origin(field.annotation) is Literal:
         form = f"be one of {', '.join(map(repr, get_args(field.annotation)))}."
         must = must or form
-    elif field.annotation is bool:
-        form = "be true or false."
-    elif field.annotation is str:
-        form = "be a text."
     if found["type"] != "missing":
         return f"'{name}' must {form or must}"
     return f"'{name}' must {must}" if must else f"'{name}' is missing: {field.description}"

@@ -59,7 +59,6 @@ class Move:
 
 type FileAction = Put | Remove | Move
 
-
 # What an action will change, and how; nothing to do without changes.
 type _Step = tuple[list[Change], Callable[[], None]]
 
@@ -192,7 +191,6 @@ def _check_expected(path: str, before: FileState | None, expect: str | None) -> 
 
 
 def _missing_folders(root: Path, path: str) -> list[Change]:
-    """The folders that have to be made for the path."""
     made = FileState(mode=stat.S_IFDIR | 0o755, digest=disk.NOTHING, size=0)
     return [
         Change(path=folder, before=None, after=made)

@@ -129,17 +129,13 @@ def _listed(paths: Sequence[str]) -> str:
     return names + more
 
 
+@dataclass(frozen=True, slots=True)
 class _Disarming:
-    def __init__(
-        self,
-        root: Path,
-        reach: Reach,
-        before: Mapping[str, Part],
-        contents: Mapping[str, bytes],
-        kept: Mapping[str, FileState],
-    ) -> None:
-        self.root, self.reach, self.before = root, reach, before
-        self.contents, self.kept = contents, kept
+    root: Path
+    reach: Reach
+    before: Mapping[str, Part]
+    contents: Mapping[str, bytes]
+    kept: Mapping[str, FileState]
 
     def disarm(self, path: str, part: Part) -> None:
         """Make a comment of what is not harmless in the part, where that can be told; else put it

@@ -130,7 +130,6 @@ class Crossing(Protocol):
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-
 ROOT = "."  # The path of the workspace's folder itself, of which only the permissions can change
 
 

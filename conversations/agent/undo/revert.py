@@ -340,7 +340,6 @@ async def _execute(
 def _describe(
     scope: Scope, back: Sequence[str], left: Collection[str], *, folders: Collection[str]
 ) -> str:
-    """What was done, for people."""
     counts = []
     for paths in (back, left):
         many = sum(path in folders for path in paths)

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from conversations.archive.blobs import read_blob
@@ -48,29 +49,18 @@ class FileReview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallChanges:
-    """A call that changed files, and how many of them still stand."""
-
-    call: UUID
-    name: str
-    turn: int
-    run: UUID | None
-    files: int
-    standing: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
     """A page of the files that were changed. ``total`` counts them all, ``passing`` those that came
     and went, ``standing`` those that were not put back. ``following`` is the path after which the
-    next page begins, empty: there is none. ``calls`` begin with the newest."""
+    next page begins, empty: there is none. ``calls`` have of each call that changed files how many
+    these were and how many of them still stand, the newest first."""
 
     files: Sequence[FileReview]
     total: int
     passing: int
     standing: int
     following: str
-    calls: Sequence[CallChanges]
+    calls: Sequence[dict[str, Any]]
 
 
 def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = "") -> Review:
@@ -118,14 +108,14 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
         standing=len(standing),
         following=files[-1] if len(page) > PAGE else "",
         calls=[
-            CallChanges(
-                call=call,
-                name=found[0].call_name,
-                turn=found[0].turn or 0,
-                run=found[0].run,
-                files=len(found),
-                standing=sum(change.reverted_by is None for change in found),
-            )
+            {
+                "call": call,
+                "name": found[0].call_name,
+                "turn": found[0].turn or 0,
+                "run": found[0].run,
+                "files": len(found),
+                "standing": sum(change.reverted_by is None for change in found),
+            }
             for call, found in reversed(by_call.items())
         ],
     )

@@ -274,7 +274,6 @@ class MessageHandler:
 
 
 async def _say(interaction: discord.Interaction, work: Coroutine[None, None, str]) -> None:
-    """Answer in words, if there are any."""
     try:
         said = await work
     except LoomError as error:

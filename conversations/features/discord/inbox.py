@@ -11,6 +11,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import discord
@@ -39,31 +40,22 @@ RECENT = 200  # Messages of a place that are remembered as taken, beside the mar
 type Take = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
 
 
+@dataclass(eq=False)
 class PlaceInbox:
     """The messages of one place. ``taken`` is the newest one that was dealt with, ``passed_by``
     counts those that did not concern the bot."""
 
-    def __init__(
-        self,
-        channel: discord.PartialMessageable,
-        spot: Spot,
-        key: str,
-        *,
-        taken: int,
-        is_behind: bool,
-        take: Take,
-    ) -> None:
-        self.channel = channel
-        self.spot = spot
-        self.key = key
-        self.taken = taken
-        self.is_behind = is_behind
-        self.passed_by = 0
-        self._take = take
-        self._recent: deque[int] = deque(maxlen=RECENT)
-        self._waiting: asyncio.Queue[discord.Message | None] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
+    channel: discord.PartialMessageable
+    spot: Spot
+    key: str
+    taken: int
+    is_behind: bool
+    take: Take
+    passed_by: int = 0
+    _recent: deque[int] = field(default_factory=partial(deque[int], maxlen=RECENT))
+    _waiting: asyncio.Queue[discord.Message | None] = field(default_factory=asyncio.Queue)
+    _task: asyncio.Task[None] | None = None
+    _closed: bool = False
 
     def put(self, message: discord.Message) -> None:
         self._waiting.put_nowait(message)
@@ -101,7 +93,6 @@ class PlaceInbox:
                 await self._deal_with(message)
 
     async def _read_missed(self) -> None:
-        """Take the messages after the last one that was taken, oldest first."""
         try:
             history = self.channel.history(
                 limit=None, after=discord.Object(self.taken), oldest_first=True
@@ -115,7 +106,7 @@ class PlaceInbox:
     async def _deal_with(self, message: discord.Message) -> None:
         if message.id in self._recent:
             return
-        if await self._until_it_works(partial(self._take, self, message)):
+        if await self._until_it_works(partial(self.take, self, message)):
             self._recent.append(message.id)
             self.taken = max(self.taken, message.id)
 
@@ -269,7 +260,6 @@ class Places:
         await self.mark(inbox, earlier)
 
     async def find_spot(self, channel: object, guild: discord.Guild | None) -> Spot:
-        """Where a channel is."""
         assert isinstance(channel, discord.abc.Snowflake)
         # Who asks first is answered first, so that messages keep their order.
         async with self._finding:
@@ -342,7 +332,6 @@ class Places:
         )
 
     async def mark(self, inbox: PlaceInbox, message: int) -> None:
-        """Save that the place was read up to this message."""
         await self._runtime.writer.write(mark_place, self.marked(inbox, message))
 
     async def close(self) -> None:
@@ -355,7 +344,6 @@ class Places:
 
 
 def spot_in(channel: object) -> Spot:
-    """Where a channel or thread of a server is."""
     if isinstance(channel, discord.Thread):
         return Spot(channel=channel.id, guild=channel.guild.id, parent=channel.parent_id)
     if isinstance(channel, discord.abc.GuildChannel):

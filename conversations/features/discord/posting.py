@@ -232,7 +232,6 @@ def _file_of(item: ReplyItem) -> discord.File:
 
 
 def _view_of(item: ReplyItem, session: UUID) -> discord.ui.View | None:
-    """The buttons, if there are any."""
     buttons = make_buttons(item, session)
     if not buttons:
         return None

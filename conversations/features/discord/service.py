@@ -19,7 +19,6 @@ NEWEST = 50  # Replies among which the one that a message shows is sought
 
 
 def list_places(workspace: Workspace) -> list[ChannelPlace]:
-    """All places of a workspace that are known."""
     return list(ChannelPlace.objects.filter(workspace=workspace).order_by("pk"))
 
 

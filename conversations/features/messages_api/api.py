@@ -17,25 +17,24 @@ from conversations.access import get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.api.auth import caller_of, needs
 from conversations.api.messages import reason_of
-from conversations.api.streams import STREAMED, free_connection, recheck_of
+from conversations.api.streams import RECHECK_SECONDS, STREAMED, free_connection, recheck_of
 from conversations.archive.rights import READ as TO_READ
 from conversations.archive.run_transcript import read_run, read_said
 from conversations.domain.errors import LoomError, NotFound, Unavailable
 from conversations.domain.text import dump_json, estimate_tokens
+from conversations.models import Run
 from conversations.runtime.current import current_runtime, list_models
 from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import STREAMS
 
-from .asking import UNANSWERED, PendingRun, RunAnswer, ask, wait_for_answer
+from .asking import UNANSWERED, RunAnswer, ask, wait_for_answer
 from .errors import ERRORS, OVERLOADED, STATUS, error_body, error_response
 from .sessions import open_exchange
 from .shapes import CountIn, MessageOut, MessagesIn, TokensOut
 from .writing import EventWriter, make_message, write_event
 
 router = Router(tags=["Messages API compatibility"])
-
-RECHECK_SECONDS = 5.0  # how long somebody may go on reading after the right to was lost
 
 
 @router.post(
@@ -68,19 +67,19 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     subscriber = Subscriber(session_pk=exchange.session.pk, deliver=deliver, held=False)
     runtime.hub.add(subscriber)
     try:
-        answering = await ask(runtime, exchange, asked)
-        run = (await runtime.readers.read(read_run, answering.run_pk)).uuid
+        run_pk, after_turn = await ask(runtime, exchange, asked)
+        run = await runtime.readers.read(read_run, run_pk)
         recheck = await recheck_of(request, exchange.session)
         await free_connection()
     except BaseException:
         runtime.hub.remove(subscriber)
         raise
     if asked.stream:
-        writer = EventWriter(run=run, model=asked.model)
+        writer = EventWriter(run=run.uuid, model=asked.model)
 
         async def events() -> AsyncIterator[str]:
             runtime.lines.take_anyway(STREAMS, person_pk)
-            told = _write_events(runtime, answering, drafts, writer, recheck)
+            told = _write_events(runtime, run, after_turn, drafts, writer, recheck)
             try:
                 async with aclosing(told):
                     async for event in told:
@@ -95,20 +94,20 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
         response["X-Accel-Buffering"] = "no"
     else:
         runtime.hub.remove(subscriber)
-        answer = await wait_for_answer(runtime, answering)
+        answer = await wait_for_answer(runtime, run, after_turn)
         await runtime.readers.read(recheck)
         if answer.state in UNANSWERED:
-            response = error_response(*await _failure_of(runtime, answering, answer))
+            response = error_response(*await _failure_of(runtime, run, answer))
         else:
-            response = JsonResponse(make_message(answer, run=run, model=asked.model))
-    response["Request-Id"] = f"req_{run.hex}"
+            response = JsonResponse(make_message(answer, run=run.uuid, model=asked.model))
+    response["Request-Id"] = f"req_{run.uuid.hex}"
     response["Loom-Session"] = str(exchange.session.uuid)
     return response
 
 
-async def _failure_of(runtime: Runtime, asked: PendingRun, answer: RunAnswer) -> tuple[int, str]:
+async def _failure_of(runtime: Runtime, run: Run, answer: RunAnswer) -> tuple[int, str]:
     code = answer.error_code
-    reason = reason_of(await runtime.readers.read(read_said, asked.run_pk))
+    reason = reason_of(await runtime.readers.read(read_said, run.pk))
     return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
 
@@ -118,12 +117,13 @@ MAX_DELTAS_WAITING = 2_000
 
 async def _write_events(
     runtime: Runtime,
-    asked: PendingRun,
+    run: Run,
+    after_turn: int,
     drafts: "asyncio.Queue[dict[str, Any]]",
     writer: EventWriter,
     recheck: Callable[[], None],
 ) -> AsyncGenerator[str]:
-    answering = asyncio.create_task(wait_for_answer(runtime, asked))
+    answering = asyncio.create_task(wait_for_answer(runtime, run, after_turn))
     checked_at = monotonic()
     try:
         yield writer.begin()
@@ -158,7 +158,7 @@ async def _write_events(
             yield f"event: error\ndata: {error_body(OVERLOADED, error.message)}\n\n"
             return
         if answer.state in UNANSWERED:
-            failure = await _failure_of(runtime, asked, answer)
+            failure = await _failure_of(runtime, run, answer)
             yield f"event: error\ndata: {error_body(*failure)}\n\n"
             return
         for event in writer.finish(answer):

@@ -32,16 +32,6 @@ ELSEWHERE = "The call waits in another process. Try again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRun:
-    """A run that answers a client. Only what it says after a turn is new."""
-
-    session_pk: int
-    run_pk: int
-    client_id: str
-    after_turn: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunAnswer:
     """``blocks`` are texts and calls of tools, in order. ``stop_reason`` is the model's,
     empty where it gave none, ``stop_sequence`` the text at which it was told to end;
@@ -57,8 +47,9 @@ class RunAnswer:
     calls: list[ToolCall] = field(default_factory=list)
 
 
-async def ask(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> PendingRun:
-    """Give the results, send the message. Returns when it is on disk."""
+async def ask(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> tuple[int, int]:
+    """Give the results, send the message. Returns when it is on disk: the key of the run that
+    answers, and the turn after which what it says is new."""
     session_pk, tools, known = exchange.session.pk, runtime.program_tools, exchange.known
     is_new = known is None or known.state in UNANSWERED
     is_said = exchange.words is not None and is_new
@@ -74,18 +65,13 @@ async def ask(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> 
             raise Unavailable(ELSEWHERE)
     if exchange.words is None:
         last, _ = exchange.results[-1]
-        return PendingRun(
-            session_pk=session_pk,
-            run_pk=last.run_id,
-            client_id=last.run.client_id,
-            after_turn=last.turn_number,
-        )
+        return last.run_id, last.turn_number
     if is_said and not exchange.results:
         tools.give_up(session_pk)
     client_id = exchange.client_id
     if known is not None and not is_new:
         # What is sent again is the run that there is.
-        return PendingRun(session_pk=session_pk, run_pk=known.run_pk, client_id=client_id)
+        return known.run_pk, 0
     if known is not None:
         client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
     # The client's tools are there before the run, and go if it cannot begin.
@@ -96,7 +82,7 @@ async def ask(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> 
     except BaseException:
         tools.forget(session_pk, client_id)
         raise
-    return PendingRun(session_pk=session_pk, run_pk=run_pk, client_id=client_id)
+    return run_pk, 0
 
 
 def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
@@ -143,26 +129,24 @@ async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> 
     return accepted.run_pk
 
 
-async def wait_for_answer(runtime: Runtime, asked: PendingRun) -> RunAnswer:
-    """What the run has answered, when it has ended or waits for the client."""
+async def wait_for_answer(runtime: Runtime, run: Run, after_turn: int) -> RunAnswer:
+    """What the run has answered after a turn, when it has ended or waits for the client."""
     ending = asyncio.create_task(
-        wait_for_final_state(runtime, session_pk=asked.session_pk, run_pk=asked.run_pk)
+        wait_for_final_state(runtime, session_pk=run.session_id, run_pk=run.pk)
     )
     try:
-        calls = await _wait_for_calls(runtime, asked, ending)
+        calls = await _wait_for_calls(runtime, run, ending)
     finally:
         ending.cancel()
-    return await runtime.readers.read(read_run_answer, asked, calls)
+    return await runtime.readers.read(read_run_answer, run.pk, after_turn, calls)
 
 
-async def _wait_for_calls(
-    runtime: Runtime, asked: PendingRun, ending: asyncio.Task[str]
-) -> list[ToolCall]:
+async def _wait_for_calls(runtime: Runtime, run: Run, ending: asyncio.Task[str]) -> list[ToolCall]:
     # The calls that wait for the client; none where the run has ended.
-    tools, session_pk, client_id = runtime.program_tools, asked.session_pk, asked.client_id
+    tools, session_pk, client_id = runtime.program_tools, run.session_id, run.client_id
     while True:
         waiting = tools.waiting(session_pk, client_id)
-        calls = await runtime.readers.read(list_open_calls, asked.run_pk) if waiting else []
+        calls = await runtime.readers.read(list_open_calls, run.pk) if waiting else []
         own = [call for call in calls if call.name in tools.of(session_pk, client_id)]
         if waiting and waiting >= {call.pk for call in own}:
             return own
@@ -191,10 +175,9 @@ def list_open_calls(run_pk: int) -> list[ToolCall]:
 USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
-def read_run_answer(asked: PendingRun, calls: list[ToolCall]) -> RunAnswer:
-    """What the run has answered after a turn."""
-    run = Run.objects.get(pk=asked.run_pk)
-    after = max(asked.after_turn, run.user_turn or 0)
+def read_run_answer(run_pk: int, after_turn: int, calls: list[ToolCall]) -> RunAnswer:
+    run = Run.objects.get(pk=run_pk)
+    after = max(after_turn, run.user_turn or 0)
     turns = Turn.objects.filter(session=run.session_id, number__gt=after).order_by("number")
     # One run at a time writes turns: its own are those up to the next message of a person.
     following = turns.filter(role=USER).values_list("number", flat=True).first()

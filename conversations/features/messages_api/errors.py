@@ -38,7 +38,6 @@ STATUS = {
     "budget_reached": 402,
 }
 
-
 _TEXT = {"type": "string"}
 
 SCHEMA = {

@@ -137,7 +137,6 @@ def read_instructions(system: Any) -> str:
 
 # What a client asks of the answer, beside what it says.
 
-
 # What a client may send as to how it is done, not what: the server does that its own way.
 WITHOUT_EFFECT = (
     *("betas", "cache_control", "context_management", "diagnostics", "service_tier", "speed"),

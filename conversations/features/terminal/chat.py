@@ -215,18 +215,19 @@ class Chat:
     def attend(self, happenings: AsyncIterator[Happening], printer: Printer) -> str:
         """See a run to its end. Returns its last state; empty when there was none."""
         exchange = ChatExchange(
-            self.connection,
-            self.bridge,
-            self.screen,
-            self.session,
+            connection=self.connection,
+            bridge=self.bridge,
+            screen=self.screen,
+            session=self.session,
             keyboard=self.keyboard,
             approve=self.approve,
             later=self._later,
+            reached=self.reached,
         )
         try:
             return exchange.attend(self.bridge.follow(happenings), printer)
         finally:
-            self.reached = max(self.reached, exchange.reached)
+            self.reached = exchange.reached
 
     def read_history(
         self, *, before: int | None = None, limit: int

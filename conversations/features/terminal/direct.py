@@ -2,7 +2,7 @@
 the same data. Whichever process claims a run carries it out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from itertools import islice
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from django.conf import settings
 
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.journal import get_chat_events, synthesise_events
+from conversations.archive.messages import Accepted
 from conversations.archive.runs import active_runs
 from conversations.archive.session_records import list_sessions
 from conversations.archive.sessions import get_session
@@ -81,26 +82,18 @@ class DirectConnection:
         self, session: OpenSession, text: str, *, client_id: str, after: int
     ) -> AsyncIterator[Happening]:
         row = await self._read(get_session, session.uuid)
-
-        async def send() -> int:
-            accepted = await self._runtime.send(
-                row, client_id=client_id, text=require_encodable(text), user_pk=row.owner_id
-            )
-            return accepted.run_pk
-
-        async for happening in self._follow(row, send, after):
+        sending = self._runtime.send(
+            row, client_id=client_id, text=require_encodable(text), user_pk=row.owner_id
+        )
+        async for happening in self._follow(row, sending, after):
             yield happening
 
     async def compact(
         self, session: OpenSession, *, client_id: str, after: int
     ) -> AsyncIterator[Happening]:
         row = await self._read(get_session, session.uuid)
-
-        async def compact() -> int:
-            accepted = await self._runtime.compact(row, client_id=client_id, user_pk=row.owner_id)
-            return accepted.run_pk
-
-        async for happening in self._follow(row, compact, after):
+        compacting = self._runtime.compact(row, client_id=client_id, user_pk=row.owner_id)
+        async for happening in self._follow(row, compacting, after):
             yield happening
 
     async def watch(self, session: OpenSession, *, after: int) -> AsyncIterator[Happening]:
@@ -111,11 +104,7 @@ class DirectConnection:
         for asked in questions:
             notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=asked.as_data())
             yield Seen(seq=after, payload=notice)
-
-        async def go_on() -> int:
-            return run_pk
-
-        async for happening in self._follow(row, go_on, after):
+        async for happening in self._follow(row, run_pk, after):
             yield happening
 
     async def stop(self, session: UUID) -> None:
@@ -138,7 +127,7 @@ class DirectConnection:
         return found.name
 
     async def _follow(
-        self, session: Session, begin: Callable[[], Awaitable[int]], after: int
+        self, session: Session, run: int | Awaitable[Accepted], after: int
     ) -> AsyncIterator[Happening]:
         frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         watcher = Subscriber(
@@ -152,7 +141,7 @@ class DirectConnection:
         self._asked.add(session.pk)
         ending: asyncio.Task[str] | None = None
         try:
-            run_pk = await begin()
+            run_pk = run if isinstance(run, int) else (await run).run_pk
             ending = asyncio.create_task(
                 wait_for_final_state(self._runtime, session_pk=session.pk, run_pk=run_pk)
             )

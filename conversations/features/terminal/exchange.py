@@ -4,6 +4,7 @@ import signal
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -88,35 +89,25 @@ class Left(Exception):
     """The person wants to leave, without waiting for the end of the answer."""
 
 
+@dataclass(kw_only=True)
 class ChatExchange:
     """One run, attended to. ``keyboard`` is None where nobody types: what asks is then
     decided by ``approve``, or by somebody on the page. ``later`` gets the messages that
-    are typed while the answer streams."""
+    are typed while the answer streams; ``reached`` is the seq of the last row."""
 
-    def __init__(
-        self,
-        connection: ChatConnection,
-        bridge: Bridge,
-        screen: Screen,
-        session: OpenSession,
-        *,
-        keyboard: Keyboard | None,
-        approve: str | None,
-        later: deque[str],
-    ) -> None:
-        self._connection = connection
-        self._bridge = bridge
-        self._screen = screen
-        self._session = session
-        self._keyboard = keyboard
-        self._approve = approve
-        self._later = later
-        self._waiting: dict[UUID, ApprovalRequest] = {}
-        self._shown: UUID | None = None
-        self._is_stopping = False
-        self._is_listening = True
-        self.state = ""
-        self.reached = session.last_seq
+    connection: ChatConnection
+    bridge: Bridge
+    screen: Screen
+    session: OpenSession
+    keyboard: Keyboard | None
+    approve: str | None
+    later: deque[str]
+    reached: int
+    state: str = ""
+    _waiting: dict[UUID, ApprovalRequest] = field(default_factory=dict)
+    _shown: UUID | None = None
+    _is_stopping: bool = False
+    _is_listening: bool = True
 
     def attend(self, stream: Stream[Happening], printer: Printer) -> str:
         """The run's last state; empty when there was no run. Raises Left."""
@@ -129,12 +120,12 @@ class ChatExchange:
                         interrupts.clear()
                         self._stop()
         except StreamOver:
-            if self._is_stopping and self._keyboard is None:
+            if self._is_stopping and self.keyboard is None:
                 raise Left from None  # nobody is there to be asked what comes next
             return self.state
         finally:
-            self._screen.clear_status()
-            self._screen.end_answer()
+            self.screen.clear_status()
+            self.screen.end_answer()
             stream.close()
 
     def _take(self, happening: Happening | None, printer: Printer) -> None:
@@ -147,39 +138,39 @@ class ChatExchange:
                 self._take_row(happening, printer)
             case RunEnded():
                 self.state = happening.state
-            case None if self._waiting and self._keyboard:
+            case None if self._waiting and self.keyboard:
                 call, asked = next(iter(self._waiting.items()))
                 if call != self._shown:
                     self._shown = call
-                    show_question(self._screen, asked, url=self._session.url)
-                    self._screen.ask(choices(asked))
+                    show_question(self.screen, asked, url=self.session.url)
+                    self.screen.ask(choices(asked))
 
     def _take_line(self) -> None:
-        if not self._keyboard or not self._is_listening:
+        if not self.keyboard or not self._is_listening:
             return
         try:
-            line = self._keyboard.typed()
+            line = self.keyboard.typed()
         except EOFError:  # Ctrl-D: leave when the answer is there
             self._is_listening = False
-            self._later.append("/quit")
+            self.later.append("/quit")
             return
         if line is None:
             return
-        self._screen.end_typed_line()
+        self.screen.end_typed_line()
         if line.strip() == "/stop":
             self._stop()
         elif self._shown is not None:
             asked = self._waiting[self._shown]
             decision = read_decision(line, asked)
             if decision is None:
-                self._screen.ask(choices(asked))
+                self.screen.ask(choices(asked))
                 return
             call, self._shown = self._shown, None
             self._waiting.pop(call)
             self._decide(call, *decision)
         elif line.strip():
-            self._later.append(line)
-            self._screen.notice("[This comes next.]")
+            self.later.append(line)
+            self.screen.notice("[This comes next.]")
 
     def _take_row(self, row: Seen, printer: Printer) -> None:
         self.reached = max(self.reached, row.seq)
@@ -196,19 +187,19 @@ class ChatExchange:
                 call = UUID(asked.call)
             except ValueError:  # imported from elsewhere
                 return
-            if self._approve == ALL:
+            if self.approve == ALL:
                 self._decide(call, ONCE, "")
-            elif self._approve is not None:
+            elif self.approve is not None:
                 self._decide(call, DENY, NOBODY_THERE)
-            elif self._keyboard is None:
-                text = f"Waiting for approval: {asked.summary}. Answer at {self._session.url}"
-                self._screen.notice(text)
+            elif self.keyboard is None:
+                text = f"Waiting for approval: {asked.summary}. Answer at {self.session.url}"
+                self.screen.notice(text)
             else:
                 self._waiting[call] = asked
 
     def _decide(self, call: UUID, decision: str, reason: str) -> None:
-        session = self._session.uuid
-        self._try(self._connection.decide(session, call, decision=decision, reason=reason))
+        session = self.session.uuid
+        self._try(self.connection.decide(session, call, decision=decision, reason=reason))
 
     def _stop(self) -> None:
         if self._is_stopping:
@@ -216,13 +207,13 @@ class ChatExchange:
         self._is_stopping = True
         self._waiting.clear()
         self._shown = None
-        self._screen.notice("[Stopping. Ctrl-C again leaves.]")
-        self._try(self._connection.stop(self._session.uuid))
+        self.screen.notice("[Stopping. Ctrl-C again leaves.]")
+        self._try(self.connection.stop(self.session.uuid))
 
     def _try(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            self._bridge.call(work)
+            self.bridge.call(work)
         except Conflict as error:  # somebody else was faster
-            self._screen.notice(f"[{error.message}]")
+            self.screen.notice(f"[{error.message}]")
         except LoomError as error:
-            self._screen.notice(f"[{error.message}]", RED)
+            self.screen.notice(f"[{error.message}]", RED)

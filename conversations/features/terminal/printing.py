@@ -23,7 +23,7 @@ from conversations.rendering.tool_rows import (
 from .connection import UNKNOWN, Delta, Doing
 from .screen import BOLD, DIM, RED, YELLOW, Screen
 
-TEXT, THINKING = "text", "thinking"
+TEXT = "text"
 
 ERROR_CHARS = 300
 

@@ -235,12 +235,10 @@ class ServerConnection:
         return self._as_open(await self._api.send("PUT", _path_of_key(workspace, key)))
 
     async def begin_session(self, workspace: str, *, key: str = "") -> OpenSession:
-        once = uuid4().hex
+        path = f"workspaces/{quote(workspace, safe='')}/sessions"
         if key:
             path = _path_of_key(workspace, key)
-            return self._as_open(await self._api.send("POST", path, key=once))
-        path = f"workspaces/{quote(workspace, safe='')}/sessions"
-        return self._as_open(await self._api.send("POST", path, {}, key=once))
+        return self._as_open(await self._api.send("POST", path, key=uuid4().hex))
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int

@@ -19,7 +19,6 @@ from conversations.domain.text import storable, write_out
 # How text fills the columns of a terminal: the width of characters, and lines that break
 # between words while the text is still arriving.
 
-
 _PIECES = re.compile(r"\n|[^\S\n]+|\S")
 _FENCE = re.compile(r" {0,3}(?:```|~~~)")
 _AS_IT_IS = re.compile(r" {0,3}(?:```|~~~|\|)| {4}|\t")
@@ -252,7 +251,6 @@ class Screen:
 
 
 # What a person types: lines with editing, and what comes while an answer streams.
-
 
 try:
     import readline

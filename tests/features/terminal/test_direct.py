@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -96,7 +98,7 @@ async def test_pieces_of_an_answer_come_before_its_row_however_late_they_are_rea
             session.pk, session_uuid=session.uuid, events=[NewEvent(payload=payload)]
         ).rows
 
-    async def begin() -> int:
+    async def begin() -> Any:
         """All that the run says is there before anything of it is read."""
         for payload in (UserMessage(text="go"), AssistantText(text="Beans")):
             rows = await runtime.writer.write(say, payload)
@@ -107,9 +109,9 @@ async def test_pieces_of_an_answer_come_before_its_row_however_late_they_are_rea
         run = await Run.objects.acreate(
             session=session, client_id="c", state="completed", created_at=session.created_at
         )
-        return run.pk
+        return SimpleNamespace(run_pk=run.pk)
 
-    happened = [one async for one in two[0]._follow(session, begin, after=0)]
+    happened = [one async for one in two[0]._follow(session, begin(), after=0)]
     kinds = [type(one.payload if isinstance(one, Seen) else one) for one in happened]
     assert kinds == [UserMessage, Delta, AssistantText, RunEnded]
 
