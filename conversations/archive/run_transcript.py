@@ -13,6 +13,7 @@ from conversations.domain.run_transcript import SPOKEN, AnswerPart, StoryRow, pa
 from conversations.domain.runs import COMPACT
 from conversations.models import ChatEvent, Run, Session, Turn
 
+from .append import require_first
 from .journal import StoredEvent, walk_events
 
 PAGE = 200  # Rows that are read at once.
@@ -31,10 +32,8 @@ _RUNS = (
 
 def find_run(session: Session, run: UUID) -> Run:
     """Raises NotFound."""
-    found = _RUNS.filter(session=session.pk, uuid=run).first()
-    if found is None:
-        raise NotFound("There is no such run in this session.")
-    return found
+    runs = _RUNS.filter(session=session.pk, uuid=run)
+    return require_first(runs, "There is no such run in this session.")
 
 
 def read_run(run_pk: int) -> Run:
@@ -138,7 +137,6 @@ def _is_said_by(run: Run, event: StoredEvent) -> bool:
 
 
 def _read_answers(run: Run, events: list[StoredEvent]) -> dict[int, tuple[AnswerPart, ...]]:
-    """The answers whose first row is among these, by that row."""
     numbers = sorted({event.turn for event in events if event.turn is not None})
     turns = Turn.objects.filter(session=run.session_id, number__in=numbers, role="assistant")
     spoken = {

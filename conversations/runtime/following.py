@@ -12,7 +12,7 @@ from itertools import groupby
 from time import monotonic
 from typing import Protocol
 
-from conversations.archive.journal import Chunk, walk_events
+from conversations.archive.journal import walk_events
 from conversations.archive.rewinds import read_rewinds
 from conversations.archive.run_transcript import (
     PAGE,
@@ -34,7 +34,7 @@ from conversations.domain.run_transcript import (
 )
 from conversations.domain.runs import FINAL_STATES
 from conversations.domain.text import storable
-from conversations.models import Rewind, Run
+from conversations.models import DraftChunk, Rewind, Run
 
 from .database import wait_for_database
 from .publish import Listener
@@ -61,7 +61,7 @@ class Reader(Protocol):
 
     def read_on(self) -> list[StoryEvent]: ...
 
-    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None: ...
+    def take_chunks(self, chunks: Sequence[DraftChunk]) -> list[StoryEvent] | None: ...
 
 
 class RunReader:
@@ -103,11 +103,11 @@ class RunReader:
         self._ordinal = max((chunk[0] for chunk in moment.chunks), default=self._ordinal)
         return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
 
-    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
+    def take_chunks(self, chunks: Sequence[DraftChunk]) -> list[StoryEvent] | None:
         """What follows of the draft. None: a piece is missing, or there was another answer
         before these."""
         for chunk in chunks:
-            if chunk.run_pk != self._run_pk or chunk.ordinal <= self._ordinal:
+            if chunk.run_id != self._run_pk or chunk.ordinal <= self._ordinal:
                 continue
             if chunk.ordinal != self._ordinal + 1:
                 return None
@@ -142,7 +142,7 @@ class SessionReader:
             events += self._tell_rewinds(made)
         return events
 
-    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
+    def take_chunks(self, chunks: Sequence[DraftChunk]) -> list[StoryEvent] | None:
         return []
 
     def _tell_rewinds(self, made: dict[int, list[Rewind]]) -> list[StoryEvent]:
