@@ -80,24 +80,17 @@ def read_moment(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
     return RunProgress(run=rows[0], last_seq=rows[0].session.last_seq, chunks=chunks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SomeRows:
-    """Some rows of a run. ``reached`` is the last row of the session that was looked at.
-    ``has_ended``: no more can come."""
-
-    rows: list[StoryRow]
-    reached: int
-    has_ended: bool
-
-
-def read_story_rows(run: Run, *, after: int, reached: int, last_seq: int) -> SomeRows:
+def read_story_rows(
+    run: Run, *, after: int, reached: int, last_seq: int
+) -> tuple[list[StoryRow], int, bool]:
     """The rows of the run after the row ``after``, of those beyond ``reached`` and up to
-    ``last_seq``: a few hundred at most."""
+    ``last_seq``: a few hundred at most. With them the last row of the session that was looked
+    at, and whether no more can come."""
     if run.first_seq is None:
-        return SomeRows(rows=[], reached=last_seq, has_ended=False)
+        return [], last_seq, False
     told_before = walk_events(run.session_id, start=after - 1, limit=1) if after else []
     if any(event.seq == after and _ends(run, event) for event in told_before):
-        return SomeRows(rows=[], reached=last_seq, has_ended=True)
+        return [], last_seq, True
     low = max(after, reached, run.first_seq - 1)
     found = walk_events(run.session_id, start=low, limit=PAGE)
     there = [event for event in found if event.seq <= last_seq]
@@ -112,14 +105,11 @@ def read_story_rows(run: Run, *, after: int, reached: int, last_seq: int) -> Som
             break
     own = [event for event in told if _is_said_by(run, event)]
     answers = _read_answers(run, own)
-    return SomeRows(
-        rows=[
-            StoryRow(seq=event.seq, data=event.as_data(), answer=answers.get(event.seq, ()))
-            for event in own
-        ],
-        reached=last_seq if len(there) < PAGE else there[-1].seq,
-        has_ended=has_ended,
-    )
+    rows = [
+        StoryRow(seq=event.seq, data=event.as_data(), answer=answers.get(event.seq, ()))
+        for event in own
+    ]
+    return rows, last_seq if len(there) < PAGE else there[-1].seq, has_ended
 
 
 def _ends(run: Run, event: StoredEvent) -> bool:
@@ -163,9 +153,12 @@ def read_said(run_pk: int) -> RunTranscript:
     rows: list[StoryRow] = []
     reached = 0
     while reached < moment.last_seq:
-        some = read_story_rows(moment.run, after=0, reached=reached, last_seq=moment.last_seq)
-        rows += some.rows
-        reached = moment.last_seq if some.has_ended else some.reached
+        some, reached, has_ended = read_story_rows(
+            moment.run, after=0, reached=reached, last_seq=moment.last_seq
+        )
+        rows += some
+        if has_ended:
+            break
     draft: Draft = {}
     add_chunks(draft, moment.chunks)
     return RunTranscript(run=moment.run, rows=[row.data for row in rows], draft=draft_parts(draft))

@@ -83,17 +83,16 @@ class RunReader:
         moment = read_moment(self._run_pk, after_ordinal=self._ordinal)
         self.has_more = False
         if moment.last_seq > self._reached and not self._has_all_rows:
-            some = read_story_rows(
+            rows, self._reached, self._has_all_rows = read_story_rows(
                 moment.run,
                 after=self._story.place.row,
                 reached=self._reached,
                 last_seq=moment.last_seq,
             )
-            self._reached, self._has_all_rows = some.reached, some.has_ended
-            self.has_more = bool(some.rows) or some.reached < moment.last_seq
+            self.has_more = bool(rows) or self._reached < moment.last_seq
             if self.has_more:  # the draft that was read may be of another answer
                 self._draft, self._ordinal = {}, -1
-                return list(self._story.tell_rows(some.rows))
+                return list(self._story.tell_rows(rows))
         if self._has_all_rows or moment.run.is_over:
             self.has_ended = True
             run = moment.run
