@@ -108,7 +108,8 @@ def get_call(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, An
     session, _ = get_session_for(request, uuid)
     record = read_tool_record(session, call)
     diff = record.completed.diff if record.completed else ""
-    return _as_call(record) | {"output": read_call_output(session, call).text, "diff": diff}
+    _, output = read_call_output(session, call)
+    return _as_call(record) | {"output": output, "diff": diff}
 
 
 @router.post(

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import DatabaseError, connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from conversations.domain.errors import NotFound
@@ -105,6 +105,22 @@ def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str
             return
 
 
+def walk_by_pk[M: Model](rows: QuerySet[M], *, size: int = 500) -> Iterator[M]:
+    """The rows in the order of their keys, read a page at a time."""
+    rows, last = rows.order_by("pk"), 0
+    while page := list(rows.filter(pk__gt=last)[:size]):
+        yield from page
+        last = page[-1].pk
+
+
+def require_first[M: Model](rows: QuerySet[M], message: str) -> M:
+    """The first of the rows. Raises NotFound with this sentence where there is none."""
+    found = rows.first()
+    if found is None:
+        raise NotFound(message)
+    return found
+
+
 # Rows are rendered before the lock, when their numbers are not known yet. The marks cannot be
 # guessed, so no text of a person is taken for one.
 _NONCE = secrets.token_hex(8)
@@ -185,7 +201,6 @@ def lock_session(session_pk: int) -> str:
 
 
 def _select_locked(cursor: Any, session_pk: int, *columns: str) -> tuple[list[Any], str]:
-    """The columns of the row, which is locked, and how the session is closed, if it is."""
     assert connection.in_atomic_block
     # On SQLite each transaction begins with the lock of the whole database (IMMEDIATE).
     lock = " FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""

@@ -192,12 +192,8 @@ def read_uuids(run: Run) -> list[str]:
 
 
 def _queued_uuids(session_pks: Any) -> set[str]:
-    """Files of messages that wait."""
     runs = Run.objects.filter(session__in=session_pks, state=QUEUED).exclude(attachments="[]")
     return {uuid for run in runs for uuid in read_uuids(run)}
-
-
-# What a block that names an attachment stands for, as a block of the Messages API.
 
 
 # What is ours in such a block; the other keys came with it.

@@ -87,7 +87,6 @@ def lock_log() -> AuditHead:
 def _next_entry(
     head: AuditHead, origin: AuditOrigin, note: AuditEvent, *, at: datetime
 ) -> AuditEntry:
-    """The entry after the head, which moves on to it."""
     entry = AuditEntry(
         number=head.number + 1,
         at=at,

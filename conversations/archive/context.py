@@ -12,13 +12,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.domain import runs as states
-from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import Info
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
 from conversations.models import Compaction, ModelCall, Run, Session, SessionSkill
 
-from .append import Appended, NewEvent, PreparedEvent, locked_session
+from .append import Appended, NewEvent, PreparedEvent, locked_session, require_first
 from .messages import Accepted, accepted_run, create_run, last_user_turn, lock_for_run
 from .model_calls import insert_call
 from .rewinds import is_rewound
@@ -26,6 +26,7 @@ from .runs import Claimed
 from .turns import read_rewound
 
 UNDONE = "compaction_undone"
+NO_SUMMARY = "There is no such summary."
 
 
 def read_loaded_skills(session_pk: int) -> list[SessionSkill]:
@@ -82,18 +83,12 @@ def read_active_compaction(session_pk: int) -> Compaction | None:
 
 def read_compaction(pk: int) -> Compaction:
     """One summary, whether it is in force or not. Raises NotFound."""
-    return _require(Compaction.objects.filter(pk=pk).first())
+    return require_first(Compaction.objects.filter(pk=pk), NO_SUMMARY)
 
 
 def require_compaction(session: Session, uuid: UUID) -> Compaction:
     """The session's summary of that uuid. Raises NotFound."""
-    return _require(Compaction.objects.filter(session=session.pk, uuid=uuid).first())
-
-
-def _require(found: Compaction | None) -> Compaction:
-    if found is None:
-        raise NotFound("There is no such summary.")
-    return found
+    return require_first(Compaction.objects.filter(session=session.pk, uuid=uuid), NO_SUMMARY)
 
 
 def append_compaction(

@@ -6,16 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
-from conversations.domain.errors import Rejected
-from conversations.domain.events import Fallback, Malformed, Payload, event_type_of, parse_payload
+from conversations.domain.events import Fallback, Malformed, Payload, parse_payload
 from conversations.domain.text import load_json, storable
 from conversations.domain.turns import MalformedTurn, StoredTurn, synthesise_rows
-from conversations.models import ChatEvent, DraftChunk, Session
+from conversations.models import ChatEvent, DraftChunk
 
-from .append import NewEvent, Row, append, joined_transaction
-from .turns import page_limit
+from .append import joined_transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,46 +42,6 @@ class StoredEvent:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SynthesisedEvent:
-    """A row that stands for (part of) a turn without events."""
-
-    turn: int
-    part: int
-    event_type: str
-    payload: Payload | Fallback
-    created_at: datetime
-
-
-def append_chat_event(session: Session, payload: Payload, *, turn: int | None = None) -> Row | None:
-    """Append one event; None when it could not be stored (which is logged)."""
-    event = NewEvent(payload=payload, turn=turn)
-    rows = append(session.pk, session_uuid=session.uuid, events=[event]).rows
-    return rows[0] if rows else None
-
-
-def get_chat_events(
-    session: Session,
-    *,
-    before_seq: int | None = None,
-    after_seq: int | None = None,
-    limit: int = 250,
-) -> list[StoredEvent]:
-    """Events in order: the newest ones before ``before_seq``, or the oldest ones
-    after ``after_seq``, at most 500. Raises Rejected for a bound that is no seq."""
-    for bound in (before_seq, after_seq):
-        if bound is not None and bound < 0:
-            raise Rejected("A seq is not negative.", code="bad_cursor")
-    events = ChatEvent.objects.filter(session=session.pk)
-    if before_seq is not None:
-        events = events.filter(seq__lt=before_seq)
-    if after_seq is not None:
-        events = events.filter(seq__gt=after_seq)
-    ascending = after_seq is not None and before_seq is None
-    rows = _read(events.order_by("seq" if ascending else "-seq")[: page_limit(limit)])
-    return rows if ascending else rows[::-1]
-
-
 def walk_events(
     session_pk: int, *, start: int | None, is_back: bool = False, limit: int
 ) -> list[StoredEvent]:
@@ -92,10 +50,7 @@ def walk_events(
     events = ChatEvent.objects.filter(session=session_pk)
     if start is not None:
         events = events.filter(Q(seq__lt=start) if is_back else Q(seq__gt=start))
-    return _read(events.order_by("-seq" if is_back else "seq")[:limit])
-
-
-def _read(events: QuerySet[ChatEvent]) -> list[StoredEvent]:
+    events = events.order_by("-seq" if is_back else "seq")[:limit]
     columns = ("seq", "event_type", "payload", "turn_number", "created_at")
     return [
         StoredEvent(
@@ -110,23 +65,12 @@ def _read(events: QuerySet[ChatEvent]) -> list[StoredEvent]:
     ]
 
 
-def synthesise_events(turn: StoredTurn) -> list[SynthesisedEvent]:
+def synthesise_events(turn: StoredTurn) -> list[Payload | Fallback]:
     """A stored turn's rows; a turn that cannot be read gives one fallback row."""
-    payloads: list[Payload | Fallback]
     try:
-        payloads = list(synthesise_rows(turn))
+        return list(synthesise_rows(turn))
     except MalformedTurn as error:
-        payloads = [Fallback(reason=str(error), raw=turn.content)]
-    return [
-        SynthesisedEvent(
-            turn=turn.number,
-            part=part,
-            event_type="fallback" if isinstance(payload, Fallback) else event_type_of(payload),
-            payload=payload,
-            created_at=turn.created_at,
-        )
-        for part, payload in enumerate(payloads)
-    ]
+        return [Fallback(reason=str(error), raw=turn.content)]
 
 
 def read_payload(event_type: str, text: str) -> Payload | Fallback:
@@ -137,18 +81,7 @@ def read_payload(event_type: str, text: str) -> Payload | Fallback:
         return Fallback(reason=str(error), raw=text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """A piece of the text of an answer that is still streaming; kept a few times a second."""
-
-    run_pk: int
-    ordinal: int
-    part: int
-    kind: str
-    text: str
-
-
-def append_draft_chunks(chunks: Sequence[Chunk]) -> None:
+def append_draft_chunks(chunks: Sequence[DraftChunk]) -> None:
     """Keep pieces of any number of answers in one transaction. A piece that is there
     already stays as it is."""
     if not chunks:
@@ -157,14 +90,11 @@ def append_draft_chunks(chunks: Sequence[Chunk]) -> None:
         cursor.executemany(
             "INSERT INTO conversations_draftchunk (run_id, ordinal, part, kind, text)"
             " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (run_id, ordinal) DO NOTHING",
-            [(c.run_pk, c.ordinal, c.part, c.kind, storable(c.text)) for c in chunks],
+            [(c.run_id, c.ordinal, c.part, c.kind, storable(c.text)) for c in chunks],
         )
 
 
-def read_draft(run_pk: int, *, after_ordinal: int = -1) -> list[Chunk]:
+def read_draft(run_pk: int, *, after_ordinal: int = -1) -> list[DraftChunk]:
     """The kept pieces of a running answer, in order."""
-    rows = DraftChunk.objects.filter(run=run_pk, ordinal__gt=after_ordinal).order_by("ordinal")
-    return [
-        Chunk(run_pk=run_pk, ordinal=ordinal, part=part, kind=kind, text=text)
-        for ordinal, part, kind, text in rows.values_list("ordinal", "part", "kind", "text")
-    ]
+    chunks = DraftChunk.objects.filter(run=run_pk, ordinal__gt=after_ordinal)
+    return list(chunks.order_by("ordinal"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
+from conversations.domain.attachments import Block
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import BROUGHT_ALONG, Info
 from conversations.domain.formats import READERS, WRITERS, SpokenFile, read_file
@@ -46,8 +47,6 @@ from .attachments import (
 from .file_types import FileType, examine
 from .turns import COLUMNS, read_rewound
 
-# Messages of another program as the beginning of a session.
-
 
 def save_spoken_files(
     session: Session, files: Sequence[SpokenFile], *, client_id: str, user_pk: int
@@ -67,9 +66,6 @@ def save_spoken_files(
         new = upload_attachment(session.pk, data=file.data, name=file.name, user_pk=user_pk)
         kept.append(str(new.uuid))
     return kept[::-1]
-
-
-type Block = dict[str, Any]
 
 
 # A file in a turn: its place among the blocks, its bytes, and what it is.

@@ -47,16 +47,6 @@ from .runs import Claimed, append_user_turn, make_claimed, message_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedMessage:
-    """``attachments`` are shown as in a person's row (``domain.attachments``)."""
-
-    run: UUID
-    text: str
-    client_id: str
-    attachments: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
     """What became of a message. ``turn`` and ``seq`` are None while it waits. ``is_new`` is False
     when the same ``client_id`` had been accepted before. ``claimed``: the session was idle, and the
@@ -234,26 +224,23 @@ def withdraw_message(session: Session, *, run: UUID) -> None:
         raise Conflict("This message is not waiting any more.", code="not_queued")
 
 
-def queued_messages(session_pk: int) -> list[QueuedMessage]:
-    """Messages that wait for a run to end, in order."""
+def queued_messages(session_pk: int) -> list[dict[str, Any]]:
+    """Messages that wait for a run to end, in order: ``run`` (its uuid), ``text``, ``client_id``
+    and, where there are any, ``attachments`` as in a person's row (``domain.attachments``)."""
     return queued_messages_of([session_pk]).get(session_pk, [])
 
 
-def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[QueuedMessage]]:
+def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """The same for many sessions at once; those without any are left out."""
-    waiting: dict[int, list[QueuedMessage]] = {}
+    waiting: dict[int, list[dict[str, Any]]] = {}
     runs = Run.objects.filter(
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
     )
     for run in runs.order_by("pk"):
+        message = dict[str, Any](run=str(run.uuid), text=message_text(run), client_id=run.client_id)
         uuids = read_uuids(run)
-        files = list_attachments(run.session_id, uuids) if uuids else []
-        message = QueuedMessage(
-            run=run.uuid,
-            text=message_text(run),
-            client_id=run.client_id,
-            attachments=[shown_attachment(attachment_block(file)) for file in files],
-        )
+        if files := list_attachments(run.session_id, uuids) if uuids else []:
+            message["attachments"] = [shown_attachment(attachment_block(file)) for file in files]
         waiting.setdefault(run.session_id, []).append(message)
     return waiting
 
@@ -349,7 +336,6 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
 
 
 def _choices_for(session_pk: int, turn: int) -> str | None:
-    """What was asked of the answers to a message, as the run keeps it."""
     runs = Run.objects.filter(session=session_pk, user_turn=turn, choices__isnull=False)
     return runs.order_by("-pk").values_list("choices", flat=True).first()
 

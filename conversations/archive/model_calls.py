@@ -8,7 +8,6 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.domain.errors import NotFound
 from conversations.domain.text import cost_text, dump_json, storable
 from conversations.domain.tool_calls import STARTED, CallEnding, make_result_turn
 from conversations.domain.turns import NewTurn
@@ -32,14 +31,14 @@ from .append import (
     append,
     joined_transaction,
     locked_session,
+    require_first,
+    walk_by_pk,
 )
 from .runs import Claimed
 from .tool_calls import end_call
 from .turns import count_active_before
 
 MAX_OF_RUN = 100  # Calls of one run that a page lists.
-
-CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +180,9 @@ def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) ->
 
 
 def read_call(pk: int) -> ModelCall:
-    """Raises NotFound."""
-    return _require(ModelCall.objects.filter(pk=pk))
+    """With its run. Raises NotFound."""
+    calls = ModelCall.objects.filter(pk=pk).select_related("run")
+    return require_first(calls, "There is no such model call.")
 
 
 def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall | None:
@@ -195,14 +195,8 @@ def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall |
 
 def require_call(session_pk: int, *, run: UUID, ordinal: int) -> ModelCall:
     """With its run. Raises NotFound, also for a call of another session."""
-    return _require(ModelCall.objects.filter(session=session_pk, run__uuid=run, ordinal=ordinal))
-
-
-def _require(calls: QuerySet[ModelCall]) -> ModelCall:
-    found = calls.select_related("run").order_by("-pk").first()
-    if found is None:
-        raise NotFound("There is no such model call.")
-    return found
+    calls = ModelCall.objects.filter(session=session_pk, run__uuid=run, ordinal=ordinal)
+    return require_first(calls.select_related("run"), "There is no such model call.")
 
 
 def list_calls_of_run(run_pk: int) -> list[ModelCall]:
@@ -247,13 +241,11 @@ def read_summarised(session_pk: int, compaction: int | None) -> tuple[int, int] 
 
 def walk_calls(session: UUID | None = None) -> Iterator[tuple[int, UUID]]:
     """Keys of model calls with their session, oldest first: of one session or of all."""
-    rows = ModelCall.objects.order_by("pk")
+    calls = ModelCall.objects.select_related("session").only("session__uuid")
     if session is not None:
-        rows = rows.filter(session__uuid=session)
-    last = 0
-    while found := list(rows.filter(pk__gt=last).values_list("pk", "session__uuid")[:CHUNK]):
-        yield from found
-        last = found[-1][0]
+        calls = calls.filter(session__uuid=session)
+    for call in walk_by_pk(calls):
+        yield call.pk, call.session.uuid
 
 
 def save_prompt_texts(texts: Mapping[str, str]) -> None:

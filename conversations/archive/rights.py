@@ -59,8 +59,7 @@ def role_of(workspace: Workspace, user_pk: int | None) -> str | None:
 
 def roles_of_person(user_pk: int | None) -> dict[int, str]:
     """Workspace → role, for all workspaces of the person."""
-    rows = _union(user_pk, "workspace", "role")
-    return _strongest_by_key((workspace, role) for workspace, role in rows)
+    return _strongest_by_key(_union(user_pk, "workspace", "role"))
 
 
 def workspaces_of(user_pk: int | None) -> QuerySet[Membership, Any]:

@@ -13,6 +13,7 @@ from conversations.domain.run_transcript import SPOKEN, AnswerPart, StoryRow, pa
 from conversations.domain.runs import COMPACT
 from conversations.models import ChatEvent, Run, Session, Turn
 
+from .append import require_first
 from .journal import StoredEvent, walk_events
 
 PAGE = 200  # Rows that are read at once.
@@ -31,10 +32,8 @@ _RUNS = (
 
 def find_run(session: Session, run: UUID) -> Run:
     """Raises NotFound."""
-    found = _RUNS.filter(session=session.pk, uuid=run).first()
-    if found is None:
-        raise NotFound("There is no such run in this session.")
-    return found
+    runs = _RUNS.filter(session=session.pk, uuid=run)
+    return require_first(runs, "There is no such run in this session.")
 
 
 def read_run(run_pk: int) -> Run:
@@ -81,24 +80,17 @@ def read_moment(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
     return RunProgress(run=rows[0], last_seq=rows[0].session.last_seq, chunks=chunks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SomeRows:
-    """Some rows of a run. ``reached`` is the last row of the session that was looked at.
-    ``has_ended``: no more can come."""
-
-    rows: list[StoryRow]
-    reached: int
-    has_ended: bool
-
-
-def read_story_rows(run: Run, *, after: int, reached: int, last_seq: int) -> SomeRows:
+def read_story_rows(
+    run: Run, *, after: int, reached: int, last_seq: int
+) -> tuple[list[StoryRow], int, bool]:
     """The rows of the run after the row ``after``, of those beyond ``reached`` and up to
-    ``last_seq``: a few hundred at most."""
+    ``last_seq``: a few hundred at most. With them the last row of the session that was looked
+    at, and whether no more can come."""
     if run.first_seq is None:
-        return SomeRows(rows=[], reached=last_seq, has_ended=False)
+        return [], last_seq, False
     told_before = walk_events(run.session_id, start=after - 1, limit=1) if after else []
     if any(event.seq == after and _ends(run, event) for event in told_before):
-        return SomeRows(rows=[], reached=last_seq, has_ended=True)
+        return [], last_seq, True
     low = max(after, reached, run.first_seq - 1)
     found = walk_events(run.session_id, start=low, limit=PAGE)
     there = [event for event in found if event.seq <= last_seq]
@@ -113,14 +105,11 @@ def read_story_rows(run: Run, *, after: int, reached: int, last_seq: int) -> Som
             break
     own = [event for event in told if _is_said_by(run, event)]
     answers = _read_answers(run, own)
-    return SomeRows(
-        rows=[
-            StoryRow(seq=event.seq, data=event.as_data(), answer=answers.get(event.seq, ()))
-            for event in own
-        ],
-        reached=last_seq if len(there) < PAGE else there[-1].seq,
-        has_ended=has_ended,
-    )
+    rows = [
+        StoryRow(seq=event.seq, data=event.as_data(), answer=answers.get(event.seq, ()))
+        for event in own
+    ]
+    return rows, last_seq if len(there) < PAGE else there[-1].seq, has_ended
 
 
 def _ends(run: Run, event: StoredEvent) -> bool:
@@ -138,7 +127,6 @@ def _is_said_by(run: Run, event: StoredEvent) -> bool:
 
 
 def _read_answers(run: Run, events: list[StoredEvent]) -> dict[int, tuple[AnswerPart, ...]]:
-    """The answers whose first row is among these, by that row."""
     numbers = sorted({event.turn for event in events if event.turn is not None})
     turns = Turn.objects.filter(session=run.session_id, number__in=numbers, role="assistant")
     spoken = {
@@ -165,9 +153,12 @@ def read_said(run_pk: int) -> RunTranscript:
     rows: list[StoryRow] = []
     reached = 0
     while reached < moment.last_seq:
-        some = read_story_rows(moment.run, after=0, reached=reached, last_seq=moment.last_seq)
-        rows += some.rows
-        reached = moment.last_seq if some.has_ended else some.reached
+        some, reached, has_ended = read_story_rows(
+            moment.run, after=0, reached=reached, last_seq=moment.last_seq
+        )
+        rows += some
+        if has_ended:
+            break
     draft: Draft = {}
     add_chunks(draft, moment.chunks)
     return RunTranscript(run=moment.run, rows=[row.data for row in rows], draft=draft_parts(draft))

@@ -35,7 +35,7 @@ from conversations.models import DraftChunk, Run, ToolCall
 
 from .append import Appended, LockedSession, NewEvent, Row, locked_session, moment_value
 from .attachments import attachment_block, list_attachments, read_uuids, record_sent
-from .journal import Chunk, StoredEvent, append_draft_chunks, get_chat_events
+from .journal import StoredEvent, append_draft_chunks, walk_events
 from .run_transcript import Draft, add_chunks
 from .tool_calls import close_open_calls
 from .turns import MAX_PAGE
@@ -192,7 +192,7 @@ def finish_run(
     state: str,
     payloads: Sequence[Payload],
     error_code: str = "",
-    draft: Sequence[Chunk] = (),
+    draft: Sequence[DraftChunk] = (),
     outputs: Mapping[int, str] | None = None,
 ) -> FinishedRun:
     """End a run with its last rows (footer, notice), in one transaction. A draft
@@ -244,7 +244,6 @@ RETURNING EXISTS(SELECT 1 FROM conversations_draftchunk WHERE run_id = %s),
 
 
 def _append_draft(session: LockedSession, run_pk: int) -> Appended:
-    """The draft becomes a partial turn."""
     chunks = DraftChunk.objects.filter(run=run_pk).order_by("ordinal")
     draft: Draft = {}
     add_chunks(draft, list(chunks.values_list("ordinal", "part", "kind", "text")))
@@ -282,7 +281,7 @@ DATABASE_AWAY = "The database could not be reached"
 
 
 def interrupt_run(
-    run_pk: int, *, draft: Sequence[Chunk] = (), cause: str = SERVER_STOPPED
+    run_pk: int, *, draft: Sequence[DraftChunk] = (), cause: str = SERVER_STOPPED
 ) -> list[Row]:
     """End a run that its process could not finish: its draft becomes a partial turn, and a
     row offers to go on. Returns the rows; none when it had ended meanwhile. ``draft`` is
@@ -409,10 +408,10 @@ def read_run_state(run_pk: int) -> str:
 
 def read_run_events(run_pk: int) -> list[StoredEvent]:
     """The rows of a run: from its message, or where it was asked for, to its footer."""
-    run = Run.objects.select_related("session").get(pk=run_pk)
+    run = Run.objects.get(pk=run_pk)
     found: list[StoredEvent] = []
-    after = (run.from_seq or run.user_seq or 1) - 1
-    while page := get_chat_events(run.session, after_seq=after, limit=MAX_PAGE):
+    after = (run.first_seq or 1) - 1
+    while page := walk_events(run.session_id, start=after, limit=MAX_PAGE):
         for event in page:
             found.append(event)
             if isinstance(event.payload, TurnSeparator) and event.payload.run == str(run.uuid):

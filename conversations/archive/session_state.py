@@ -52,7 +52,6 @@ from .workspaces import read_username
 
 # The session state at any moment, folded from the nearest checkpoint.
 
-
 type Ranges = list[tuple[int, int]]
 
 
@@ -187,7 +186,6 @@ def store_rewound_state(session_pk: int) -> None:
 
 
 # The session state made anew from the archive, as it came about.
-
 
 ATTEMPTS = 4  # Foldings without the lock; after them, with it.
 

@@ -29,20 +29,11 @@ from conversations.domain.tool_calls import ToolScope
 from conversations.feature import features
 from conversations.models import PurgeOrder, Session, Workspace
 
-from .append import lock_session
+from .append import lock_session, require_first, walk_by_pk
 from .rights import may_write_sql, roles_of_person
 from .workspaces import WorkspaceDir
 
 # Expiry: from a moment on a session is not gone on with. Nothing of it is removed.
-
-
-CHUNK = 200
-
-
-def expiry_of(workspace: Workspace, now: datetime) -> datetime | None:
-    """When a session that begins now expires, as its workspace has it."""
-    hours = workspace.expire_after_hours
-    return now + timedelta(hours=hours) if hours else None
 
 
 def is_over(now: datetime) -> Q:
@@ -58,11 +49,8 @@ def is_current(now: datetime) -> Q:
 
 def list_due(now: datetime) -> Iterator[Session]:
     """The expired sessions of which nobody took note yet, in order, with their workspaces."""
-    last = 0
-    due = Session.objects.filter(is_over(now), expired_at=None).order_by("pk")
-    while page := list(due.filter(pk__gt=last).select_related("workspace")[:CHUNK]):
-        yield from page
-        last = page[-1].pk
+    due = Session.objects.filter(is_over(now), expired_at=None)
+    return walk_by_pk(due.select_related("workspace"))
 
 
 def take_note(session: UUID, *, now: datetime) -> bool:
@@ -72,12 +60,6 @@ def take_note(session: UUID, *, now: datetime) -> bool:
         return bool(
             sessions.update(expired_at=now, former_key=Coalesce("key", "former_key"), key=None)
         )
-
-
-def last_of_key(workspace: Workspace, key: str) -> Session | None:
-    """The session that had this key last, and has it no more."""
-    sessions = Session.objects.filter(workspace=workspace, former_key=key)
-    return sessions.order_by("-pk").first()
 
 
 TITLE_LIMIT = 120
@@ -107,6 +89,8 @@ def create_session(
     uuid = uuid or uuid4()
     title = one_line(without_unseen(storable(title)), limit=TITLE_LIMIT)
     now = created_at or timezone.now()
+    if expires_at is None and workspace.expire_after_hours:
+        expires_at = now + timedelta(hours=workspace.expire_after_hours)
     return Session.objects.create(
         uuid=uuid,
         workspace=workspace,
@@ -123,7 +107,7 @@ def create_session(
         event_digest=first_digest(uuid, chain="events"),
         created_at=now,
         last_active_at=now,
-        expires_at=expires_at or expiry_of(workspace, now),
+        expires_at=expires_at,
         parent=continues,
     )
 
@@ -197,12 +181,13 @@ def _begin_under(
             for earlier in of_key.filter(is_over(now)).order_by("pk"):
                 take_note(earlier.uuid, now=now)
             released.update(former_key=F("key"), key=None)
+            had_it = Session.objects.filter(workspace=workspace, former_key=key)
             new = create_session(
                 workspace,
                 owner=owner,
                 key=key,
                 channel=channel_of(key, otherwise=channel),
-                continues=last_of_key(workspace, key),
+                continues=had_it.order_by("-pk").first(),
                 **begun,
             )
             return new, True
@@ -224,10 +209,8 @@ def find_in_workspaces(workspaces: Collection[int], key: str) -> list[Session]:
 
 def get_session(uuid: UUID) -> Session:
     """Raises NotFound. Authorises nobody: entry points use ``access``."""
-    found = Session.objects.select_related("workspace", "owner").filter(uuid=uuid).first()
-    if found is None:
-        raise NotFound("There is no such session.")
-    return found
+    sessions = Session.objects.select_related("workspace", "owner").filter(uuid=uuid)
+    return require_first(sessions, "There is no such session.")
 
 
 def find_session(name: str) -> Session:

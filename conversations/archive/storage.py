@@ -32,7 +32,6 @@ from conversations.domain.errors import (
 
 # What a failure of the database or of the disk means for whoever asked.
 
-
 FULL = "The server’s disk is full. Nothing that was saved is lost."
 AWAY = "The database is not responding at the moment. Nothing that was saved is lost."
 

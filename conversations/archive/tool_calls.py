@@ -56,6 +56,7 @@ from .append import (
     joined_transaction,
     lock_session,
     locked_session,
+    require_first,
 )
 from .journal import read_payload
 from .sessions import read_window_facts
@@ -298,25 +299,17 @@ def close_open_calls(
     return rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    """``rows`` are empty when the same had been decided before by the same person."""
-
-    run_pk: int
-    rows: list[Row]
-
-
 def decide_call(
     session: Session, *, call: UUID, decision: str, user_pk: int | None, reason: str = ""
-) -> Decided:
+) -> list[Row]:
     """Record what a person decided about a call that waits. The first decision counts:
-    the same one again changes nothing, another raises Conflict with who decided what.
+    the same one again appends nothing, another raises Conflict with who decided what.
     ``always`` lets this kind run in the workspace from now on."""
     with locked_session(session.pk) as locked:
         found = find_call(session, call)
         if found.decision or found.state != WAITING:
             if found.decision == decision and found.decided_by_id == user_pk:
-                return Decided(run_pk=found.run_id, rows=[])
+                return []
             raise Conflict(_why_not(found), code="call_decided")
         record = _record(found)
         asked = record.asked or read_asked({})
@@ -329,16 +322,14 @@ def decide_call(
         found.decision, found.decided_by_id = decision, user_pk
         found.decided_at, found.reason = timezone.now(), reason[:MAX_REASON_CHARS]
         found.save(update_fields=["decision", "decided_by", "decided_at", "reason"])
-        return Decided(run_pk=found.run_id, rows=_append_decision(locked, found, asked))
+        return _append_decision(locked, found, asked)
 
 
 def find_call(session: Session, call: UUID) -> ToolCall:
     """The record of a call of this session. Raises NotFound."""
     calls = ToolCall.objects.filter(session=session.pk, uuid=call)
-    found = calls.select_related("run", "decided_by", "stop_requested_by").first()
-    if found is None:
-        raise NotFound("There is no such call in this session.")
-    return found
+    calls = calls.select_related("run", "decided_by", "stop_requested_by")
+    return require_first(calls, "There is no such call in this session.")
 
 
 def require_decidable(session: Session, call: UUID) -> None:
@@ -422,14 +413,6 @@ class ToolRecord:
         return by.get_username() if by else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOutput:
-    """All of what a call gave."""
-
-    name: str
-    text: str
-
-
 def read_tool_record(session: Session, call: UUID) -> ToolRecord:
     """The record of a call of this session. Raises NotFound."""
     found = find_call(session, call)
@@ -471,21 +454,21 @@ def list_tool_records(
     return [ToolRecord(call=call, changed_files=call.changed) for call in rows[:limit]]
 
 
-def read_call_output(session: Session, call: UUID) -> ToolOutput:
-    """What a call gave, all of it; empty while it is open. Raises NotFound."""
+def read_call_output(session: Session, call: UUID) -> tuple[str, str]:
+    """The tool's name and what a call gave, all of it; empty while it is open. Raises NotFound."""
     found = find_call(session, call)
     if found.result_turn is None:
-        return ToolOutput(name=found.name, text="")
+        return found.name, ""
     return read_turn_output(session.pk, found.result_turn)
 
 
-def read_turn_output(session_pk: int, number: int) -> ToolOutput:
+def read_turn_output(session_pk: int, number: int) -> tuple[str, str]:
     """The same of the turn with a call's result, where the call has no record; of any
     other turn its text."""
     turn = read_turn(session_pk, number)
     if turn is None:
         raise NotFound("This session has no such turn.")
     if turn.role != TOOL:
-        return ToolOutput(name="", text=turn.content)
+        return "", turn.content
     _, output, error = read_tool_outcome(turn)
-    return ToolOutput(name=turn.tool_name or "", text=output or error)
+    return turn.tool_name or "", output or error

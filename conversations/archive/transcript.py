@@ -261,37 +261,25 @@ def _take_turns(
     return taken
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedTurn:
-    """``turn`` is there where the rows have to be made."""
-
-    pk: int
-    number: int
-    html: str
-    turn: StoredTurn | None
-
-
 def _read_turns(
     session: Session, stretch: Stretch, *, newest_first: bool, limit: int
-) -> list[_CachedTurn]:
+) -> list[Turn]:
     turns = Turn.objects.filter(session=session.pk, number__range=(stretch.low, stretch.high))
-    turns = turns.order_by("-number" if newest_first else "number")[:limit]
-    rows = list(turns.values_list("pk", "number", "html", "render_version"))
-    stale = [pk for pk, _, _, version in rows if version != RENDER_VERSION]
-    unrendered = {
-        row.pop("pk"): StoredTurn(**row)
-        for row in (Turn.objects.filter(pk__in=stale).values("pk", *COLUMNS) if stale else ())
-    }
-    return [_CachedTurn(pk, number, html, unrendered.get(pk)) for pk, number, html, _ in rows]
+    turns = turns.order_by("-number" if newest_first else "number")
+    found = list(turns.only("number", "html", "render_version")[:limit])
+    # All of a turn is read only where its rows have to be made.
+    stale = [turn.pk for turn in found if turn.render_version != RENDER_VERSION]
+    whole = Turn.objects.in_bulk(stale) if stale else {}
+    return [whole.get(turn.pk, turn) for turn in found]
 
 
-def _turn_rows(reader: _Reader, turn: _CachedTurn) -> list[PageRow]:
-    if turn.turn is None:
+def _turn_rows(reader: _Reader, turn: Turn) -> list[PageRow]:
+    if turn.render_version == RENDER_VERSION:
         return [
             PageRow(cursor=f"turn:{turn.number}.{part}", html=html, turn=turn.number)
             for part, html in enumerate(load_json(turn.html, default=[]))
         ]
-    rows = render_turn(reader.session, turn.turn)
+    rows = render_turn(reader.session, StoredTurn(**{k: getattr(turn, k) for k in COLUMNS}))
     if not any(row.is_fallback for row in rows):
         reader.stale_turns.append((turn.pk, dump_json([row.html for row in rows])))
     return rows
@@ -302,10 +290,10 @@ def render_turn(session: Session, turn: StoredTurn) -> list[PageRow]:
     number = str(turn.number)
     return [
         replace(
-            _render(session, f"turn:{number}.{one.part}", number, one.created_at, one.payload),
+            _render(session, f"turn:{number}.{part}", number, turn.created_at, payload),
             turn=turn.number,
         )
-        for one in synthesise_events(turn)
+        for part, payload in enumerate(synthesise_events(turn))
     ]
 
 

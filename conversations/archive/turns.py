@@ -44,15 +44,9 @@ def read_turns(session_pk: int, *, from_turn: int = 1, limit: int = 50) -> list[
     return stored_turns(turns[: page_limit(limit)])
 
 
-def read_recent_turns(session_pk: int, *, limit: int = 100) -> list[StoredTurn]:
-    """The newest turns, oldest first."""
-    turns = Turn.objects.filter(session=session_pk).order_by("-number")
-    return stored_turns(turns[: page_limit(limit)])[::-1]
-
-
 def read_turn(session_pk: int, number: int) -> StoredTurn | None:
-    found = stored_turns(Turn.objects.filter(session=session_pk, number=number)[:1])
-    return found[0] if found else None
+    turns = Turn.objects.filter(session=session_pk, number=number)
+    return next(iter(stored_turns(turns)), None)
 
 
 def walk_turns(
@@ -69,8 +63,8 @@ def walk_turns(
     turns = Turn.objects.filter(session=session_pk)
     if start is not None:
         turns = turns.filter(Q(number__lt=start) if is_back else Q(number__gt=start))
-    gone = reduce(or_, (Q(number__range=pair) for pair in rewound), Q(pk__in=[]))
     if active is not None:
+        gone = _are_within(rewound)
         turns = turns.exclude(gone) if active else turns.filter(gone)
     return stored_turns(turns.order_by("-number" if is_back else "number")[:limit])
 
@@ -101,7 +95,8 @@ def walk_active_turns_back(
 
 def walk_active_turns(session_pk: int) -> Iterator[StoredTurn]:
     """All turns on the active path, oldest first, in bounded memory."""
-    active = Turn.objects.filter(session=session_pk).exclude(_rewound_turns(session_pk))
+    gone = _are_within(read_rewound(session_pk, "turn"))
+    active = Turn.objects.filter(session=session_pk).exclude(gone)
     for row in walk_rows(active, *COLUMNS, key="number"):
         yield StoredTurn(**row)
 
@@ -119,11 +114,8 @@ def read_user_turn_before(
     session_pk: int, number: int, *, has_rewinds: bool = True
 ) -> StoredTurn | None:
     """The newest active message of a person below that number."""
-    turns = Turn.objects.filter(session=session_pk, number__lt=number, role=USER)
-    if has_rewinds:
-        turns = turns.exclude(_rewound_turns(session_pk))
-    found = stored_turns(turns.order_by("-number")[:1])
-    return found[0] if found else None
+    turns = _user_turns_before(session_pk, number, has_rewinds=has_rewinds)
+    return next(iter(stored_turns(turns[:1])), None)
 
 
 LINE_TURNS = 400  # How far below a turn its predecessors are looked for.
@@ -133,12 +125,16 @@ def list_user_turns_before(
     session_pk: int, number: int, *, limit: int, has_rewinds: bool = True
 ) -> list[int]:
     """Numbers of the person's active messages that stand shortly below a turn."""
-    turns = Turn.objects.filter(
-        session=session_pk, number__range=(number - LINE_TURNS, number - 1), role=USER
-    )
+    turns = _user_turns_before(session_pk, number, has_rewinds=has_rewinds)
+    turns = turns.filter(number__gte=number - LINE_TURNS)
+    return list(turns.values_list("number", flat=True)[:limit])[::-1]
+
+
+def _user_turns_before(session_pk: int, number: int, *, has_rewinds: bool) -> QuerySet[Turn]:
+    turns = Turn.objects.filter(session=session_pk, number__lt=number, role=USER)
     if has_rewinds:
-        turns = turns.exclude(_rewound_turns(session_pk))
-    return list(turns.order_by("-number").values_list("number", flat=True)[:limit])[::-1]
+        turns = turns.exclude(_are_within(read_rewound(session_pk, "turn")))
+    return turns.order_by("-number")
 
 
 def read_beginnings(session_pk: int, numbers: Sequence[int], *, chars: int) -> dict[int, str]:
@@ -157,11 +153,8 @@ def count_active_before(session_pk: int, number: int, *, has_rewinds: bool = Tru
     return number - 1 - gone
 
 
-def _rewound_turns(session_pk: int) -> Q:
-    condition = Q(pk__in=[])
-    for low, high in read_rewound(session_pk, "turn"):
-        condition |= Q(number__range=(low, high))
-    return condition
+def _are_within(ranges: Sequence[tuple[int, int]]) -> Q:
+    return reduce(or_, (Q(number__range=pair) for pair in ranges), Q(pk__in=[]))
 
 
 def read_rewound(session_pk: int, source: str) -> list[tuple[int, int]]:

@@ -26,7 +26,7 @@ from conversations.models import (
     Turn,
 )
 
-from .append import event_digest, turn_digest, walk_rows
+from .append import event_digest, turn_digest, walk_by_pk, walk_rows
 from .blobs import read_blob
 from .context import digest_of
 from .turns import COLUMNS
@@ -46,17 +46,14 @@ class Verified:
 
 def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
     """Verify every session, or one, oldest first."""
-    rows = Session.objects.order_by("pk")
+    rows = Session.objects.all()
     if session is not None:
         rows = rows.filter(uuid=session)
-    last_pk = 0
-    while batch := list(rows.filter(pk__gt=last_pk)[:CHUNK]):
-        for row in batch:
-            with suppress(Session.DoesNotExist):  # it was purged meanwhile
-                verified = verify_session(row)
-                if not verified.problem or Session.objects.filter(pk=row.pk).exists():
-                    yield verified
-        last_pk = batch[-1].pk
+    for row in walk_by_pk(rows):
+        with suppress(Session.DoesNotExist):  # it was purged meanwhile
+            verified = verify_session(row)
+            if not verified.problem or Session.objects.filter(pk=row.pk).exists():
+                yield verified
 
 
 def verify_session(session: Session) -> Verified:

@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from .audit import AuditEvent, AuditOrigin, record
 from .rights import roles_of_person, workspaces_of
 
 # People: single-use sign-in links, as a terminal prints them; names.
-
 
 LINK_LIFETIME = timedelta(hours=12)
 
@@ -237,21 +236,9 @@ def find_user(username: str, *, even_closed: bool = False) -> User:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceItem:
-    """A workspace as a list shows it to one person."""
-
-    name: str
-    slug: str
-    root: str
-    role: str
-    session_count: int
-    running_count: int
-    last_active_at: datetime | None
-
-
-def list_workspaces(user_pk: int) -> list[WorkspaceItem]:
-    """The workspaces that a person belongs to, by name. Two statements."""
+def list_workspaces(user_pk: int) -> list[dict[str, Any]]:
+    """The workspaces that a person belongs to, by name: ``name``, ``slug``, ``root``, the person's
+    ``role``, ``session_count``, ``running_count`` and ``last_active_at``. Two statements."""
     roles = roles_of_person(user_pk)
     is_listed = Q(sessions__archived_at=None)
     is_running = Q(sessions__runs__state__in=ACTIVE_STATES)
@@ -265,7 +252,7 @@ def list_workspaces(user_pk: int) -> list[WorkspaceItem]:
         )
     )
     columns = ("name", "slug", "root", "session_count", "running_count", "last_active_at")
-    return [WorkspaceItem(role=roles[row.pop("pk")], **row) for row in rows.values("pk", *columns)]
+    return [{"role": roles[row.pop("pk")], **row} for row in rows.values("pk", *columns)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

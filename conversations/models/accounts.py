@@ -1,4 +1,5 @@
-"""What belongs to people: links to sign in and to join, devices, preferences."""
+"""What belongs to people: links to sign in and to join, devices, preferences; and what their
+programs leave behind: tokens, and answers that are given again."""
 
 from django.conf import settings
 from django.db import models
@@ -118,10 +119,6 @@ class Invitation(models.Model):
 
     def __str__(self) -> str:
         return f"invitation {self.pk} to {self.workspace or 'the installation'}"
-
-
-# What programs leave behind: personal tokens, by which they sign in, and answers that are given
-# again.
 
 
 class ApiToken(models.Model):

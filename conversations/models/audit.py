@@ -69,9 +69,6 @@ class AuditHead(models.Model):
         return f"{self.number} entries"
 
 
-# Orders to purge a session, and what remains of a purge.
-
-
 class PurgeOrder(models.Model):
     """The session is to be purged at ``due_at``; until then the order can be called
     off. ``by_policy``: it was idle for as long as its workspace allows. ``was_archived``

@@ -75,13 +75,11 @@ class Compaction(models.Model):
         return f"summary of turns {self.from_turn}–{self.to_turn}"
 
 
-# Snapshots of the session state, so that no reading of an earlier one starts at the beginning.
-
-
 class StateCheckpoint(models.Model):
     """The state after turn ``turn`` and the edit that is event ``seq`` (0: none yet),
     when the session had ``rewinds`` rewinds. One every fifty turns, one after each
-    rewind and one after each edit. Derived: ``rebuild_state`` makes it anew."""
+    rewind and one after each edit, so that no reading of an earlier state starts at the
+    beginning. Derived: ``rebuild_state`` makes it anew."""
 
     session = models.ForeignKey(
         Session, on_delete=models.CASCADE, related_name="state_checkpoints", db_index=False

@@ -70,7 +70,6 @@ def _fixed_columns(table: str, meta: Any) -> list[str]:
 
 
 def _removal(table: str) -> str:
-    """The condition under which a row may be removed."""
     return "1 = 0" if table in KEPT_FOR_EVER else _PERMIT
 
 

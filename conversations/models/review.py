@@ -13,16 +13,8 @@ from django.db.models import CheckConstraint, Index, Q
 from .fields import actor_field
 from .sessions import Session
 
-SAFETY, QUALITY, POLICY, PRIVACY, OTHER = "safety", "quality", "policy", "privacy", "other"
-
 # What a flag is about → how it is said on a page.
-LABELS = {
-    SAFETY: "Safety",
-    QUALITY: "Quality",
-    POLICY: "Policy",
-    PRIVACY: "Privacy",
-    OTHER: "Other",
-}
+LABELS = {name: name.title() for name in ("safety", "quality", "policy", "privacy", "other")}
 
 TEXT_LIMIT = 4000  # Characters of a note, and of what is said with a flag.
 

@@ -262,16 +262,16 @@ RENDER_VERSION: int = 7
 
 
 # The messages that wait, as HTML: for the page and for the socket.
-def render_queue(messages: Iterable[tuple[UUID, str, Sequence[dict[str, Any]]]]) -> str:
-    """``messages``: of each the run, the text, and what is shown of its attachments."""
+def render_queue(messages: Iterable[dict[str, Any]]) -> str:
+    """Messages that wait (``archive.messages``)."""
     items = [
         {
-            "run": run,
-            "text": storable(text),
-            "names": ", ".join(file["name"] for file in attachments),
-            "files": " ".join(file["uuid"] for file in attachments),
+            "run": message["run"],
+            "text": storable(message["text"]),
+            "names": ", ".join(file["name"] for file in message.get("attachments", ())),
+            "files": " ".join(file["uuid"] for file in message.get("attachments", ())),
         }
-        for run, text, attachments in messages
+        for message in messages
     ]
     return _render_partial("queue.html", {"items": items}) if items else ""
 

@@ -89,7 +89,7 @@ def show_for_review(
         # What is not a turn yet
         "now": {
             "is_running": any(not run.is_stale for run in active),
-            "queued": [message.text for message in queued_messages(session.pk)],
+            "queued": [message["text"] for message in queued_messages(session.pk)],
         },
         "is_expired": session.expires_at is not None and session.expires_at <= timezone.now(),
         "carried": carried_filters(request.GET),

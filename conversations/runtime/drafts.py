@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from conversations.archive.journal import Chunk, append_draft_chunks
+from conversations.archive.journal import append_draft_chunks
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 from conversations.domain.tool_calls import RUNNING, STARTED
+from conversations.models import DraftChunk
 from conversations.rendering.streaming import BlockStream
 from conversations.rendering.tool_rows import tool_word
 
@@ -32,14 +33,14 @@ class DraftWorker:
     is given what is on disk now; ``handed_over`` are runs of which some may be there."""
 
     def __init__(
-        self, writer: Writer, *, interval: float, on_saved: Callable[[Sequence[Chunk]], None]
+        self, writer: Writer, *, interval: float, on_saved: Callable[[Sequence[DraftChunk]], None]
     ) -> None:
         self._on_saved = on_saved
         self._writer = writer
         self._interval = interval
         self._pending: dict[int, list[tuple[int, str, list[str]]]] = {}
         self._ordinals: dict[int, int] = {}
-        self._unwritten: dict[int, list[Chunk]] = {}
+        self._unwritten: dict[int, list[DraftChunk]] = {}
         self.handed_over: set[int] = set()
         self._wake = asyncio.Event()
 
@@ -52,7 +53,7 @@ class DraftWorker:
         self._wake.set()
 
     @contextmanager
-    def taken(self, run_pk: int) -> Iterator[list[Chunk]]:
+    def taken(self, run_pk: int) -> Iterator[list[DraftChunk]]:
         """What may not be on disk yet, for a transaction that ends the run's draft. Where
         that fails the draft goes on."""
         chunks = self._unwritten.pop(run_pk, []) + self._take_pending(run_pk)
@@ -66,14 +67,13 @@ class DraftWorker:
                 self._wake.set()
             raise
 
-    def _take_pending(self, run_pk: int) -> list[Chunk]:
+    def _take_pending(self, run_pk: int) -> list[DraftChunk]:
         chunks = []
         for part, kind, texts in self._pending.pop(run_pk, []):
             ordinal = self._ordinals.get(run_pk, 0)
-            self._ordinals[run_pk] = ordinal + 1
-            chunks.append(
-                Chunk(run_pk=run_pk, ordinal=ordinal, part=part, kind=kind, text="".join(texts))
-            )
+            self._ordinals[run_pk], text = ordinal + 1, "".join(texts)
+            chunk = DraftChunk(run_id=run_pk, ordinal=ordinal, part=part, kind=kind, text=text)
+            chunks.append(chunk)
         return chunks
 
     def forget(self, run_pk: int) -> None:
@@ -110,9 +110,9 @@ class DraftWorker:
             await asyncio.sleep(RETRY_SECONDS)
             self._wake.set()
             return
-        written = {(chunk.run_pk, chunk.ordinal) for chunk in chunks}
+        written = {(chunk.run_id, chunk.ordinal) for chunk in chunks}
         for run_pk, some in list(self._unwritten.items()):
-            left = [chunk for chunk in some if (chunk.run_pk, chunk.ordinal) not in written]
+            left = [chunk for chunk in some if (chunk.run_id, chunk.ordinal) not in written]
             if left:
                 self._unwritten[run_pk] = left
             else:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from itertools import groupby
 from time import monotonic
 
-from conversations.archive.journal import Chunk, walk_events
+from conversations.archive.journal import walk_events
 from conversations.archive.rewinds import read_rewinds
 from conversations.archive.run_transcript import (
     PAGE,
@@ -32,7 +32,7 @@ from conversations.domain.run_transcript import (
 )
 from conversations.domain.runs import FINAL_STATES
 from conversations.domain.text import storable
-from conversations.models import Rewind, Run
+from conversations.models import DraftChunk, Rewind, Run
 
 from .database import wait_for_database
 from .publish import Listener
@@ -58,7 +58,7 @@ class Reader:
     def read_on(self) -> list[StoryEvent]:
         raise NotImplementedError
 
-    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
+    def take_chunks(self, chunks: Sequence[DraftChunk]) -> list[StoryEvent] | None:
         return []
 
 
@@ -79,17 +79,16 @@ class RunReader(Reader):
         moment = read_moment(self._run_pk, after_ordinal=self._ordinal)
         self.has_more = False
         if moment.last_seq > self._reached and not self._has_all_rows:
-            some = read_story_rows(
+            rows, self._reached, self._has_all_rows = read_story_rows(
                 moment.run,
                 after=self._story.place.row,
                 reached=self._reached,
                 last_seq=moment.last_seq,
             )
-            self._reached, self._has_all_rows = some.reached, some.has_ended
-            self.has_more = bool(some.rows) or some.reached < moment.last_seq
+            self.has_more = bool(rows) or self._reached < moment.last_seq
             if self.has_more:  # the draft that was read may be of another answer
                 self._draft, self._ordinal = {}, -1
-                return list(self._story.tell_rows(some.rows))
+                return list(self._story.tell_rows(rows))
         if self._has_all_rows or moment.run.is_over:
             self.has_ended = True
             run = moment.run
@@ -99,11 +98,11 @@ class RunReader(Reader):
         self._ordinal = max((chunk[0] for chunk in moment.chunks), default=self._ordinal)
         return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
 
-    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
+    def take_chunks(self, chunks: Sequence[DraftChunk]) -> list[StoryEvent] | None:
         """What follows of the draft. None: a piece is missing, or there was another answer
         before these."""
         for chunk in chunks:
-            if chunk.run_pk != self._run_pk or chunk.ordinal <= self._ordinal:
+            if chunk.run_id != self._run_pk or chunk.ordinal <= self._ordinal:
                 continue
             if chunk.ordinal != self._ordinal + 1:
                 return None

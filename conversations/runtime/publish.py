@@ -14,8 +14,7 @@ from uuid import UUID
 from channels.layers import get_channel_layer
 
 from conversations.archive.append import Row
-from conversations.archive.journal import Chunk
-from conversations.archive.messages import QueuedMessage, queued_messages
+from conversations.archive.messages import queued_messages
 from conversations.archive.model_calls import WindowMark, read_window_mark, window_mark_of
 from conversations.archive.rewinds import Rewound
 from conversations.archive.runs import ActiveRun, active_runs
@@ -26,7 +25,7 @@ from conversations.archive.turns import MAX_PAGE
 from conversations.domain.keyset import Cursor
 from conversations.domain.runs import IDLE, RUNNING
 from conversations.domain.text import dump_json
-from conversations.models import Session
+from conversations.models import DraftChunk, Session
 from conversations.rendering.rows import render_meter, render_queue, render_window_line
 
 from .database import Readers
@@ -71,14 +70,8 @@ def active_frame(run: ActiveRun | None) -> Frame:
     )
 
 
-def queue_frame(waiting: Sequence[QueuedMessage]) -> Frame:
-    items = [
-        {"run": str(m.run), "text": m.text, "client_id": m.client_id}
-        | ({"attachments": m.attachments} if m.attachments else {})
-        for m in waiting
-    ]
-    html = render_queue((m.run, m.text, m.attachments) for m in waiting)
-    return {"type": "queue", "items": items, "html": html}
+def queue_frame(waiting: Sequence[dict[str, Any]]) -> Frame:
+    return {"type": "queue", "items": waiting, "html": render_queue(waiting)}
 
 
 def window_frame(mark: WindowMark) -> Frame:
@@ -179,7 +172,7 @@ class Listener:
     session_pk: int
     of_drafts: bool = True
     has_news: bool = True
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[DraftChunk] = field(default_factory=list)
     is_closed: bool = False
     _told: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -187,14 +180,14 @@ class Listener:
         self.has_news = True
         self._told.set()
 
-    def hand_over(self, chunks: Iterable[Chunk]) -> None:
+    def hand_over(self, chunks: Iterable[DraftChunk]) -> None:
         self.chunks += chunks
         self._told.set()
         if len(self.chunks) > MAX_CHUNKS:
             self.chunks = []
             self.has_news = True
 
-    def take(self) -> list[Chunk] | None:
+    def take(self) -> list[DraftChunk] | None:
         """The chunks that have come since the last time; None: look at the disk."""
         chunks, self.chunks = self.chunks, []
         has_news, self.has_news = self.has_news, False
@@ -242,7 +235,7 @@ class Hub:
         for listener in self.listeners.get(session_pk, ()):
             listener.tell()
 
-    def hand_over(self, session_pk: int, chunks: Sequence[Chunk]) -> None:
+    def hand_over(self, session_pk: int, chunks: Sequence[DraftChunk]) -> None:
         for listener in self.listeners.get(session_pk, ()):
             if listener.of_drafts:
                 listener.hand_over(chunks)

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 from conversations.archive import runs as archive_runs
 from conversations.archive.context import request_compaction
-from conversations.archive.journal import Chunk
 from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.sessions import get_session
 from conversations.archive.storage import MONITOR, is_storage_error
 from conversations.domain import runs as states
 from conversations.domain.errors import Conflict
 from conversations.domain.runs import RunChoices
+from conversations.models import DraftChunk
 
 from .compaction import CompactionExecution, find_due_compaction
 from .database import log_failure, wait_for_database
@@ -135,13 +135,13 @@ class RunQueue:
         if tasks:
             await asyncio.wait(tasks, timeout=MAX_ENDING_SECONDS)
 
-    def hand_over(self, chunks: Sequence[Chunk]) -> None:
+    def hand_over(self, chunks: Sequence[DraftChunk]) -> None:
         """Give what is on disk of this process's answers to those who follow them."""
         hub = self._publisher.hub
         for session_pk, worker in self._workers.items():
             if worker.execution is not None and session_pk in hub.listeners:
                 run_pk = worker.execution.claimed.run_pk
-                hub.hand_over(session_pk, [c for c in chunks if c.run_pk == run_pk])
+                hub.hand_over(session_pk, [c for c in chunks if c.run_id == run_pk])
 
     def publish_snapshots(self, session_pk: int) -> None:
         execution = self.execution_of(session_pk)

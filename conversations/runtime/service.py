@@ -309,7 +309,7 @@ class Runtime:
     ) -> None:
         """Allow or deny a call that waits (see ``archive.tool_calls``), in this process
         or in another one."""
-        decided = await self.writer.write(
+        rows = await self.writer.write(
             archive_calls.decide_call,
             session,
             call=call,
@@ -317,7 +317,7 @@ class Runtime:
             user_pk=user_pk,
             reason=reason,
         )
-        self.publisher.publish_rows(session.pk, decided.rows)
+        self.publisher.publish_rows(session.pk, rows)
         await self.queue.notice_decisions(session.pk, everywhere=decision == ALWAYS)
 
     async def cancel_call(self, session: Session, *, call: UUID, user_pk: int | None) -> None:

@@ -197,14 +197,14 @@ class ToolLoop:
             elif call.waits and call.asked is not None and call.asked.kind_key in allowed:
                 session = await self._readers.read(get_session, self._claimed.session)
                 with contextlib.suppress(Conflict):  # decided meanwhile; the next look finds how
-                    decided = await self._context.database.writer.write(
+                    rows = await self._context.database.writer.write(
                         decide_call,
                         session,
                         call=call.record.uuid,
                         decision=BY_POLICY,
                         user_pk=None,
                     )
-                    self._execution.show_rows(decided.rows)
+                    self._execution.show_rows(rows)
                     call.decide(BY_POLICY)
 
     async def _poll(self) -> None:

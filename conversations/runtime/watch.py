@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from conversations.archive.journal import read_draft
-from conversations.archive.messages import QueuedMessage, queued_messages_of
+from conversations.archive.messages import queued_messages_of
 from conversations.archive.model_calls import read_window_mark
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.transcript import SessionMarks, read_live_rows, read_session_marks
@@ -47,7 +47,7 @@ class Watcher:
         self._foreign: dict[int, _Foreign] = {}
         self._rewinds: dict[int, int] = {}
         self._windows: dict[int, tuple[int, int, int]] = {}
-        self._queues: dict[int, list[QueuedMessage]] = {}
+        self._queues: dict[int, list[dict[str, Any]]] = {}
         self._running: dict[int, tuple[UUID, str, str]] = {}
 
     async def run(self) -> None:
@@ -91,7 +91,7 @@ class Watcher:
 
     def _read(
         self, sessions: list[int]
-    ) -> tuple[dict[int, SessionMarks], list[ActiveRun], dict[int, list[QueuedMessage]]]:
+    ) -> tuple[dict[int, SessionMarks], list[ActiveRun], dict[int, list[dict[str, Any]]]]:
         runs = active_runs(stale_seconds=self._options.stale_after, session_pks=sessions)
         return read_session_marks(sessions), runs, queued_messages_of(sessions)
 

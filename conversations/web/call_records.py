@@ -56,17 +56,17 @@ def tool_output(
     found, access = get_session_for(request, uuid)
     args: list[Any]
     if call is not None:
-        output, args = read_call_output(found, call), [uuid, call]
+        (name, output), args = read_call_output(found, call), [uuid, call]
     else:
         assert number is not None
-        output, args = read_turn_output(found.pk, number), [uuid, number]
+        (name, output), args = read_turn_output(found.pk, number), [uuid, number]
     # A place within one text, and no cursor of a list: any number of characters is one.
     text = request.GET.get("from", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise Rejected("from must be a number.", code="bad_number")
-    page = render_output_page(output.text, name=output.name, start=int(text), session=found.uuid)
+    page = render_output_page(output, name=name, start=int(text), session=found.uuid)
     context = {
-        "heading": f"Output of {tool_rows.tool_word(output.name)[0]}",
+        "heading": f"Output of {tool_rows.tool_word(name)[0]}",
         "page": page,
         "address": reverse("tool_call_output" if call else "turn_output", args=args),
         "back_url": reverse("tool_call" if call else "turn", args=args),
@@ -119,8 +119,8 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
         "output_url": reverse("tool_call_output", args=[found.uuid, call.uuid]),
     }
     if call.result_turn is not None:
-        gave = read_turn_output(found.pk, call.result_turn)
-        context["page"] = render_output_page(gave.text, name=gave.name, start=0, session=found.uuid)
+        name, output = read_turn_output(found.pk, call.result_turn)
+        context["page"] = render_output_page(output, name=name, start=0, session=found.uuid)
         context["source_url"] = reverse("turn_source", args=[found.uuid, call.result_turn])
     return context
 

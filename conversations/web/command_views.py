@@ -175,14 +175,14 @@ def list_places(request: HttpRequest) -> Iterator[dict[str, str]]:
     """``form``: the address is that of a form without fields."""
     user = person(request)
     for item in list_workspaces(user.pk):
-        url = reverse("workspace", args=[item.slug])
-        yield {"name": item.name, "says": "Workspace", "url": url}
-        if item.role != Membership.Role.VIEWER:
-            new = reverse("session_create", args=[item.slug])
-            yield {"name": f"New session in {item.name}", "says": "", "url": new, "form": "yes"}
-        if item.role == Membership.Role.OWNER:
-            rules = reverse("workspace_settings", args=[item.slug])
-            yield {"name": f"Settings of {item.name}", "says": "", "url": rules}
+        url = reverse("workspace", args=[item["slug"]])
+        yield {"name": item["name"], "says": "Workspace", "url": url}
+        if item["role"] != Membership.Role.VIEWER:
+            new = reverse("session_create", args=[item["slug"]])
+            yield {"name": f"New session in {item['name']}", "says": "", "url": new, "form": "yes"}
+        if item["role"] == Membership.Role.OWNER:
+            rules = reverse("workspace_settings", args=[item["slug"]])
+            yield {"name": f"Settings of {item['name']}", "says": "", "url": rules}
     pages = [
         Link("All workspaces", reverse("home")),
         Link("Search what was said", reverse("search")),

@@ -414,7 +414,7 @@ def _chat_surroundings(found: Session, user: User) -> dict[str, Any]:
             "elapsed_ms": run.elapsed_ms if run else 0,
         },
         "failed_servers": failed_tool_servers(found.workspace.slug),
-        "queue": render_queue((item.run, item.text, item.attachments) for item in queue),
+        "queue": render_queue(queue),
         "models": list_models(),
         "is_demo": not loom.api_key,
         "sidebar": read_session_list(found.workspace),

@@ -7,11 +7,10 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from conversations.archive.append import NewEvent, append
-from conversations.archive.journal import append_chat_event, get_chat_events
+from conversations.archive.journal import walk_events
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.turns import (
     append_turn,
-    read_recent_turns,
     read_turns,
     walk_active_turns_back,
 )
@@ -35,7 +34,7 @@ def say(session: Session, text: str, *, role: str = "user") -> int:
 
 def test_it_numbers_turns_and_events_from_one(session: Session) -> None:
     assert [say(session, "a"), say(session, "b", role="assistant")] == [1, 2]
-    assert [event.seq for event in get_chat_events(session)] == [1, 2]
+    assert [event.seq for event in walk_events(session.pk, start=None, limit=9)] == [1, 2]
 
 
 def test_it_keeps_text_verbatim(session: Session) -> None:
@@ -100,8 +99,8 @@ def test_the_title_is_the_first_message_at_once(session: Session) -> None:
 
 def test_an_event_without_a_turn_belongs_to_the_last_one(session: Session) -> None:
     say(session, "hello")
-    row = append_chat_event(session, Info(text="a notice"))
-    assert row is not None
+    notice = NewEvent(payload=Info(text="a notice"))
+    [row] = append(session.pk, session_uuid=session.uuid, events=[notice]).rows
     assert row.turn == 1
     assert 'data-turn="1"' in row.html
 
@@ -208,7 +207,7 @@ def test_numbers_are_gapless_under_eight_writers(session: Session) -> None:
 def test_append_turn_and_resume_read_back_in_order(session: Session) -> None:
     for number in range(4):
         append_turn(session, NewTurn(role="user", content=str(number)))
-    assert [turn.content for turn in read_recent_turns(session.pk, limit=2)] == ["2", "3"]
+    assert [turn.content for turn in read_turns(session.pk, from_turn=3)] == ["2", "3"]
 
 
 def test_an_append_costs_the_same_number_of_queries_at_any_age(

@@ -14,8 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.archive.append import append
-from conversations.archive.journal import append_chat_event
+from conversations.archive.append import NewEvent, append
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
     StateText,
@@ -175,7 +174,7 @@ def test_events_that_only_look_like_edits_change_nothing(session: Session) -> No
     write(session, message("We use tabs"))
     notices = [Info(text="state_edit"), Info(text="x", code="state_edit", data={"action": "pin"})]
     for notice in notices:
-        append_chat_event(session, notice)
+        append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=notice)])
     assert check_state(session.pk) == ""
     assert not StateCheckpoint.objects.filter(session=session).exists()
 

@@ -240,12 +240,12 @@ AT_RANDOM = (while_files_are_written, at_any_moment)
 
 def problems_of(session: "Session") -> Iterator[str]:
     """Every call ended once, with a turn and a row; the archive is whole."""
-    from conversations.archive.journal import get_chat_events
+    from conversations.archive.journal import walk_events
     from conversations.archive.sessions import get_session
     from conversations.archive.verify import verify_session
     from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 
-    payloads = [event.payload for event in get_chat_events(session, after_seq=0, limit=500)]
+    payloads = [event.payload for event in walk_events(session.pk, start=None, limit=500)]
     started = [p.call for p in payloads if isinstance(p, ToolCallStarted)]
     completed = [p.call for p in payloads if isinstance(p, ToolCallCompleted)]
     calls = calls_of(session)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.archive.journal import append_chat_event
+from conversations.archive.append import NewEvent, append
 from conversations.archive.run_transcript import find_run, read_run
 from conversations.archive.sessions import create_session
 from conversations.domain.errors import NotFound
@@ -177,7 +177,8 @@ async def test_what_others_write_meanwhile_is_not_of_the_run(
     reading = asyncio.create_task(Reader(runtime, run).read())
     while not await DraftChunk.objects.aexists():
         await asyncio.sleep(0.01)
-    await sync_to_async(append_chat_event)(garden, Info(text="Nearly used up."))
+    notice = NewEvent(payload=Info(text="Nearly used up."))
+    await sync_to_async(append)(garden.pk, session_uuid=garden.uuid, events=[notice])
     live = await reading
     assert live == await Reader(runtime, run, every=5).read()
     assert "info" not in {e.data.get("event_type") for e in live}

@@ -12,13 +12,13 @@ from asgiref.sync import sync_to_async
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from conversations.archive.journal import Chunk, append_draft_chunks, get_chat_events
+from conversations.archive.journal import append_draft_chunks, walk_events
 from conversations.archive.messages import accept_message
 from conversations.archive.runs import interrupt_run
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info
-from conversations.models import Run, Session
+from conversations.models import DraftChunk, Run, Session
 from conversations.runtime.ownership import Owner
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, fresh, run_state
@@ -35,7 +35,7 @@ def leave_orphan(session: Session, *, owner: str, text: str = "half an ans") -> 
     )
     append_draft_chunks(
         [
-            Chunk(run_pk=accepted.run_pk, ordinal=n, part=0, kind="text", text=piece)
+            DraftChunk(run_id=accepted.run_pk, ordinal=n, part=0, kind="text", text=piece)
             for n, piece in enumerate([text[:4], text[4:]])
         ]
     )
@@ -55,7 +55,7 @@ async def test_a_dead_process_leaves_an_interrupted_run_at_the_next_start(
         ("user", "hello", True),
         ("assistant", "half an ans", False),
     ]
-    notices = [e.payload for e in await sync_to_async(get_chat_events)(garden)]
+    notices = [e.payload for e in await sync_to_async(walk_events)(garden.pk, start=None, limit=99)]
     [notice] = [payload for payload in notices if isinstance(payload, Info)]
     assert (notice.kind, notice.action) == ("interrupted", "continue")
     assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.archive.journal import get_chat_events
+from conversations.archive.journal import walk_events
 from conversations.archive.messages import queued_messages
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import read_turns
@@ -30,7 +30,7 @@ async def turns_of(session: Session) -> list[tuple[str, str]]:
 
 
 async def events_of(session: Session) -> list[Any]:
-    return [e.payload for e in await sync_to_async(get_chat_events)(session, limit=500)]
+    return [e.payload for e in await sync_to_async(walk_events)(session.pk, start=None, limit=500)]
 
 
 async def notice_of(session: Session) -> Info:
@@ -121,7 +121,7 @@ async def test_messages_queue_while_an_answer_is_written(
     await runtime.send(garden, client_id="client-3", text="3", user_pk=None)
     assert second.turn is None
     waiting = await sync_to_async(queued_messages)(garden.pk)
-    assert [message.text for message in waiting] == ["2", "3"]
+    assert [message["text"] for message in waiting] == ["2", "3"]
     await runtime.wait_idle(garden.pk)
     turns = await turns_of(garden)
     assert [text for role, text in turns if role == "user"] == ["1", "2", "3"]

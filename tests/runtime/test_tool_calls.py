@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.archive.journal import get_chat_events
+from conversations.archive.journal import walk_events
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import ContentIndicator
 from conversations.models import Session, Workspace
@@ -67,7 +67,7 @@ async def test_calls_are_carried_out_in_order_and_kept(
     ]
     [first, *_] = await endings(garden)
     assert (first.diff, first.decision, first.decided_by) == ("+one", "policy", "")
-    events = await sync_to_async(get_chat_events)(garden, limit=500)
+    events = await sync_to_async(walk_events)(garden.pk, start=None, limit=500)
     [picture] = [e.payload for e in events if isinstance(e.payload, ContentIndicator)]
     assert (picture.label, picture.call_id) == ("bean.png", "toolu_2")
     assert picture.attachment

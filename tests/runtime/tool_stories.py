@@ -6,7 +6,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from conversations.archive.journal import get_chat_events
+from conversations.archive.journal import walk_events
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
@@ -28,7 +28,7 @@ def answers(*calls: tuple[str, dict[str, Any]], prefix: str = "toolu") -> tuple[
 
 
 async def endings(session: Session) -> list[ToolCallCompleted]:
-    events = await sync_to_async(get_chat_events)(session, limit=500)
+    events = await sync_to_async(walk_events)(session.pk, start=None, limit=500)
     return [e.payload for e in events if isinstance(e.payload, ToolCallCompleted)]
 
 
@@ -43,7 +43,9 @@ async def calls_of(session: Session) -> list[ToolCall]:
 
 async def require_whole(session: Session) -> None:
     """Every call has ended once, with a turn and a row; the archive is whole."""
-    events = [e.payload for e in await sync_to_async(get_chat_events)(session, limit=500)]
+    events = [
+        e.payload for e in await sync_to_async(walk_events)(session.pk, start=None, limit=500)
+    ]
     started = [e.call for e in events if isinstance(e, ToolCallStarted)]
     completed = [e.call for e in events if isinstance(e, ToolCallCompleted)]
     calls = await calls_of(session)
@@ -62,7 +64,7 @@ async def until_done(folder: Path, line: str) -> None:
 
 
 async def notices(session: Session, code: str) -> list[Info]:
-    events = await sync_to_async(get_chat_events)(session, limit=500)
+    events = await sync_to_async(walk_events)(session.pk, start=None, limit=500)
     return [e.payload for e in events if isinstance(e.payload, Info) and e.payload.code == code]
 
 

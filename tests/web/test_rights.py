@@ -119,7 +119,7 @@ def test_the_strongest_of_the_own_role_and_those_of_groups_counts_everywhere(
         rights_in(workspace, other_user).role,
         standing.role,
         read_standings([place])[place],
-        [item.role for item in list_workspaces(other_user.pk)],
+        [item["role"] for item in list_workspaces(other_user.pk)],
     ) == (expected, {workspace.pk: expected}, expected, expected, standing, [expected])
     writes = expected != "viewer"
     assert read_window_facts(session.pk, user_pk=other_user.pk).may_change == writes

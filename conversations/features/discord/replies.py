@@ -14,7 +14,7 @@ from time import monotonic
 import discord
 from django.conf import settings
 
-from conversations.archive.journal import get_chat_events
+from conversations.archive.journal import walk_events
 from conversations.archive.run_transcript import RunProgress, read_moment
 from conversations.archive.sessions import get_session
 from conversations.domain.errors import NotFound
@@ -144,7 +144,7 @@ class Reply:
         session = await self._runtime.readers.read(get_session, self.record.session.uuid)
         while self._after < moment.last_seq and not self._has_all_rows:
             events = await self._runtime.readers.read(
-                get_chat_events, session, after_seq=self._after, limit=ROWS
+                walk_events, session.pk, start=self._after, limit=ROWS
             )
             for event in events:
                 if event.seq > moment.last_seq or self._has_all_rows:

@@ -202,7 +202,7 @@ def render_uncovered_turns(session: Session) -> None:
     chars = 0
     for row in walk_rows(turns, "pk", *COLUMNS, key="number"):
         pk, turn = row.pop("pk"), StoredTurn(**row)
-        if any(isinstance(event.payload, Fallback) for event in synthesise_events(turn)):
+        if any(isinstance(row, Fallback) for row in synthesise_events(turn)):
             continue
         html = dump_json([shown.html for shown in render_turn(session, turn)])
         rendered.append((html, RENDER_VERSION, pk))

@@ -162,8 +162,8 @@ def read_shared_page(
     for number, turn in shown.items():
         # A turn that the journal does not cover has no events.
         for seq, created_at, payload in payloads[number] or [
-            (f"turn:{made.turn}.{made.part}", made.created_at, made.payload)
-            for made in synthesise_events(turn)
+            (f"turn:{number}.{part}", turn.created_at, made)
+            for part, made in enumerate(synthesise_events(turn))
         ]:
             place = RowPosition(
                 session=session.uuid, seq=seq, turn=str(number), created_at=created_at

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 
 from conversations.archive import sessions as archive_sessions
-from conversations.archive.journal import get_chat_events, synthesise_events
+from conversations.archive.journal import synthesise_events, walk_events
 from conversations.archive.messages import Accepted
 from conversations.archive.runs import active_runs
 from conversations.archive.session_records import list_sessions
@@ -171,7 +171,7 @@ class DirectConnection:
         self, session: Session, after: int, *, through: int | None = None
     ) -> AsyncIterator[Seen]:
         while True:
-            page = await self._read(get_chat_events, session, after_seq=after, limit=MAX_PAGE)
+            page = await self._read(walk_events, session.pk, start=after, limit=MAX_PAGE)
             for event in page:
                 if through is None or event.seq <= through:
                     yield Seen(seq=event.seq, payload=event.payload)
@@ -236,7 +236,7 @@ def _read_history(
     below = session.next_turn if before is None else before
     turns = walk_active_turns_back(session.pk, before=below, page=limit)
     shown = list(islice(turns, limit))[::-1]
-    rows = [event.payload for turn in shown for event in synthesise_events(turn)]
+    rows = [row for turn in shown for row in synthesise_events(turn)]
     return (shown[0].number if shown else None), rows
 
 
