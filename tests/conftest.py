@@ -49,8 +49,10 @@ settings.register_profile("thorough", settings.get_profile("ordinary"), max_exam
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two for each core: every worker waits now and then."""
-    return 2 * (os.process_cpu_count() or 1)
+    """One more than there are cores: every worker waits now and then, and those of the
+    browser tests do so half of the time."""
+    cores = os.process_cpu_count() or 1
+    return 2 * cores if "tests/e2e" in config.args else cores + 1
 
 
 def empty_tables(_: TransactionTestCase) -> None:
