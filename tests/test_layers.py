@@ -199,7 +199,7 @@ def test_the_server_starts_without_the_sdk(loaded: dict[str, set[str]]) -> None:
     """It costs seconds and 75 MB, and most starts do not need it."""
     modules = loaded["the server"]
     assert {"loomweb.asgi", "loomweb.server", "conversations.runtime.service"} <= modules
-    assert not {"anthropic", "mcp"} & modules
+    assert not {"anthropic", "mcp", "aiohttp", "psycopg"} & modules
 
 
 OF_THE_EXTRA = {"allauth", "cryptography", "fido2", "jwt", "oauthlib", "qrcode", "requests"}

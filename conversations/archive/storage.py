@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import sqlite3
+import sys
 import tempfile
 import threading
 import time
@@ -17,10 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from django.conf import settings
 from django.db import DataError, OperationalError, connection, transaction
-from psycopg import errors as postgres
 
 from conversations.domain.errors import (
     DATABASE_RETRY_AFTER_SECONDS,
@@ -44,17 +43,17 @@ _FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 _SQLITE_PRIMARY = 0xFF  # The bits of an extended result code that are its primary code.
 
-_POSTGRES_AWAY = (
-    postgres.ConnectionException,
-    postgres.TooManyConnections,
-    postgres.AdminShutdown,
-    postgres.CrashShutdown,
-    postgres.CannotConnectNow,
-    postgres.IdleSessionTimeout,
-    postgres.IdleInTransactionSessionTimeout,
-    # After a failover the old address may be a standby for a moment.
-    postgres.ReadOnlySqlTransaction,
-)
+# PostgreSQL's codes (SQLSTATE). After a failover the old address may be read-only for a moment.
+_POSTGRES_FULL = "53100"
+_POSTGRES_AWAY = {
+    "53300": "too many connections",
+    "57P01": "admin shutdown",
+    "57P02": "crash shutdown",
+    "57P03": "cannot connect now",
+    "57P05": "idle session timeout",
+    "25P03": "idle in transaction session timeout",
+    "25006": "read-only transaction",
+}
 _CONNECTION_CLASS = "08"
 
 MAX_END_MS = 2000  # For which the server waits until a process of its own has ended.
@@ -144,19 +143,25 @@ def _is_full(error: BaseException) -> bool:
         return _sqlite_code(error) in _SQLITE_FULL
     if isinstance(error, OSError):
         return error.errno in _FULL_ERRNOS
-    return isinstance(error, postgres.DiskFull)
+    return getattr(error, "sqlstate", None) == _POSTGRES_FULL
 
 
 def _is_away(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         primary = _sqlite_code(error) & _SQLITE_PRIMARY
         return primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN)
-    if isinstance(error, _POSTGRES_AWAY):
-        return True
-    if not isinstance(error, psycopg.OperationalError):
+    if "psycopg" not in sys.modules:  # with SQLite it is not loaded, which takes memory
         return False
+    import psycopg
+
+    if not isinstance(error, psycopg.OperationalError | psycopg.InternalError):
+        return False
+    if error.sqlstate in _POSTGRES_AWAY:
+        return True
     # Without a state it does not come from the server: the connection was refused or lost.
-    return error.sqlstate is None or error.sqlstate.startswith(_CONNECTION_CLASS)
+    return isinstance(error, psycopg.OperationalError) and (
+        error.sqlstate is None or error.sqlstate.startswith(_CONNECTION_CLASS)
+    )
 
 
 def _sqlite_code(error: sqlite3.Error) -> int:

@@ -13,14 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from ipaddress import IPv6Address, ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-import aiohttp
 import nh3
 from yarl import URL
 
 from conversations.domain.errors import Rejected
+
+if TYPE_CHECKING:
+    import aiohttp
 
 MAX_URL_CHARS = 2000
 SCHEMES = ("http", "https")
@@ -73,9 +75,10 @@ class PrivateAddress(OSError):
     """What a host's name leads to is no public address."""
 
 
-def open_client(allows: Allows, *, headers: Mapping[str, str]) -> aiohttp.ClientSession:
+def open_client(allows: Allows, *, headers: Mapping[str, str]) -> "aiohttp.ClientSession":
     """A client without cookies, proxies or memory. ``allows`` says which addresses may be connected
     to. To be used as a context."""
+    import aiohttp  # which takes a third of a second to load
 
     def open_socket(found: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
         family, kind, protocol, _, address = found
@@ -93,6 +96,8 @@ def open_client(allows: Allows, *, headers: Mapping[str, str]) -> aiohttp.Client
 
 def explain(error: Exception, url: URL) -> str:
     """Why a request failed, as a sentence that names the host and nothing else of the URL."""
+    import aiohttp
+
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or getattr(causes[-1], "os_error", None)) is not None:
         causes.append(cause)
@@ -139,6 +144,8 @@ class Fetched:
 async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
     """Get the page, following redirects on the same host. ``allows`` says which addresses may be
     connected to. Raises Rejected with a sentence."""
+    import aiohttp
+
     try:
         async with asyncio.timeout(SECONDS), open_client(allows, headers=HEADERS) as client:
             return await _follow(client, url)
@@ -148,7 +155,7 @@ async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
         raise Rejected(explain(error, url)) from error
 
 
-async def _follow(client: aiohttp.ClientSession, url: URL) -> Fetched:
+async def _follow(client: "aiohttp.ClientSession", url: URL) -> Fetched:
     for _ in range(MAX_REDIRECTS + 1):
         async with client.get(url, allow_redirects=False) as response:
             location = response.headers.get("Location")
