@@ -9,7 +9,7 @@ from ninja.params.functions import Header
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
 from conversations.archive.turns import MAX_PAGE
-from conversations.domain.keyset import PageCursor, parse_number, parse_page_cursor
+from conversations.domain.keyset import PageCursor, parse_optional_number, parse_page_cursor
 from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.domain.text import is_storable
 
@@ -96,7 +96,7 @@ class PageRequest:
     @property
     def number(self) -> int | None:
         """The row of a list that is in the order of numbers. Raises Rejected."""
-        return parse_number(self.place) if self.place else None
+        return parse_optional_number(self.place)
 
 
 def walk_of(paging: Paging) -> PageRequest:

@@ -82,6 +82,11 @@ def parse_number(text: str) -> int:
     return int(text)
 
 
+def parse_optional_number(text: str | None) -> int | None:
+    """As :func:`parse_number`; None for nothing, the first page."""
+    return parse_number(text) if text else None
+
+
 def search_cursor(kind: str, *numbers: int) -> str:
     """Whole numbers of a page's last hit, for one kind of search."""
     return ".".join([kind, *(f"{number:x}" for number in numbers)])

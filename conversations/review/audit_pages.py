@@ -28,6 +28,7 @@ from conversations.archive.rights import is_reviewer
 from conversations.archive.workspaces import workspace_names
 from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.errors import NotPermitted, Rejected
+from conversations.domain.keyset import parse_optional_number
 from conversations.web.attachments import in_threads
 from conversations.web.forms import date_field, midnight
 from conversations.web.panel import render_panel
@@ -95,7 +96,7 @@ def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
     session, access = get_session_for(request, uuid)
     if not sees_readers(session, access, person(request)):
         raise NotPermitted("Only owners of a session or its workspace can see who read it.")
-    before = _number(request)
+    before = parse_optional_number(request.GET.get("before"))
     readings = readings_of(session.uuid)
     if before is not None:
         readings = readings.filter(number__lt=before)
@@ -117,7 +118,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     form = _form(request)
     context: dict[str, Any] = {"form": form, "page": None, "can_review": False}
     if form.is_valid():
-        before = _number(request, name="cursor")
+        before = parse_optional_number(request.GET.get("cursor"))
         page = read_log_page(form.wanted, before=before, limit=PAGE)
         context |= {
             "page": page,
@@ -153,10 +154,3 @@ async def audit_export(request: HttpRequest) -> HttpResponseBase:
 
 def _form(request: HttpRequest) -> AuditForm:
     return AuditForm(request.GET.dict(), workspaces=workspace_names())
-
-
-def _number(request: HttpRequest, *, name: str = "before") -> int | None:
-    text = request.GET.get(name, "")
-    if text and not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Rejected("A page begins before the number of an entry.", code="bad_cursor")
-    return int(text) if text else None

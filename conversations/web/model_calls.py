@@ -17,7 +17,7 @@ from conversations.agent.window.summary import COMPACTION
 from conversations.archive import model_calls as archive_calls
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
-from conversations.domain.keyset import parse_number
+from conversations.domain.keyset import parse_optional_number
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import cost_text, dump_json, estimate_tokens, one_line, storable
 from conversations.models import ModelCall, Session
@@ -289,7 +289,7 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, access = get_session_for(request, uuid)
     mark = archive_calls.window_mark_of(found)
     newest = archive_calls.find_newest_call(found.pk)
-    before = parse_number(request.GET["before"]) if request.GET.get("before") else None
+    before = parse_optional_number(request.GET.get("before"))
     calls = archive_calls.list_calls(found.pk, before=before, limit=CALLS_PAGE + 1)
     context: dict[str, Any] = {
         "heading": "Context",
@@ -349,7 +349,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     if request.GET.get("check"):
         return render(request, "panel/call.html#verdict", {"rebuilt": rebuilt})
     part = request.GET.get("part", "")
-    start = parse_number(request.GET["from"]) if request.GET.get("from") else None
+    start = parse_optional_number(request.GET.get("from"))
     context = {
         "heading": "Full request",
         "rebuilt": rebuilt,

@@ -158,7 +158,7 @@ class _Work:
                     is_unread = plan.current is not None and not plan.current.is_read
                     if not is_unread and not disk.same_state(now, plan.current):
                         raise Rejected(
-                            f"{shown(plan.path)} was changed this moment. Look again.",
+                            f"{shown(plan.path)} has just changed. Reload and try again.",
                             code="file_changed",
                         )
                     self.changes.append(Change(path=plan.path, before=now, after=plan.target))

@@ -24,6 +24,7 @@ from conversations.archive.purge import digest_of_receipt, plan_purge
 from conversations.archive.rights import MANAGE
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
 
 from . import service
@@ -32,18 +33,17 @@ from .forms import HoldForm, PoliciesForm, PurgeForm
 # Holds and receipts, for administrators and reviewers. Nothing of what was said is shown
 # here. The lists are paged by the key of their last row.
 
-MAX_NUMBER = 2**63 - 1
 PAGE = 50
 
 
 def page_of(request: HttpRequest, name: str, rows: QuerySet[Any]) -> dict[str, Any]:
-    """The rows before the key that is asked for; the first page for none, and for nonsense."""
-    text = request.GET.get("before", "")
-    if is_number := text.isascii() and text.isdigit() and int(text) <= MAX_NUMBER:
-        rows = rows.filter(pk__lt=int(text))
+    """The rows before the key that is asked for, or the first page."""
+    before = parse_optional_number(request.GET.get("before"))
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
     found = list(rows[: PAGE + 1])
     older = found[PAGE - 1].pk if len(found) > PAGE else None
-    return {name: found[:PAGE], "older": older, "is_first": not is_number}
+    return {name: found[:PAGE], "older": older, "is_first": before is None}
 
 
 @login_required

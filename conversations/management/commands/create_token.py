@@ -15,7 +15,7 @@ class Command(DatabaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", metavar="USER")
-        parser.add_argument("--name", required=True, help="To know it by.")
+        parser.add_argument("--name", required=True, help="A label, only shown to its owner.")
         parser.add_argument(
             "--scope",
             action="append",
