@@ -51,7 +51,7 @@ class LoomAPI(NinjaAPI):
         """With refusals as problem details, and the scope that each operation asks for."""
         if self._described is not None:
             return self._described
-        self._described = schema = super().get_openapi_schema(**options)
+        schema = super().get_openapi_schema(**options)
         made = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schema["components"]["schemas"] |= made.pop("$defs") | {"Problem": made}
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -62,6 +62,8 @@ class LoomAPI(NinjaAPI):
                 for status, reason in REFUSALS.items():
                     refusal = {"description": reason, "content": content}
                     operation["responses"].setdefault(status, refusal)
+        # Another thread gets it whole or makes its own.
+        self._described = schema
         return schema
 
     def list_scopes(self) -> Iterator[tuple[str, str]]:

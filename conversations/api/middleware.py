@@ -50,6 +50,7 @@ REDIS_SECONDS = 1.0  # how long a request waits for Redis to count it
 # is in memory.
 MAX_REQUESTS_AT_ONCE = 100
 
+_parse_rate = cache(parse)
 _LOCK = Lock()
 _requests: Counter[int] = Counter()  # of each person, by key, those that are carried out
 
@@ -133,7 +134,7 @@ def count_open(caller: Caller | None) -> Iterator[bool]:
 
 def count_request(request: HttpRequest, caller: Caller | None) -> tuple[bool, dict[str, str]]:
     """Whether it is within the rate, and the headers that say how much is left of that."""
-    item = parse(settings.LOOM.api_rate)
+    item = _parse_rate(settings.LOOM.api_rate)
     if caller is None:
         whose = f"address {client_address(request)}"
     elif caller.token_pk is None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from django.conf import settings
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Field, Path, Router, Schema, Status
@@ -141,9 +142,10 @@ def change_workspace_settings(
     if wrong:
         raise Rejected(" ".join(map(str, wrong)), code="bad_settings")
     tools = dict(rules.cleaned_data)
-    change_channel_recall(workspace, channel_recall=tools.pop("channel_recall"), origin=origin)
-    archive_workspaces.change_workspace(workspace, **form.cleaned_data)
-    archive_workspaces.change_tool_rules(workspace, **tools)
+    with transaction.atomic():
+        change_channel_recall(workspace, channel_recall=tools.pop("channel_recall"), origin=origin)
+        archive_workspaces.change_workspace(workspace, **form.cleaned_data)
+        archive_workspaces.change_tool_rules(workspace, **tools)
     workspace.refresh_from_db()
     return workspace
 

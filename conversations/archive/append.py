@@ -359,6 +359,7 @@ def append(
 ) -> Appended:
     """Lock the session and append to it, see :meth:`LockedSession.append`. Raises NotFound
     for an unknown session."""
+    now = now or timezone.now()
     # Events are rendered before the lock: inside a group commit the others wait for it.
     prepared = [prepare_event(event, session_uuid=session_uuid, now=now) for event in events]
     with locked_session(session_pk) as session:

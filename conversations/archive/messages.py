@@ -217,9 +217,11 @@ def accepted_run(
 def withdraw_message(session: Session, *, run: UUID) -> None:
     """Take back a message that still waits. Raises Conflict when it is too late.
     The message stays in the archive as a run that was stopped before it began."""
-    changed = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None).update(
-        state=states.STOPPED, finished_at=timezone.now(), note="withdrawn"
-    )
+    with joined_transaction():
+        # Else a process that has just read the message as waiting would execute it all the same.
+        lock_session(session.pk)
+        waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
+        changed = waiting.update(state=states.STOPPED, finished_at=timezone.now(), note="withdrawn")
     if not changed:
         raise Conflict("This message is not waiting any more.", code="not_queued")
 

@@ -50,7 +50,9 @@ def is_current(now: datetime) -> Q:
 def list_due(now: datetime) -> Iterator[Session]:
     """The expired sessions of which nobody took note yet, in order, with their workspaces."""
     due = Session.objects.filter(is_over(now), expired_at=None)
-    return walk_by_pk(due.select_related("workspace"))
+    return walk_by_pk(
+        due.select_related("workspace").only("uuid", "expires_at", "key", "workspace__slug")
+    )
 
 
 def take_note(session: UUID, *, now: datetime) -> bool:

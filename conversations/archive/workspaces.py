@@ -229,7 +229,7 @@ def get_workspace(slug: str) -> Workspace:
 
 def find_user(username: str, *, even_closed: bool = False) -> User:
     """The account of this name; a closed one only if asked for. Raises Rejected."""
-    people = User.objects.filter(username=username)
+    people = User.objects.filter(username=storable(username))
     found = (people if even_closed else people.filter(is_active=True)).first()
     if found is None:
         raise Rejected(f"There is no account “{username}”.", code="unknown_user")

@@ -7,7 +7,7 @@ only reader, ``dump_payload`` the only writer.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -233,6 +233,17 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
+def _read_fields(cls: type[Payload]) -> Iterator[tuple[str, tuple[str, ...], Any, Any]]:
+    for known in fields(cls):
+        has_default = known.type is str and not _is_required(known)
+        empty = _OTHERWISE.get((cls, known.name), known.default if has_default else "")
+        yield known.name, _NAMES[cls].get(known.name, (known.name,)), _READERS[known.type], empty
+
+
+# Every row that is shown or streamed is read by it: name, keys, reader, what stands for "".
+_FIELDS = {cls: list(_read_fields(cls)) for cls in _TYPES}
+
+
 def dump_payload(payload: Payload) -> str:
     """The JSON text to store: the version, then what differs from the defaults."""
     values = {k: v for k, v in asdict(payload).items() if v not in ("", None, [], False)}
@@ -257,15 +268,11 @@ def parse_payload(event_type: str, text: str) -> Payload:
     if cls is AssistantText and value.get("thinking") not in (None, ""):
         needed = None
     found: dict[str, Any] = {}
-    for known in fields(cls):
-        name, keys = known.name, _NAMES[cls].get(known.name, (known.name,))
+    for name, keys, read, empty in _FIELDS[cls]:
         given = next((value[key] for key in keys if value.get(key) is not None), None)
         if name == needed and not isinstance(given, str):
             raise Malformed(f"{name!r} is missing")
-        found[name] = _READERS[known.type](given)
-        if found[name] == "":
-            default = "" if _is_required(known) or known.type is not str else known.default
-            found[name] = _OTHERWISE.get((cls, name), default)
+        found[name] = empty if (field := read(given)) == "" else field
     payload: Any = cls(**found)
     if isinstance(payload, Info) and value.get("markup") is True:
         return replace(payload, text=_STYLE.sub("", payload.text).replace("\\[", "["))

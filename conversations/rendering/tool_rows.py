@@ -313,7 +313,7 @@ def _argument_blocks(arguments: Any, *, has_diff: bool) -> Iterator[dict[str, An
     given = arguments if isinstance(arguments, dict) else {}
     apart = "command" if isinstance(given.get("command"), str) else "path" if has_diff else ""
     texts = [("Command", given["command"], "command")] if apart == "command" else []
-    if isinstance(given.get(apart), str):
+    if apart and isinstance(given.get(apart), str):
         arguments = {key: value for key, value in given.items() if key != apart}
     rest = arguments_text(arguments, without_texts=has_diff)
     if rest and rest != "{}":

@@ -26,9 +26,6 @@ from conversations.models import (
     involving,
 )
 
-# Of a session: it has a flag that nobody has resolved.
-FLAGGED = Exists(ReviewFlag.objects.filter(session=OuterRef("pk"), resolved_at=None))
-
 # Of a session: a run of it failed or was cut off, or a call of a tool failed.
 HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists(
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)

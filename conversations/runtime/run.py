@@ -280,11 +280,12 @@ class RunExecution(Execution):
             self._due_notices = check_model_call(session_pk, person_pk=user_pk)
         if self._hint is None:
             # For a new message of the person, once; it stays for the run's other calls.
-            self._hint = ""
-            is_looked_for = facts.floor > 1 and claimed.kind != states.CONTINUE
+            hint, is_looked_for = "", facts.floor > 1 and claimed.kind != states.CONTINUE
             if is_looked_for and (turn := read_turn(session_pk, claimed.user_turn)):
                 number = turn.number
-                self._hint = find_hint(session_pk, turn.content, floor=facts.floor, turn=number)
+                hint = find_hint(session_pk, turn.content, floor=facts.floor, turn=number)
+            # After the queries: all of this is run again where the connection was lost.
+            self._hint = hint
         model, scope, offered = models.model_for(facts.model), facts.scope, self._context.offered
         brought = self._context.program_tools
         if not more_tools and scope not in offered:

@@ -25,7 +25,15 @@ from conversations.search.indexing import (
 from .database import Database, Readers
 from .drafts import LiveAnswer
 from .options import RuntimeOptions
-from .publish import Frame, Hub, active_frame, queue_frame, rows_frame, window_frame
+from .publish import (
+    MAX_MISSED_ROWS,
+    Frame,
+    Hub,
+    active_frame,
+    queue_frame,
+    rows_frame,
+    window_frame,
+)
 from .queue import RunQueue
 
 
@@ -74,7 +82,9 @@ class Watcher:
                 self._rewinds[pk] = marks.rewinds
                 self._hub.publish(pk, {"type": "reload", "reason": "rewound"})
             if marks.last_seq > (reached := self._hub.lowest_reached(pk)):
-                rows = await self._readers.read(read_live_rows, pk, after_seq=reached, limit=500)
+                rows = await self._readers.read(
+                    read_live_rows, pk, after_seq=reached, limit=MAX_MISSED_ROWS
+                )
                 ended = self._foreign.pop(pk, None)
                 self._hub.publish(pk, rows_frame(rows, ends_draft=ended.run if ended else ""))
             if marks.window != self._windows.setdefault(pk, marks.window):

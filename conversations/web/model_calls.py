@@ -55,7 +55,7 @@ def make_page(request: ModelRequest, *, start: int | None = None, part: str = ""
     limit = SHOWN
     if part in head:
         head, numbers, limit = {part: head[part]}, (), SHOWN_ALONE
-    elif part.isascii() and part.isdigit() and 1 <= int(part[:9]) <= count:
+    elif part.isascii() and part.isdigit() and len(part) <= 9 and 1 <= int(part) <= count:
         head, numbers, limit = {}, (int(part),), SHOWN_ALONE
     return {
         "head": [show_text(key, *named, limit=limit) for key, named in head.items()],

@@ -77,7 +77,9 @@ def test_members_come_change_and_go(
     assert not Membership.objects.filter(user=other_user).exists()
     assert AuditEntry.objects.filter(actor=user, action="role").count() == 3
     assert owner.delete(f"{API}/garden/members/ann").json()["code"] == "last_owner"
-    assert send(owner, "put", "/garden/members/nobody", role="member").status_code == 400
+    for nobody in ("nobody", "%00"):
+        assert send(owner, "put", f"/garden/members/{nobody}", role="member").status_code == 400
+        assert owner.delete(f"{API}/garden/members/{nobody}").status_code == 400
     assert send(owner, "put", "/garden/members/bob", role="king").status_code == 422
 
 

@@ -208,6 +208,10 @@ def test_the_server_s_data_is_not_touched(root: Path, monkeypatch: pytest.Monkey
     (root / "gate").symlink_to("var/loom")
     os.link(data / "secret_key", root / "innocent.txt")
     monkeypatch.setattr(settings.LOOM, "data_dir", data)
+
+    def walk_through(path: str) -> FolderWalk:
+        return FolderWalk(root=root, path=path, with_ignored=True, deadline=monotonic() + 60)
+
     for path in ("var/loom/secret_key", "gate/secret_key", "innocent.txt", "gate/new"):
         with pytest.raises(confined.OutsideFolder):
             confined.read_bytes(root, path, limit=10)
@@ -216,11 +220,11 @@ def test_the_server_s_data_is_not_touched(root: Path, monkeypatch: pytest.Monkey
         lambda: confined.remove(root, "var/loom/secret_key"),
         lambda: confined.rename(root, "var", "other"),
         lambda: confined.rename(root, "var/loom", "other"),
+        lambda: list(walk_through("gate").entries()),
     ):
         with pytest.raises(confined.OutsideFolder):
             change()
-    walk = FolderWalk(root=root, path="var", with_ignored=True, deadline=monotonic() + 60)
-    assert list(walk.entries()) == []
+    assert list(walk_through("var").entries()) == []
     # A workspace inside the data folder is the usual place, and not part of it.
     (data / "workspaces/garden").mkdir(parents=True)
     confined.replace_file(data / "workspaces/garden", "a.txt", b"words")

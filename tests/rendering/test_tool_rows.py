@@ -221,6 +221,11 @@ def test_a_result_that_says_nothing_of_its_call_is_shown_with_what_was_asked() -
     assert mark_settled(told)[1] == told[1]
 
 
+def test_an_argument_without_a_name_is_shown() -> None:
+    row = render(ToolCallStarted(call_id="a", name="x", arguments={"": "to be seen", "b": "c"}))
+    assert "to be seen" in row.partition("<pre")[2]
+
+
 CALLS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), max_size=12)
 
 

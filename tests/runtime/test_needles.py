@@ -1,12 +1,17 @@
 """Facts that have left the window: the model gets them back, and is told where they are."""
 
 import re
+import sqlite3
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from conversations.agent.tools.registry import TOOLS
 from conversations.archive.append import append
@@ -102,3 +107,32 @@ async def test_what_left_the_window_comes_back(
         arguments = {"action": "search", "query": fact.asked}
         result = await TOOLS[TOOL].run(context, arguments)
         assert turn_of[fact] in quoted(result.output), fact
+
+
+async def test_a_lost_connection_does_not_cost_the_hint(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    losses: list[Exception] = []
+
+    def lose_once(execute: Callable[..., Any], sql: str, *args: Any) -> Any:
+        if losses and " MATCH " in sql:
+            raise OperationalError from losses.pop()
+        return execute(sql, *args)
+
+    def watch(connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if threading.current_thread().name.startswith("archive-reader"):
+            connection.execute_wrappers.append(lose_once)
+
+    turn_of = await sync_to_async(plant)(garden)
+    connection_created.connect(watch)
+    try:
+        runtime = await start_runtime(max_input_tokens=WINDOW_TOKENS, max_output_tokens=2_000)
+        await ask(runtime, garden, "thanks")
+        busy = sqlite3.OperationalError("database is locked")
+        busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+        losses.append(busy)
+        in_hint, _ = await look_back(runtime, wire, garden, ASKED[0].asked)
+    finally:
+        connection_created.disconnect(watch)
+    assert not losses
+    assert turn_of[ASKED[0]] in in_hint

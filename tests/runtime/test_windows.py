@@ -119,6 +119,7 @@ async def test_a_long_session_fits_and_is_read_from_the_cache(
 async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
+    await limit_model(small_runtime, wire, tokens=7_000)
     await play(small_runtime, wire, garden, 10)
     await small_runtime.edit(
         await fresh(garden), client_id="edit-0001", turn=1, text="Message x", user_pk=None
@@ -131,6 +132,7 @@ async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
     await ask(small_runtime, garden, "Message z")
     calls = await all_calls()
     assert len(calls) == len(wire.requests) > 20
+    assert any(load_json(call.manifest)["floor"] > 1 for call in calls)
     for call, body in zip(calls, wire.requests, strict=True):
         rebuilt: RebuiltRequest = await sync_to_async(rebuild_request)(call.pk)
         assert rebuilt.matches, (call.pk, rebuilt.reason)

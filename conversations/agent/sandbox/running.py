@@ -360,8 +360,10 @@ def prepare_sandboxed(
 
 
 def _check_root(root: Path) -> None:
-    if root == Path(root.anchor) or root.resolve() != root or not root.is_dir():
+    if root == Path(root.anchor):
         raise Rejected(f"Cannot run commands in {root}: the folder is shared with the system.")
+    if root.resolve() != root or not root.is_dir():
+        raise Rejected(f"Cannot run commands in {root}: it is missing, a link or not a folder.")
 
 
 def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from conversations.archive.context import read_compaction, read_skills
 from conversations.archive.model_calls import read_call, read_prompt_texts, walk_calls
@@ -27,7 +27,12 @@ from .summary import COMPACTION, rebuild_summary_request
 from .window import CHARS_READ, MANIFEST_VERSION, Texts, make_request, preamble_of, request_digest
 
 
-class ShortenedTurn(BaseModel):
+class _Read(BaseModel):
+    # Else every start of a server builds what only a reader of a window needs.
+    model_config = ConfigDict(defer_build=True)
+
+
+class ShortenedTurn(_Read):
     """A message that was given in part; in estimated tokens."""
 
     turn: int
@@ -35,14 +40,14 @@ class ShortenedTurn(BaseModel):
     after: int = Field(alias="to")
 
 
-class StateMark(BaseModel):
+class StateMark(_Read):
     """The session state that was given: after which turn, by its digest."""
 
     turn: int
     digest: str
 
 
-class Manifest(BaseModel):
+class Manifest(_Read):
     """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
     keys of their tables, ``choices`` what a program asked of the answer."""
