@@ -137,7 +137,7 @@ class TableAdmin(ReadOnlyAdmin):
         self._session_path = self.table.session or ("session" if "session" in names else "")
         if self._session_path:
             options.search_fields = ("session__uuid",)  # so that there is a box to search in
-            options.search_help_text = "The uuid, a part of the title or the owner of a session"
+            options.search_help_text = "UUID, part of the title, or owner of a session"
             related += [] if self._session_path == "pk" else [self._session_path]
         options.list_select_related = related
 

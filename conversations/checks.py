@@ -20,8 +20,9 @@ def check_archive_guards(
     """The archive's triggers are in place on every database that has its tables."""
     return [
         Error(
-            f"The archive is not guarded: {', '.join(missing)} missing on '{alias}'.",
-            hint="Run manage.py migrate, which puts the triggers back.",
+            f"The archive is not protected: triggers {', '.join(missing)} are missing on '"
+            f"{alias}'.",
+            hint="Run manage.py migrate to restore the triggers.",
             id="conversations.E001",
         )
         for alias in databases or ()

@@ -59,7 +59,7 @@ class SettingsReader(Env):
         paths = [Path(text).expanduser() for text in self.texts(name, default)]
         for path in paths:
             if not path.is_absolute():
-                raise SettingsError(f"{name} holds {path}, which is no absolute path.")
+                raise SettingsError(f"{name} contains {path}, which is not an absolute path.")
         return paths
 
     def pairs(self, name: str, default: list[str]) -> dict[str, str]:
@@ -67,7 +67,7 @@ class SettingsReader(Env):
         pairs = [text.partition("=") for text in self.texts(name, default)]
         for theirs, _, ours in pairs:
             if not (theirs.strip() and ours.strip()):
-                raise SettingsError(f"{name} is a list of the form theirs=ours,theirs=ours.")
+                raise SettingsError(f"{name} must be a list of the form theirs=ours,theirs=ours.")
         return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
@@ -94,11 +94,11 @@ def _check_provider(issuer: str, *, client_id: str) -> None:
     address = urlsplit(issuer)
     is_here = address.hostname in ("localhost", "127.0.0.1", "::1")
     if address.scheme != "https" and not (address.scheme == "http" and is_here):
-        raise SettingsError("LOOM_OIDC_ISSUER is not an address that begins with https://.")
+        raise SettingsError("LOOM_OIDC_ISSUER must be a URL that begins with https://.")
     if address.query or address.fragment or len(issuer) > MAX_ISSUER_CHARS:
-        raise SettingsError("LOOM_OIDC_ISSUER is not the address of an issuer.")
+        raise SettingsError("LOOM_OIDC_ISSUER is not a valid issuer URL.")
     if not client_id:
-        raise SettingsError("LOOM_OIDC_ISSUER is set and LOOM_OIDC_CLIENT_ID is not.")
+        raise SettingsError("LOOM_OIDC_ISSUER is set but LOOM_OIDC_CLIENT_ID is not.")
 
 
 def _prepare_data_dir(path: Path) -> Path:
@@ -109,8 +109,8 @@ def _prepare_data_dir(path: Path) -> Path:
         probe.unlink()
     except OSError as error:
         raise SettingsError(
-            f"the data folder {path} cannot be written ({error.strerror}). "
-            "Set LOOM_DATA_DIR to a folder that can."
+            f"the data folder {path} is not writable ({error.strerror}). Set LOOM_DATA_DIR to a "
+            "writable folder."
         ) from error
     return path
 
@@ -144,12 +144,12 @@ class Environment:
         self.port = env.whole("LOOM_PORT", 8000, 0, 65535)
         self.allowed_hosts = env.texts("LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
         if not self.allowed_hosts:
-            raise SettingsError("LOOM_ALLOWED_HOSTS names no host, so nobody could open a page.")
+            raise SettingsError("LOOM_ALLOWED_HOSTS is empty, so nobody could open a page.")
         self.trusted_origins = env.texts("LOOM_TRUSTED_ORIGINS", [])
         for origin in self.trusted_origins:
             if not ORIGIN.fullmatch(origin):
                 raise SettingsError(
-                    f"LOOM_TRUSTED_ORIGINS holds {origin!r}, which is not an origin such as "
+                    f"LOOM_TRUSTED_ORIGINS contains {origin!r}, which is not an origin such as "
                     "https://chat.example.org."
                 )
         self.behind_tls_proxy = env.flag("LOOM_BEHIND_TLS_PROXY", False)
@@ -191,7 +191,7 @@ class Environment:
         self.high_water = env.whole("LOOM_HIGH_WATER", 90, 1, 100)
         self.low_water = env.whole("LOOM_LOW_WATER", 40, 1, 100)
         if self.low_water >= self.high_water:
-            raise SettingsError("LOOM_LOW_WATER has to be below LOOM_HIGH_WATER.")
+            raise SettingsError("LOOM_LOW_WATER must be below LOOM_HIGH_WATER.")
         self.message_share = env.whole("LOOM_MESSAGE_SHARE", 50, 1, 100)
         self.result_share = env.whole("LOOM_RESULT_SHARE", 15, 1, 100)
         self.prompt_cache = env.choice("LOOM_PROMPT_CACHE", "5m", "off", "1h")
@@ -230,7 +230,9 @@ class Environment:
         self.chat_server = env.text("LOOM_SERVER", "")
         self.chat_token = env.text("LOOM_TOKEN", "")
         self.chat_token_file = env.text("LOOM_TOKEN_FILE", "")
-        rate = Regexp(r"[1-9]\d{0,8}/(second|minute|hour|day)\Z", error="Not like 600/minute.")
+        rate = Regexp(
+            r"[1-9]\d{0,8}/(second|minute|hour|day)\Z", error="Must look like 600/minute."
+        )
         self.api_rate: str = env.str("LOOM_API_RATE", "600/minute", validate=rate)
         self.max_api_bytes = env.whole("LOOM_MAX_API_BYTES", 32_000_000)
         self.sse_heartbeat_seconds = env.number("LOOM_SSE_HEARTBEAT_SECONDS", 15.0, 0.05, 300)
@@ -257,7 +259,7 @@ class Environment:
         path = env.text("LOOM_MCP_CONFIG", "")
         self.mcp_config = Path(path).expanduser() if path else self.data_dir / "mcp.json"
         if path and not self.mcp_config.is_file():
-            raise SettingsError(f"LOOM_MCP_CONFIG names {path}, which is no file.")
+            raise SettingsError(f"LOOM_MCP_CONFIG names {path}, which is not a file.")
         try:
             self.mcp = read_config(self.mcp_config, environment=os.environ)
         except ConfigError as error:

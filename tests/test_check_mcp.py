@@ -40,7 +40,7 @@ def test_it_says_what_each_server_offers(
         "  plain (stdio): ready",
         "    echo",
         "    left out: large: its schema is too long (30,037 characters).",
-        "    left out: echo: there are two of this name.",
+        "    left out: echo: another tool has the same name.",
     ]
 
 
@@ -49,7 +49,10 @@ def test_it_fails_when_one_does_not_answer(
 ) -> None:
     with pytest.raises(CommandError, match="Not every server answers"):
         check(monkeypatch, settings, config(bad=plain("missing_library")), "--workspace", garden)
-    assert "bad (stdio): failed. It ended with code 1. It said: Imp" in capsys.readouterr().out
+    assert (
+        "bad (stdio): failed. It ended with exit code 1. Last output: Imp"
+        in capsys.readouterr().out
+    )
 
 
 def test_without_servers_it_names_the_file(

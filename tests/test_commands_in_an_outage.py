@@ -1,4 +1,4 @@
-"""Commands while the database cannot be reached."""
+"""Commands while the database is unreachable."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -40,7 +40,7 @@ def test_a_command_makes_the_database_first(tmp_path: Path) -> None:
     ("words", "code", "says"),
     [
         *((command.split(), *row) for command, row in merge("COMMANDS").items()),
-        (["send", "--workspace", "example", "Hello"], 1, "There is no such workspace."),
+        (["send", "--workspace", "example", "Hello"], 1, "This workspace does not exist."),
         (["sign_in_link"], 1, "No account."),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

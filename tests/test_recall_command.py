@@ -94,7 +94,7 @@ def test_a_name_of_several_sessions_is_refused(session: Session) -> None:
 
 
 def test_the_index_is_made_anew_and_checked(session: Session) -> None:
-    assert "all as it should be" in run("rebuild_index", "--check")
+    assert "all correct" in run("rebuild_index", "--check")
     assert "1 sessions" in run("rebuild_index")
     assert SearchProgress.objects.get().indexed_turn == 3
     SearchEntry.objects.filter(said__contains="frost").update(said="sun")

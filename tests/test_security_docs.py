@@ -42,7 +42,7 @@ def cases_of(session: pytest.Session, tests: list[str]) -> Counter[str]:
 def test_the_table_of_attacks_is_that_of_the_suite(request: pytest.FixtureRequest) -> None:
     text = DOCUMENT.read_text()
     named = {test: int(cases) for test, cases in ROW.findall(text)}
-    heads = len(re.findall(r"^\| what is tried \|", text, re.M))
+    heads = len(re.findall(r"^\| attack \|", text, re.M))
     rows = len(re.findall(r"^\| ", text, re.M)) - 2 * heads
     assert len(named) == rows, "a row has another form, or names a test twice"
     for test in list(named):

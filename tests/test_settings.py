@@ -156,22 +156,23 @@ def test_a_bad_file_of_tool_servers_stops_the_start_with_one_sentence(tmp_path: 
     path = tmp_path / "mcp.json"
     path.write_text('{"servers": {"files": {"command": "x", "env": {"A": "${NO_SUCH}"}}}}')
     assert refusal_of(tmp_path) == (
-        f"Loom Web cannot start: {path}: servers.files.env.A: the environment has no NO_SUCH."
+        f"Loom Web cannot start: {path}: servers.files.env.A: "
+        "the environment variable NO_SUCH is not set."
         " See docs/mcp.md."
     )
     missing = refusal_of(tmp_path, LOOM_MCP_CONFIG="/no/such/file")
-    assert "LOOM_MCP_CONFIG names /no/such/file, which is no file." in missing
+    assert "LOOM_MCP_CONFIG names /no/such/file, which is not a file." in missing
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[models", "is no list of prices: "),
-        ("", "is no list of prices: 'models' is missing."),
-        ("[models]\nm = [{ input = 1 }]", "is no list of prices: 'output' is missing."),
+        ("[models", "is not a valid price list: "),
+        ("", "is not a valid price list: 'models' is missing."),
+        ("[models]\nm = [{ input = 1 }]", "is not a valid price list: 'output' is missing."),
         (
             '[models]\nm = [{ from = "x", input = 1, output = 1 }]',
-            "is no list of prices: “from” is a date such as 2026-11-01.",
+            "is not a valid price list: “from” must be a date such as 2026-11-01.",
         ),
         (None, "cannot be read: No such file or directory."),
     ],

@@ -14,13 +14,13 @@ from conversations.models import Membership
 
 class PreferencesForm(forms.Form):
     theme = forms.ChoiceField(choices=THEMES)
-    language = forms.ChoiceField(choices=LANGUAGES, required=False, label="Dates in")
+    language = forms.ChoiceField(choices=LANGUAGES, required=False, label="Language of dates")
     clock = forms.ChoiceField(choices=CLOCKS)
     times = forms.ChoiceField(choices=TIMES, label="Times in lists")
     enter = forms.ChoiceField(
         choices=ENTERS,
         label="Enter in a message",
-        help_text="Ctrl Enter always sends, Shift Enter always makes a new line.",
+        help_text="Ctrl Enter always sends. Shift Enter always starts a new line.",
     )
     keys = forms.ChoiceField(choices=KEYS, label="Keys")
 

@@ -27,7 +27,7 @@ def create_invitation(
     """A token that lets one person join. Only its digest is kept."""
     assert origin.user is not None
     if list_invitations(workspace).count() >= MAX_OPEN_INVITATIONS:
-        raise Rejected("Too many invitations are open. Revoke some.", code="too_many_invitations")
+        raise Rejected("Too many open invitations. Revoke some first.", code="too_many_invitations")
     token, now = secrets.token_urlsafe(32), timezone.now()
     with transaction.atomic():
         made = Invitation.objects.create(

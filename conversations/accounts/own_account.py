@@ -69,7 +69,7 @@ def account_choose(request: HttpRequest) -> HttpResponse:
     given = {name: value for name, value in request.POST.items() if name in known}
     form = PreferencesForm(known | given)
     if not form.is_valid():
-        return HttpResponse("This cannot be chosen.", "text/plain", status=400)
+        return HttpResponse("Invalid choice.", "text/plain", status=400)
     Preferences.objects.update_or_create(user=user, defaults=form.cleaned_data)
     return HttpResponse(status=204)
 
@@ -92,8 +92,8 @@ def devices_sign_out(request: HttpRequest) -> HttpResponse:
     key = request.session.session_key or ""
     count = sign_out_devices(person(request).pk, but=key if others else "")
     if others:
-        said = f"Signed out: {count} device{pluralize(count)}. Pages open there close now."
-        messages.success(request, said if count else "You were signed in nowhere else.")
+        said = f"Signed out {count} device{pluralize(count)}. Open pages there close now."
+        messages.success(request, said if count else "You are not signed in anywhere else.")
     return _back_to_devices()
 
 

@@ -85,7 +85,7 @@ def read_person(pk: int) -> dict[str, Any]:
 
 
 def _find(pk: int) -> User:
-    return require_found(User.objects.filter(pk=pk).first(), "There is no such person.")
+    return require_found(User.objects.filter(pk=pk).first(), "This person does not exist.")
 
 
 def _changeable(pk: int, origin: AuditOrigin) -> User:
@@ -220,14 +220,14 @@ def list_groups() -> QuerySet[Group]:
 
 def find_group(pk: int) -> Group:
     """Raises NotFound."""
-    return require_found(list_groups().filter(pk=pk).first(), "There is no such group.")
+    return require_found(list_groups().filter(pk=pk).first(), "This group does not exist.")
 
 
 def create_group(name: str, *, origin: AuditOrigin) -> Group:
     """Raises Rejected for a name that is empty or taken."""
     chosen = one_line(storable(name), limit=GROUP_NAME)
     if not chosen:
-        raise Rejected("A group needs a name.", code="name_empty")
+        raise Rejected("Enter a name for the group.", code="name_empty")
     try:
         with transaction.atomic():
             group = Group.objects.create(name=chosen)
@@ -256,7 +256,7 @@ def remove_from_group(group: Group, *, user_pk: int, origin: AuditOrigin) -> Non
     with transaction.atomic():
         user = _find(user_pk)
         user.groups.remove(group)
-        _note(origin, group=group.name, person=user.get_username(), change="taken out")
+        _note(origin, group=group.name, person=user.get_username(), change="removed")
 
 
 def _note(origin: AuditOrigin, **metadata: Any) -> None:

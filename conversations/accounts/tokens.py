@@ -21,13 +21,13 @@ MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
 
 SCOPES = {
     READ: "read workspaces, sessions and transcripts",
-    WRITE: "begin sessions, send messages, change sessions",
-    APPROVE: "allow and deny calls of tools",
-    DELETE: "order purges",
+    WRITE: "create and change sessions, send messages",
+    APPROVE: "approve and deny tool calls",
+    DELETE: "schedule the deletion of sessions",
     HOOKS: "set up webhooks",
-    FEED: "read feeds, also by an address that has the token in it",
-    MANAGE: "set up workspaces, members, invitations and budgets, place and release holds",
-    REVIEW: "read the queue of reviewers, write notes, flags and marks",
+    FEED: "read feeds, also through a URL that contains the token",
+    MANAGE: "manage workspaces, members, invitations and budgets; place and release holds",
+    REVIEW: "read the review queue, write notes, flags and marks",
     AUDIT: "read the audit log",
 }
 """Scope → what it is for. A token never grants more than its owner may do."""
@@ -35,7 +35,7 @@ SCOPES = {
 
 def missing_scope(scope: str, has: frozenset[str]) -> str:
     """Why that does not suffice; empty where it does."""
-    return "" if scope in has else f"The token has no scope “{scope}”."
+    return "" if scope in has else f"The token does not have the scope “{scope}”."
 
 
 MAX_TOKENS_PER_USER = 100  # tokens that a person may have at once
@@ -63,10 +63,13 @@ def create_token(
         raise Rejected("Enter a name for the token.", code="name_empty")
     wanted = [scope for scope in SCOPES if scope in scopes]
     if not wanted or len(wanted) != len(set(scopes)):
-        raise Rejected(f"A token needs one or more of: {', '.join(SCOPES)}.", code="scopes")
+        raise Rejected(
+            f"A token needs at least one of these scopes: {', '.join(SCOPES)}.", code="scopes"
+        )
     if _working(user.pk).count() >= MAX_TOKENS_PER_USER:
         raise Rejected(
-            f"You have {MAX_TOKENS_PER_USER} tokens. Revoke some.", code="too_many_tokens"
+            f"You already have {MAX_TOKENS_PER_USER} tokens. Revoke some first.",
+            code="too_many_tokens",
         )
     token, now = PREFIX + secrets.token_urlsafe(32), timezone.now()
     ApiToken.objects.create(
@@ -89,7 +92,7 @@ def list_tokens(user_pk: int) -> list[ApiToken]:
 def revoke_token(user_pk: int, *, token_pk: int) -> None:
     """It signs nobody in any more. Raises NotFound."""
     if not _working(user_pk).filter(pk=token_pk).update(revoked_at=timezone.now()):
-        raise NotFound("There is no such token.")
+        raise NotFound("This token does not exist.")
 
 
 def revoke_tokens(user_pk: int) -> int:

@@ -25,7 +25,7 @@ from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from .auth import needs, open_for_writing
 from .fields import Page, Paging, Text, make_page, walk_of
 
-router = Router(tags=["Calls of tools"])
+router = Router(tags=["Tool calls"])
 
 
 class AskedOut(Schema):
@@ -74,15 +74,15 @@ class WholeCallOut(CallOut):
 
 
 class CallFilters(Paging):
-    open: bool = Field(False, description="Only those that have not ended.")
+    open: bool = Field(False, description="Only calls that have not ended.")
 
 
 class ApproveIn(Schema):
-    always: bool = Field(False, description="All calls of its kind, in this workspace.")
+    always: bool = Field(False, description="All calls of this kind in this workspace.")
 
 
 class DenyIn(Schema):
-    reason: Text = Field("", max_length=MAX_REASON_CHARS, description="For the model.")
+    reason: Text = Field("", max_length=MAX_REASON_CHARS, description="Shown to the model.")
 
 
 @router.get("/calls", auth=needs(READ), response=Page[CallOut], url_name="calls")

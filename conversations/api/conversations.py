@@ -83,7 +83,7 @@ class ConversationList(Schema):
 
 
 class ConversationFilters(Paging):
-    project: str | None = Field(None, max_length=120, description="A workspace's slug.")
+    project: str | None = Field(None, max_length=120, description="The slug of a workspace.")
 
 
 class NewConversation(Schema):
@@ -91,7 +91,7 @@ class NewConversation(Schema):
     ``expires_at`` null: as the workspace has it. Nothing of it changes a conversation that
     is there already."""
 
-    project_id: str = Field(max_length=120, description="A workspace's slug.")
+    project_id: str = Field(max_length=120, description="The slug of a workspace.")
     title: Title | None = None
     system_message: LongText = ""
     metadata: Metadata = Field(default_factory=dict)
@@ -143,9 +143,13 @@ def get_conversation_of_bead(
         found = find_in_workspaces(roles_of_person(caller_of(request).user.pk), key)
     if len(found) > 1:
         slugs = ", ".join(session.workspace.slug for session in found)
-        raise Conflict(f"Several projects have one: {slugs}. Say which.", code="ambiguous")
+        raise Conflict(
+            f"Several projects have a conversation for this work item: {slugs}. Choose one with "
+            "`project`.",
+            code="ambiguous",
+        )
     if not found:
-        raise NotFound("There is no conversation of this work item.")
+        raise NotFound("This work item has no conversation.")
     session, _ = get_session_for(request, found[0].uuid)
     return _whole(session)
 

@@ -29,16 +29,19 @@ def must(holds: Callable[[Any], bool], reason: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Text = Annotated[str, must(is_storable, "a NUL or half a surrogate pair cannot be kept")]
+Text = Annotated[
+    str, must(is_storable, "contains NUL or half a surrogate pair, which cannot be stored")
+]
 Title = Annotated[
     Text,
     StringConstraints(min_length=1, max_length=120),
-    must(lambda text: bool(text.strip()), "needs at least one character"),
+    must(lambda text: bool(text.strip()), "must have at least one character"),
 ]
 ShortText = Annotated[Text, StringConstraints(max_length=1000)]
 LongText = Annotated[Text, StringConstraints(max_length=100_000)]
 Moment = Annotated[
-    AwareDatetime, must(lambda moment: moment.year < LAST_YEAR, f"lies before the year {LAST_YEAR}")
+    AwareDatetime,
+    must(lambda moment: moment.year < LAST_YEAR, f"must be before the year {LAST_YEAR}"),
 ]
 # A session of a channel in which only members of the workspace read may quote all of it, and a
 # program gives its answers to whom it likes.
@@ -47,7 +50,7 @@ Channel = Annotated[
     StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$"),
     must(
         lambda channel: channel not in MEMBER_CHANNELS,
-        "is one in which only members of the workspace read; choose another",
+        "is reserved for sessions that only members of the workspace read; choose another",
     ),
 ]
 Metadata = dict[Text, Any]
@@ -79,9 +82,9 @@ class Page[T](Schema):
 class Paging(Schema):
     """What every list takes."""
 
-    limit: int = Field(50, ge=1, le=MAX_PAGE, description="Items of a page.")
+    limit: int = Field(50, ge=1, le=MAX_PAGE, description="Maximum number of items per page.")
     cursor: str = Field(
-        "", max_length=400, description="`next` or `previous` of another page of this list."
+        "", max_length=400, description="`next` or `previous` from another page of this list."
     )
 
 

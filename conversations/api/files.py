@@ -66,7 +66,7 @@ def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] 
     auth=needs(READ),
     url_name="attachment",
     openapi_extra={
-        "responses": {200: {"description": "The file as it came.", "content": {"*/*": BYTES}}}
+        "responses": {200: {"description": "The original file.", "content": {"*/*": BYTES}}}
     },
 )
 def get_file(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> HttpResponse:

@@ -66,12 +66,12 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
     except IntegrityError:  # another request was a moment earlier
         found = kept.get()
     if found.fingerprint != fingerprint:
-        raise OtherRequest("This Idempotency-Key was sent with another request before.")
+        raise OtherRequest("This Idempotency-Key was already used for another request.")
     if found.status is None:
         # The process that claimed it has died, if that was so long ago. One takes it over.
         left = ApiAnswer.objects.filter(pk=found.pk, status=None, created_at__lt=now - LEASE)
         if not left.update(created_at=now):
-            raise StillAnswering("The same request is being carried out. Ask again in a moment.")
+            raise StillAnswering("The same request is still running. Try again in a moment.")
     return found
 
 
@@ -82,8 +82,8 @@ PARAMETER = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"},
-    "description": "Of your choice, such as a uuid: sent again with it, the same request makes"
-    " nothing new and is answered as before, with `Idempotent-Replayed: true`.",
+    "description": "A value of your choice, such as a UUID. Repeating the same request with it "
+    "creates nothing new and returns the first response, with `Idempotent-Replayed: true`.",
 }
 
 type Run = Callable[..., HttpResponse]
@@ -129,7 +129,7 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
         if refusal is not None:
             return refusal
         if not _KEY.fullmatch(key):
-            reason = f"{KEY_HEADER} is 1 to 255 visible characters of ASCII."
+            reason = f"{KEY_HEADER} must have 1 to 255 visible ASCII characters."
             return problem(422, reason, code="idempotency_key_invalid")
         try:
             user, fingerprint = caller_of(request).user, _fingerprint(request)

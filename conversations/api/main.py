@@ -23,19 +23,19 @@ from . import calls, conversations, files, messages, sessions, state, streams, t
 from .auth import scope_of
 from .problems import MEDIA_TYPE, JsonParser, JsonRenderer, Problem, problem, problem_of
 
-DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
+DESCRIPTION = "Conversations with a model in workspaces, archived completely. For programs."
 
 # How any operation may refuse, beside what it answers.
 REFUSALS = {
-    "400": "The request cannot be carried out as it is.",
-    "401": "No valid token, and not signed in.",
-    "403": "Seen, and not permitted.",
-    "404": "Not there, or not yours.",
-    "409": "The state has moved on meanwhile.",
+    "400": "The request is invalid.",
+    "401": "No valid token and not signed in.",
+    "403": "Not permitted.",
+    "404": "It does not exist or is not accessible.",
+    "409": "The state has changed in the meantime.",
     "413": "Too large.",
-    "422": "A value is missing or of the wrong form.",
-    "429": "Too many requests; `Retry-After` says when to try again.",
-    "503": "A part of the installation does not answer; `Retry-After` where it is known when.",
+    "422": "A value is missing or invalid.",
+    "429": "Too many requests; see `Retry-After`.",
+    "503": "A part of the installation is not responding; see `Retry-After`, if present.",
     "507": "The server’s disk is full; nothing was stored.",
 }
 
@@ -102,12 +102,12 @@ def on_refusal(request: HttpRequest, error: LoomError) -> HttpResponse:
 
 @api.exception_handler(ReasonNeeded)
 def on_reason_needed(request: HttpRequest, error: ReasonNeeded) -> HttpResponse:
-    return problem(403, f"{error.message} The header Loom-Reason has it.", code=error.code)
+    return problem(403, f"{error.message} Send it in the header Loom-Reason.", code=error.code)
 
 
 @api.exception_handler(AuthenticationError)
 def on_stranger(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-    return problem(401, "Sign in, or send a personal token that works.")
+    return problem(401, "Sign in, or send a valid personal token.")
 
 
 @api.exception_handler(ValidationError)
@@ -149,7 +149,7 @@ def api_docs(request: HttpRequest) -> HttpResponse:
 
 @csrf_exempt
 def no_such_address(request: HttpRequest, rest: str) -> HttpResponse:
-    return problem(404, "There is no such address.")
+    return problem(404, "This address does not exist.")
 
 
 urlpatterns = [

@@ -41,7 +41,8 @@ MAX_WAIT_SECONDS = 600  # seconds; then a program asks again, or follows the str
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 Key = Annotated[
-    str | None, key_header("The same key in a session is carried out once; a new one each time.")
+    str | None,
+    key_header("The same key is executed once per session; use a new one for each message."),
 ]
 
 Wait = Annotated[
@@ -50,7 +51,7 @@ Wait = Annotated[
         0,
         ge=0,
         le=MAX_WAIT_SECONDS,
-        description="Seconds to wait for the end of the run; 0 answers when it is accepted.",
+        description="Seconds to wait for the end of the run; 0 responds as soon as it is accepted.",
     ),
 ]
 
@@ -215,7 +216,7 @@ async def send_message(
             was_sent_before, accepted.run_pk, text=text, attachments=attachments
         )
         if not is_same:
-            raise OtherRequest("This key was used in the session for something else.")
+            raise OtherRequest("This key was already used in this session for another request.")
     return await answer_begun(request, runtime, session, accepted, wait=wait)
 
 
@@ -278,14 +279,14 @@ async def begin_run(
     elif wanted.kind == "compact":
         accepted = await runtime.compact(session, **given)
     elif wanted.turn is None:
-        raise Rejected("Say which message is edited: its turn.", code="bad_number")
+        raise Rejected("Name the turn of the message to edit.", code="bad_number")
     else:
         text = check_message_text(wanted.text, may_be_empty=True)
         accepted = await runtime.edit(session, turn=wanted.turn, text=text, **given)
     if not accepted.is_new:
         run = await runtime.readers.read(run_transcript.read_run, accepted.run_pk)
         if run.kind != KINDS[wanted.kind]:
-            raise OtherRequest("This key was used in the session for something else.")
+            raise OtherRequest("This key was already used in this session for another request.")
     return await answer_begun(request, runtime, session, accepted, wait=wait)
 
 

@@ -82,14 +82,14 @@ class ApiMiddleware:
         is_within_rate, rate_headers = count_request(request, caller)
         with count_open(caller) as is_within:
             if not is_within_rate:
-                response = problem(429, f"No more than {settings.LOOM.api_rate} requests, please.")
+                response = problem(429, f"At most {settings.LOOM.api_rate} requests are allowed.")
                 response["Retry-After"] = rate_headers["X-RateLimit-Reset"]
             elif not is_within:
-                most = f"No more than {MAX_REQUESTS_AT_ONCE} requests at a time, please."
+                most = f"At most {MAX_REQUESTS_AT_ONCE} requests may run at a time."
                 response = problem(429, most)
                 response["Retry-After"] = "1"
             elif caller is not None and not take_body(request):
-                most = f"No more than {settings.LOOM.max_api_bytes} bytes, please."
+                most = f"A request may have at most {settings.LOOM.max_api_bytes} bytes."
                 response = problem(413, most)
             else:
                 response = self._get_response(request)

@@ -105,10 +105,11 @@ def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     is_error = response.status_code >= HTTPStatus.BAD_REQUEST
     if not is_error or response.get("Content-Type", "").startswith(MEDIA_TYPE):
         return response
-    detail = {404: "There is no such address.", 405: f"{request.method} is not possible here."}.get(
-        response.status_code, HTTPStatus(response.status_code).description
-    )
-    made = problem(response.status_code, detail or "The request cannot be carried out.")
+    detail = {
+        404: "This address does not exist.",
+        405: f"{request.method} is not supported here.",
+    }.get(response.status_code, HTTPStatus(response.status_code).description)
+    made = problem(response.status_code, detail or "The request is invalid.")
     if "Allow" in response:
         made["Allow"] = response["Allow"]
     return made
@@ -124,15 +125,15 @@ class JsonParser(Parser):
         value = json.loads(request.body, parse_constant=refuse_constant, parse_float=read_finite)
         require_encodable(value)
         if value is None:
-            raise ValueError("there is nothing in it")
+            raise ValueError("the body is empty")
         if not isinstance(value, dict):  # a list would pass where everything may be left out
-            raise ValueError("it is no object")
+            raise ValueError("the body is not an object")
         return value
 
 
 def refuse_constant(name: str) -> None:
     """Of ``NaN`` and the infinities, which Python reads. Raises ValueError."""
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def read_finite(text: str) -> float:

@@ -52,15 +52,15 @@ class SessionOut(Schema):
     forked, has that one as its ``parent``. Costs are in millionths of a US dollar."""
 
     uuid: UUID
-    page: str = Field(description="Where people read it.")
+    page: str = Field(description="The address of its page.")
     workspace: str
     instructions: str
     owner: str
     key: str | None
     channel: str
     title: str
-    preview: str | None = Field(description="How the last message begins.")
-    model: str = Field(description="Empty: the workspace's.")
+    preview: str | None = Field(description="The beginning of the last message.")
+    model: str = Field(description="Empty: the workspace's default.")
     state: str
     turns: int
     events: int
@@ -89,28 +89,28 @@ class SessionOut(Schema):
 class SessionFilters(Paging):
     """Left out: whatever it is."""
 
-    key: ShortText | None = Field(None, description="Those that have this key, or had it.")
+    key: ShortText | None = Field(None, description="Sessions that have or had this key.")
     channel: ShortText | None = None
     archived: bool | None = None
     expired: bool | None = None
     q: ShortText = Field("", description="Words of the title, in any order.")
     parent: UUID | None = Field(
-        None, description="Those that were forked from this session, or go on in its place."
+        None, description="Sessions that were forked from or continue this session."
     )
 
 
 class AllFilters(SessionFilters):
-    workspace: str | None = Field(None, max_length=120, description="Its slug.")
+    workspace: str | None = Field(None, max_length=120, description="The slug of the workspace.")
 
 
 class SessionStart(Schema):
     """How a session begins; everything may be left out."""
 
     title: Title | None = None
-    model: ShortText | None = Field(None, description="One of those on offer.")
-    instructions: LongText = Field("", description="For the model, of this session alone.")
+    model: ShortText | None = Field(None, description="One of the available models.")
+    instructions: LongText = Field("", description="For the model, in this session only.")
     metadata: Metadata = Field(default_factory=dict, description="At most 65,536 characters.")
-    expires_at: Moment | None = Field(None, description="Null: as the workspace has it.")
+    expires_at: Moment | None = Field(None, description="Null: the workspace's default.")
 
 
 class NewSession(SessionStart):
@@ -121,10 +121,9 @@ class NewSession(SessionStart):
     channel: Channel | None = None
     messages: list[dict[str, Any]] = Field(
         default_factory=list,
-        description="A history that is brought along, its system messages in front included."
-        " It is not answered.",
+        description="An earlier history, including its system messages. It is not answered.",
     )
-    format: FormatName = Field("anthropic", description="Of `messages`.")
+    format: FormatName = Field("anthropic", description="The format of `messages`.")
 
 
 class SessionPatch(Schema):
@@ -186,7 +185,7 @@ def begin_session(
             session = create_session(workspace, owner=owner, key=key, channel=channel, **begun)
             import_history(session, brought, user_pk=owner.pk)
     except IntegrityError as error:
-        raise Conflict("Another session has this key.", code="key_taken") from error
+        raise Conflict("Another session already has this key.", code="key_taken") from error
     belongs_to(request, session)
     return _located(response, session, status=201)
 

@@ -129,7 +129,7 @@ class ChangeFilters(Schema):
 
     run: UUID | None = None
     call: UUID | None = None
-    cursor: str = Field("", max_length=20_000, description="`next` of another page.")
+    cursor: str = Field("", max_length=20_000, description="`next` from another page.")
 
 
 class RevertIn(Schema):
@@ -191,7 +191,7 @@ async def revert_changes(
     session, runtime, user_pk = await open_for_writing(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
     if wanted.all is (scope != Scope()):
-        raise Rejected("Say what is to be put back.", code="nothing_to_revert")
+        raise Rejected("Name what to restore.", code="nothing_to_revert")
     done = await runtime.revert_files(
         session,
         pathlib.Path(session.workspace.root),
@@ -208,7 +208,7 @@ async def revert_changes(
 def _scope_of(**given: UUID | None) -> Scope:
     chosen = {name: uuid for name, uuid in given.items() if uuid is not None}
     if len(chosen) > 1:
-        raise Rejected(f"Give one of {', '.join(given)}.", code="bad_scope")
+        raise Rejected(f"Give exactly one of {', '.join(given)}.", code="bad_scope")
     return Scope(**chosen)
 
 

@@ -66,7 +66,7 @@ async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], Non
     def recheck() -> None:
         user = User.objects.filter(pk=caller.user.pk, is_active=True).first()
         if user is None or caller.token_pk is None or not is_working(caller.token_pk):
-            raise SignedOut("The token works no more.")
+            raise SignedOut("The token no longer works.")
         get_session_for(replace(visit, user=user), session.uuid)
 
     return recheck
@@ -94,13 +94,16 @@ STREAMED: dict[str, Any] = {"responses": {200: {"content": {MEDIA_TYPE: {"schema
 
 LastEventId = Annotated[
     str | None,
-    Header(None, alias="Last-Event-ID", description="The stream goes on after this event."),
+    Header(None, alias="Last-Event-ID", description="The stream resumes after this event."),
 ]
 LastEventIdQuery = Annotated[
-    str | None, Query(None, alias="last_event_id", description="The same, for those who cannot.")
+    str | None,
+    Query(
+        None, alias="last_event_id", description="The same, for clients that cannot set the header."
+    ),
 ]
 After = Annotated[
-    int | None, Query(None, ge=0, le=MAX_NUMBER, description="The number of a row; 0: all.")
+    int | None, Query(None, ge=0, le=MAX_NUMBER, description="The number of a row; 0: all rows.")
 ]
 
 

@@ -61,7 +61,7 @@ class Numbered(Paging):
 
 class TurnFilters(Numbered):
     active: bool | None = Field(
-        None, description="True: what was taken back is left out. False: that alone."
+        None, description="True: leave out rewound turns. False: only rewound turns."
     )
 
 
@@ -95,7 +95,7 @@ def get_turn(request: HttpRequest, uuid: Path[UUID], number: Path[int]) -> dict[
     session, _ = get_session_for(request, uuid)
     turn = read_turn(session.pk, number) if number <= MAX_NUMBER else None
     if turn is None:
-        raise NotFound("This session has no such turn.")
+        raise NotFound("This turn does not exist in this session.")
     return as_turn(turn, read_rewound(session.pk, "turn"))
 
 
@@ -104,7 +104,7 @@ def walk_by_number(wanted: Numbered) -> PageRequest:
     than one place."""
     given = (wanted.cursor or None, wanted.after, wanted.before)
     if sum(one is not None for one in given) > 1:
-        raise Rejected("Give one of cursor, after and before.", code="bad_cursor")
+        raise Rejected("Give only one of cursor, after and before.", code="bad_cursor")
     if wanted.before is not None:
         return PageRequest(wanted.limit, str(wanted.before), is_back=True)
     if wanted.after:

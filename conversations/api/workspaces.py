@@ -244,7 +244,7 @@ def set_group(request: HttpRequest, slug: Path[str], id: int, new: MemberIn) -> 
     workspace, origin = _managed(request, slug)
     # Groups that stand for a role in the installation are none of a workspace.
     if id not in [group["id"] for group in _list_groups(workspace)]:
-        raise NotFound("There is no such group.")
+        raise NotFound("This group does not exist.")
     archive_workspaces.add_group(workspace, group=find_group(id), role=new.role, origin=origin)
     [shown] = [group for group in _list_groups(workspace) if group["id"] == id]
     return shown
@@ -307,5 +307,5 @@ def revoke_open_invitation(request: HttpRequest, slug: Path[str], id: int) -> St
     """Revoke an invitation that was not used."""
     workspace, origin = _managed(request, slug)
     if not revoke_invitation(workspace, pk=id, origin=origin):
-        raise NotFound("This invitation is not open any more.")
+        raise NotFound("This invitation is no longer open.")
     return Status(204, None)

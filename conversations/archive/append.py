@@ -211,7 +211,7 @@ def _select_locked(cursor: Any, session_pk: int, *columns: str) -> tuple[list[An
     )
     found = cursor.fetchone()
     if found is None:
-        raise NotFound("There is no such session.")
+        raise NotFound("This session does not exist.")
     *values, archived_at, is_over = found
     return values, ARCHIVED if archived_at is not None else EXPIRED if is_over else OPEN
 

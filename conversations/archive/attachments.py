@@ -87,7 +87,8 @@ def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) 
     ).count()
     if waiting >= MAX_UNSENT:
         raise Conflict(
-            f"{waiting} files wait to be sent already. Remove some.", code="too_many_attachments"
+            f"{waiting} files are already waiting to be sent. Remove some first.",
+            code="too_many_attachments",
         )
     return save_attachment(session_pk, data=data, name=name, user_pk=user_pk)
 
@@ -125,7 +126,7 @@ def remove_attachment(session_pk: int, uuid: UUID, *, user_pk: int) -> None:
     """Take back a file that is not sent. Raises NotFound, Conflict."""
     found = get_attachment(session_pk, uuid, user_pk=user_pk)
     if found.turn_number is not None or str(uuid) in _queued_uuids([session_pk]):
-        raise Conflict("This file is part of a message already.", code="attachment_sent")
+        raise Conflict("This file is already part of a message.", code="attachment_sent")
     found.delete()
 
 
@@ -133,7 +134,7 @@ def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | N
     """Raises Rejected unless the person can send all of these with one message."""
     if len(uuids) > settings.LOOM.max_attachments:
         raise Rejected(
-            f"At most {settings.LOOM.max_attachments} files can be attached to a message.",
+            f"A message can have at most {settings.LOOM.max_attachments} attached files.",
             code="too_many_attachments",
         )
     found = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")
@@ -144,7 +145,7 @@ def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | N
     }
     if len(known) < len(set(uuids)):
         raise Rejected(
-            "A file of this message is not there any more. Attach it again.",
+            "A file of this message no longer exists. Attach it again.",
             code="attachment_unknown",
         )
 
@@ -232,7 +233,7 @@ def content_opener(session_pk: int) -> Callable[[Block], list[Block]]:
             data = read_blob(found.digest)
         except (ValueError, Attachment.DoesNotExist, NotFound):
             name = block.get("title") or "An attachment"
-            return [{"type": "text", "text": f"[{name} was attached; it is not kept any more.]"}]
+            return [{"type": "text", "text": f"[{name} was attached; it is no longer stored.]"}]
         came_with = {k: value for k, value in block.items() if k not in REFERENCE_KEYS}
         return [make_content_block(block, data, media_type=found.media_type) | came_with]
 

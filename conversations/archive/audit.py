@@ -129,7 +129,7 @@ def verify_audit() -> tuple[int, str]:
                 return count, f"audit entry {count + 1} is missing"
             digest = entry_digest(digest, _chained(entry))
             if digest != entry.digest:
-                return count, f"audit entry {entry.number} is not what was written"
+                return count, f"audit entry {entry.number} differs from what was written"
             count = entry.number
             if count == head.number and digest != head.digest:
                 return count, f"the end of the audit log is not at entry {count}"

@@ -47,7 +47,7 @@ def _found() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise NotFound("This content is not kept any more.") from error
+        raise NotFound("This content is no longer stored.") from error
 
 
 def has_blob(digest: str) -> bool:
@@ -68,7 +68,7 @@ def touch_blob(digest: str) -> bool:
 
 def blob_path(digest: str) -> Path:
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise NotFound("This is not the name of a content.")
+        raise NotFound("This is not a valid content digest.")
     return blobs_folder() / digest[:2] / digest[2:]
 
 

@@ -26,7 +26,7 @@ from .runs import Claimed
 from .turns import read_rewound
 
 UNDONE = "compaction_undone"
-NO_SUMMARY = "There is no such summary."
+NO_SUMMARY = "This summary does not exist."
 
 
 def read_loaded_skills(session_pk: int) -> list[SessionSkill]:
@@ -113,7 +113,7 @@ def append_compaction(
             state=states.COMPLETED, finished_at=timezone.now(), note=""
         )
         if not changed:
-            raise Conflict("This run has ended already.", code="run_ended")
+            raise Conflict("This run has already ended.", code="run_ended")
     return appended
 
 
@@ -123,7 +123,7 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
     with locked_session(session.pk) as locked:
         found = require_compaction(session, uuid)
         if found.undone_at is not None:
-            raise Conflict("This summary is undone already.", code="compaction_undone")
+            raise Conflict("This summary is already undone.", code="compaction_undone")
         Compaction.objects.filter(pk=found.pk).update(undone_at=timezone.now(), undone_by=user_pk)
         # A window that starts where an undone summary ended starts where it did before that,
         # and so on, if that is where an earlier one ended.
@@ -132,8 +132,8 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
         while (lower := before.get(locked.floor_turn, locked.floor_turn)) < locked.floor_turn:
             locked.floor_turn = lower
         text = (
-            f"The summary of turns {found.from_turn}–{found.to_turn} is undone. The model is"
-            " given the turns themselves again, as far as they fit."
+            f"The summary of turns {found.from_turn}–{found.to_turn} is undone. The model gets "
+            "the turns themselves again, as far as they fit."
         )
         return locked.append(events=[NewEvent(payload=Info(text=text, code=UNDONE))])
 
@@ -158,7 +158,7 @@ def request_compaction(
             return known
         turn = last_user_turn(session.pk)
         if turn is None:
-            raise Rejected("There is nothing to summarise yet.", code="nothing_to_compact")
+            raise Rejected("There is nothing to summarize yet.", code="nothing_to_compact")
         text = dump_json(asdict(request))
         return accepted_run(
             create_run(session, client_id, states.COMPACT, user_pk, user_turn=turn, text=text)

@@ -81,12 +81,12 @@ def examine(data: bytes, name: str) -> FileType:
     if text is None:
         raise Rejected(f"{name} can’t be attached. {ACCEPTED}", code="attachment_type")
     if not text.strip():
-        raise Rejected(f"{name} has no text in it.", code="attachment_empty")
+        raise Rejected(f"{name} contains no text.", code="attachment_empty")
     limit = settings.LOOM.max_message_chars
     if len(text) > limit:
         raise TooLarge(
-            f"{name} has {len(text):,} characters; at most {limit:,} can be attached. "
-            "Put it into the workspace's folder, where the model can read it in parts.",
+            f"{name} has {len(text):,} characters; the limit is {limit:,}. Put it into the "
+            "workspace's folder, where the model can read it in parts.",
             code="attachment_too_large",
         )
     return FileType(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
@@ -97,7 +97,7 @@ def check_size(size: int, name: str) -> None:
     limit = settings.LOOM.max_attachment_bytes
     if size > limit:
         raise TooLarge(
-            f"{name} has {_megabytes(size)}; at most {_megabytes(limit)} can be attached.",
+            f"{name} has {_megabytes(size)}; the limit is {_megabytes(limit)}.",
             code="attachment_too_large",
         )
 
@@ -129,7 +129,7 @@ def _examine_pdf(data: bytes, name: str) -> FileType:
     answer = _ask_for_pages(data)
     if answer == "encrypted":
         raise Rejected(
-            f"{name} is protected; the model cannot read it. Save it without protection.",
+            f"{name} is protected, so the model cannot read it. Save it without protection.",
             code="attachment_encrypted",
         )
     pages = int(answer) if answer.isdigit() else 0
@@ -137,8 +137,8 @@ def _examine_pdf(data: bytes, name: str) -> FileType:
         raise _damaged(name, "PDF")
     if pages > MAX_PAGES:
         raise TooLarge(
-            f"{name} has more than {MAX_PAGES} pages, which is all that can be sent. "
-            "Send the part that matters.",
+            f"{name} has more than {MAX_PAGES} pages, which is the limit. Send only the "
+            "relevant part.",
             code="attachment_too_large",
         )
     return FileType(kind=DOCUMENT, media_type=PDF_TYPE, pages=pages, tokens=pages * TOKENS_PER_PAGE)
@@ -166,7 +166,7 @@ def _ask_for_pages(data: bytes) -> str:
 
 
 def _damaged(name: str, what: str) -> Rejected:
-    return Rejected(f"{name} is a damaged {what}; it cannot be read.", code="attachment_damaged")
+    return Rejected(f"{name} is a damaged {what} and cannot be read.", code="attachment_damaged")
 
 
 def _examine_image(data: bytes, name: str) -> FileType:
@@ -186,7 +186,7 @@ def _examine_image(data: bytes, name: str) -> FileType:
 
 def _too_many_pixels(name: str) -> TooLarge:
     return TooLarge(
-        f"{name} has too many pixels; at most {MAX_PIXELS // 1_000_000} million can be sent.",
+        f"{name} has too many pixels; the limit is {MAX_PIXELS // 1_000_000} million.",
         code="attachment_too_large",
     )
 

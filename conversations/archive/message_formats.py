@@ -117,7 +117,7 @@ def import_history(session: Session, brought: Brought, *, user_pk: int | None) -
     for one that has any already. One transaction."""
     with locked_session(session.pk) as locked:
         if (locked.next_turn, locked.next_seq) != (1, 1) or session.runs.exists():
-            raise Conflict("The session has begun already.", code="session_has_begun")
+            raise Conflict("The session already has messages.", code="session_has_begun")
         Session.objects.filter(pk=session.pk, instructions="").update(
             instructions=brought.instructions
         )
@@ -133,7 +133,7 @@ def import_history(session: Session, brought: Brought, *, user_pk: int | None) -
         count = len(turns)
         what = "The message above was" if count == 1 else f"The {count} turns above were"
         notice = Info(
-            text=f"{what} brought along by a program.", code=BROUGHT_ALONG, data={"turns": count}
+            text=f"{what} imported by a program.", code=BROUGHT_ALONG, data={"turns": count}
         )
         # One after the other, so that the turns have no events and the notice stands behind.
         locked.append(turns=turns)

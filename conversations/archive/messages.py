@@ -91,7 +91,7 @@ def accept_message(
         refuse_closed(locked.closed)
         if busy > max_queued:
             raise Conflict(
-                f"{busy - 1} messages wait already. Withdraw one, or wait for an answer.",
+                f"{busy - 1} messages are already queued. Withdraw one, or wait for an answer.",
                 code="queue_full",
             )
         if attachments:
@@ -131,7 +131,7 @@ def refuse_closed(closed: str) -> None:
     refuse_archived(closed)
     if closed == EXPIRED:
         raise Conflict(
-            "This session has expired. Start a new one; this one stays readable.",
+            "This session has expired and is read-only. Start a new one.",
             code="session_expired",
         )
 
@@ -223,7 +223,7 @@ def withdraw_message(session: Session, *, run: UUID) -> None:
         waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
         changed = waiting.update(state=states.STOPPED, finished_at=timezone.now(), note="withdrawn")
     if not changed:
-        raise Conflict("This message is not waiting any more.", code="not_queued")
+        raise Conflict("This message is no longer queued.", code="not_queued")
 
 
 def queued_messages(session_pk: int) -> list[dict[str, Any]]:
@@ -330,7 +330,7 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
             return known
         turn = last_user_turn(session.pk)
         if turn is None:
-            raise Rejected("There is nothing to go on from yet.", code="nothing_to_answer")
+            raise Rejected("There is nothing to continue yet.", code="nothing_to_answer")
         asked = _choices_for(session.pk, turn)
         return accepted_run(
             create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=asked)
@@ -387,9 +387,9 @@ def refuse_busy(session_pk: int) -> None:
     found = runs.order_by("pk").values_list("state", flat=True)[:1]
     for state in found:
         raise Conflict(
-            "A call of a tool waits for your approval. Answer it, or stop the run first."
+            "A tool call needs your approval. Answer it, or stop the run first."
             if state == states.WAITING_APPROVAL
-            else "An answer is being written. Stop it first.",
+            else "An answer is still running. Stop it first.",
             code="session_busy",
         )
 
@@ -398,7 +398,7 @@ def _require_active_user_turn(session: Session, number: int) -> None:
     is_user = Turn.objects.filter(session=session.pk, number=number, role="user").exists()
     if not is_user or is_rewound(session.pk, number):
         raise Rejected(
-            "This is not a message of the conversation as it stands.", code="not_a_message"
+            "This message is not part of the current conversation.", code="not_a_message"
         )
 
 

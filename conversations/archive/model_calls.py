@@ -182,7 +182,7 @@ def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) ->
 def read_call(pk: int) -> ModelCall:
     """With its run. Raises NotFound."""
     calls = ModelCall.objects.filter(pk=pk).select_related("run")
-    return require_first(calls, "There is no such model call.")
+    return require_first(calls, "This model call does not exist.")
 
 
 def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall | None:
@@ -196,7 +196,7 @@ def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall |
 def require_call(session_pk: int, *, run: UUID, ordinal: int) -> ModelCall:
     """With its run. Raises NotFound, also for a call of another session."""
     calls = ModelCall.objects.filter(session=session_pk, run__uuid=run, ordinal=ordinal)
-    return require_first(calls.select_related("run"), "There is no such model call.")
+    return require_first(calls.select_related("run"), "This model call does not exist.")
 
 
 def list_calls_of_run(run_pk: int) -> list[ModelCall]:

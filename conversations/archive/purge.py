@@ -101,13 +101,13 @@ ROWS: dict[type[Model], Rows] = {
 _NAMES: dict[type[Model], str] = {
     ChatEvent: "events",
     SearchEntry: "search entries",
-    SearchProgress: "places in the search index",
-    PromptText: "summaries that the model was given",
-    FileChange: "records of changed files",
+    SearchProgress: "positions in the search index",
+    PromptText: "summaries for the model",
+    FileChange: "file changes",
     SessionSkill: "loaded skills",
     Compaction: "summaries",
     StateCheckpoint: "snapshots of the session state",
-    PurgeOrder: "orders to purge",
+    PurgeOrder: "scheduled deletions",
 }
 
 
@@ -196,7 +196,7 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
             feature.check_purge(session)
         refuse_busy(session.pk)
         if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
-            raise Conflict("The purge was called off meanwhile.", code="no_purge_ordered")
+            raise Conflict("The deletion was cancelled in the meantime.", code="no_purge_ordered")
         for some in batched(sorted(contents_of(session.pk)), CHUNK, strict=False):
             PurgedContent.objects.bulk_create(
                 [PurgedContent(digest=digest, purged_at=now) for digest in some],

@@ -33,7 +33,7 @@ _RUNS = (
 def find_run(session: Session, run: UUID) -> Run:
     """Raises NotFound."""
     runs = _RUNS.filter(session=session.pk, uuid=run)
-    return require_first(runs, "There is no such run in this session.")
+    return require_first(runs, "This run does not exist in this session.")
 
 
 def read_run(run_pk: int) -> Run:
@@ -75,7 +75,7 @@ def read_moment(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
         .order_by("ordinal")
     )
     if not rows:
-        raise NotFound("There is no such run.")
+        raise NotFound("This run does not exist.")
     chunks = [(r.ordinal, r.part, r.spoken, r.piece) for r in rows if r.ordinal is not None]
     return RunProgress(run=rows[0], last_seq=rows[0].session.last_seq, chunks=chunks)
 

@@ -211,7 +211,7 @@ def finish_run(
         )
         found = session.cursor.fetchone()
         if found is None:
-            raise RunLost("This run has ended already, or goes on elsewhere.")
+            raise RunLost("This run has already ended, or continues in another process.")
         has_draft, has_calls, has_queued = found
         turns: list[int] = []
         rows: list[Row] = []
@@ -304,7 +304,7 @@ def interrupt_run(
             payloads.append(Info(text=text, code="compaction_interrupted"))
         else:
             notice = Info(
-                text=f"{cause} while this answer was being written. What had arrived is kept.",
+                text=f"{cause} during this answer. Everything received so far is saved.",
                 kind="interrupted",
                 code="interrupted",
                 action="continue",
@@ -345,7 +345,7 @@ def release_run(claimed: Claimed, *, outputs: Mapping[int, str]) -> list[Row] | 
     with locked_session(claimed.session_pk) as session:
         owned = Run.objects.filter(pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES)
         if not owned.exists():
-            raise RunLost("This run has ended already, or goes on elsewhere.")
+            raise RunLost("This run has already ended, or continues in another process.")
         if not ToolCall.objects.filter(run=claimed.run_pk, state=WAITING).exists():
             return None
         rows = close_open_calls(

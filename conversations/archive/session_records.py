@@ -237,7 +237,7 @@ def read_session_record(session_pk: int) -> SessionRecord:
     """Raises NotFound."""
     for record in _read_records(Session.objects.filter(pk=session_pk)):
         return record
-    raise NotFound("There is no such session.")
+    raise NotFound("This session does not exist.")
 
 
 def read_metadata(text: str) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def change_session(session: Session, changes: Mapping[str, Any]) -> None:
         if "expires_at" in changes:
             # An expired session stays so: its key may be another's by now.
             if closed == EXPIRED:
-                raise Conflict("This session has expired already.", code="session_expired")
+                raise Conflict("This session has already expired.", code="session_expired")
             require_future(changes["expires_at"])
             Session.objects.filter(pk=session.pk).update(expires_at=changes["expires_at"])
         if changes.get("pinned") is not None:
@@ -282,8 +282,8 @@ def dump_metadata(metadata: dict[str, Any]) -> str:
     text = dump_json(metadata)
     if len(text) > MAX_METADATA_CHARS:
         raise TooLarge(
-            f"Metadata has at most {MAX_METADATA_CHARS:,} characters as JSON;"
-            f" this has {len(text):,}.",
+            f"Metadata can have at most {MAX_METADATA_CHARS:,} characters as JSON; this has "
+            f"{len(text):,}.",
             code="metadata_too_large",
         )
     return text
@@ -292,7 +292,7 @@ def dump_metadata(metadata: dict[str, Any]) -> str:
 def require_future(moment: datetime | None) -> None:
     """Raises Rejected for a moment at which a session cannot expire any more."""
     if moment is not None and moment <= timezone.now():
-        raise Rejected("expires_at lies in the future, or is null.", code="bad_expiry")
+        raise Rejected("expires_at must be in the future, or null.", code="bad_expiry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

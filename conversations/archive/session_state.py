@@ -92,7 +92,7 @@ def read_stored_state(session_pk: int) -> StoredState:
         cursor.execute(_SELECT, [session_pk])
         row = cursor.fetchone()
     if row is None:
-        raise NotFound("There is no such session.")
+        raise NotFound("This session does not exist.")
     uuid, root, next_turn, next_seq, rewinds, text, state_turn = row
     return StoredState(
         session_pk=session_pk,
@@ -126,7 +126,7 @@ def _load(checkpoint: StateCheckpoint) -> SessionState:
     state = load_state(checkpoint.state)
     if state is None:
         raise Unavailable(
-            "A checkpoint of the session state is damaged; rebuild_state makes it anew.",
+            "A checkpoint of the session state is damaged; rebuild_state repairs it.",
             code="state_damaged",
         )
     return state
@@ -318,9 +318,9 @@ def check_state(session_pk: int) -> str:
             break
     for key in sorted(rebuilt.checkpoints.keys() | checkpoints.keys()):
         if rebuilt.checkpoints.get(key) != checkpoints.get(key):
-            return f"the checkpoint after turn {key[0]} is not what the turns give"
+            return f"the checkpoint after turn {key[0]} does not match the turns"
     is_same = (stored.text, stored.state_turn) == (rebuilt.text, rebuilt.turn)
-    return "" if is_same else "the state is not what the turns give"
+    return "" if is_same else "the state does not match the turns"
 
 
 def behind_sessions() -> Iterator[tuple[int, UUID]]:
@@ -431,13 +431,13 @@ def edit_state(
     of the journal; what is so already appends nothing. Raises Rejected for an action
     that is none or not possible for the item, TooLarge for too long a wording."""
     if action not in ACTIONS:
-        raise Rejected(f"There is no action {action[:40]!r}.", code="state_action_unknown")
+        raise Rejected(f"The action {action[:40]!r} does not exist.", code="state_action_unknown")
     wording = one_line(storable(text), limit=ITEM_CHARS + 1) if action == REWORD else ""
     if action == REWORD and not wording:
-        raise Rejected("A wording needs at least one character.", code="state_text_empty")
+        raise Rejected("A wording must have at least one character.", code="state_text_empty")
     if len(wording) > ITEM_CHARS:
         raise TooLarge(
-            f"A wording has at most {ITEM_CHARS} characters.", code="state_text_too_long"
+            f"A wording can have at most {ITEM_CHARS} characters.", code="state_text_too_long"
         )
     catch_up_state(session.pk)
     with locked_session(session.pk) as locked:
@@ -445,7 +445,7 @@ def edit_state(
         found = next((one for one in (*view.items, *view.struck) if one.id == item), None)
         if found is None:
             raise Rejected(
-                "This item is not in the session state any more.", code="state_item_unknown"
+                "This item is no longer in the session state.", code="state_item_unknown"
             )
         is_so = {
             PIN: found.is_pinned,
@@ -465,20 +465,24 @@ def edit_state(
         notice = Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by))
         appended = locked.append(events=[NewEvent(payload=notice)])
         if not appended.rows:
-            raise Unavailable("The change could not be kept. Try again.", code="not_kept")
+            raise Unavailable("The change could not be saved. Try again.", code="not_kept")
         return appended
 
 
 def _refuse_impossible(view: StateView, item: StateItem, action: str, wording: str) -> None:
     if action not in item.actions:
         raise Rejected(
-            "A file has no wording." if item.kind == FILE else "Restore the item first.",
+            "The text of a file item cannot be edited."
+            if item.kind == FILE
+            else "Restore the item first.",
             code="state_action_impossible",
         )
     if item.kind == FOCUS and len(wording) > FOCUS_CHARS:
-        raise TooLarge(f"A focus has at most {FOCUS_CHARS} characters.", code="state_text_too_long")
+        raise TooLarge(
+            f"The focus can have at most {FOCUS_CHARS} characters.", code="state_text_too_long"
+        )
     pins = sum(item.is_pinned for item in view.items)
     if pins >= MAX_PINS and (action == PIN or item.struck_by == BY_MODEL):
         raise Rejected(
-            f"{MAX_PINS} items are pinned already. Unpin one first.", code="state_pins_full"
+            f"{MAX_PINS} items are already pinned. Unpin one first.", code="state_pins_full"
         )

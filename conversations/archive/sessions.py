@@ -212,7 +212,7 @@ def find_in_workspaces(workspaces: Collection[int], key: str) -> list[Session]:
 def get_session(uuid: UUID) -> Session:
     """Raises NotFound. Authorises nobody: entry points use ``access``."""
     sessions = Session.objects.select_related("workspace", "owner").filter(uuid=uuid)
-    return require_first(sessions, "There is no such session.")
+    return require_first(sessions, "This session does not exist.")
 
 
 def find_session(name: str) -> Session:
@@ -227,9 +227,9 @@ def find_session(name: str) -> Session:
     sessions = Session.objects.select_related("workspace", "owner")
     found = list(sessions.filter(named).order_by("pk")[:2]) if is_storable(name) else []
     if not found:
-        raise NotFound("There is no such session.")
+        raise NotFound("This session does not exist.")
     if len(found) > 1:
-        raise Rejected("Several sessions are called that: give the whole uuid.")
+        raise Rejected("Several sessions match: give the whole UUID.")
     return found[0]
 
 
@@ -237,7 +237,7 @@ def rename_session(session: Session, *, title: str) -> str:
     """Give the session a title of the person's choice; empty is refused."""
     chosen = one_line(without_unseen(storable(title)), limit=TITLE_LIMIT)
     if not chosen:
-        raise Rejected("A title needs at least one character.", code="title_empty")
+        raise Rejected("A title must have at least one character.", code="title_empty")
     Session.objects.filter(pk=session.pk).update(title=chosen, title_is_chosen=True)
     return chosen
 
@@ -262,7 +262,7 @@ def archive_session(session: Session, *, archived: bool) -> None:
         lock_session(session.pk)
         if not archived and PurgeOrder.objects.filter(session=session.pk).exists():
             raise Conflict(
-                "A purge of this session is ordered. Call that off to bring it back.",
+                "This session is scheduled for deletion. Cancel the deletion to unarchive it.",
                 code="purge_ordered",
             )
         Session.objects.filter(pk=session.pk).update(

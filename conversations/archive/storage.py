@@ -217,8 +217,8 @@ def require_space(what: str, *folders: Path) -> None:
     free = min(data_free_bytes(), *map(free_bytes, folders)) if folders else data_free_bytes()
     if free < min_free_bytes():
         raise StorageFull(
-            f"The server's disk is nearly full ({free // MIB} MiB are free). {what} have to "
-            f"wait until {settings.LOOM.min_free_mib} MiB are free."
+            f"The server's disk is nearly full ({free // MIB} MiB free). {what} must wait until "
+            f"{settings.LOOM.min_free_mib} MiB are free."
         )
 
 

@@ -113,7 +113,7 @@ def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> 
     """Take a permission back; twice is once. Raises NotFound for one of another workspace."""
     found = ToolPermission.objects.filter(workspace=workspace, pk=pk)
     if not found.exists():
-        raise NotFound("There is no such permission in this workspace.")
+        raise NotFound("This permission does not exist in this workspace.")
     found.filter(revoked_at=None).update(revoked_at=timezone.now(), revoked_by_id=user_pk)
 
 
@@ -228,7 +228,7 @@ def begin_call(
 
 def _require(changed: int) -> None:
     if not changed:
-        raise Conflict("This call was begun or ended meanwhile.", code="call_ended")
+        raise Conflict("This call was started or ended in the meantime.", code="call_ended")
 
 
 def show_run_waiting(run_pk: int, *, waits: bool) -> None:
@@ -253,10 +253,11 @@ def end_call(call_pk: int, *, ending: CallEnding, result_turn: int) -> None:
 _ENDS = {
     (STOPPED, RUNNING): "Stopped before it ended.",
     (INTERRUPTED, RUNNING): (
-        "The server stopped while this ran; what it did until then stays. It is not done again."
+        "The server stopped during this call; changes made until then stay. The call is not "
+        "repeated."
     ),
-    (INTERRUPTED, STARTED): "The server stopped before this began. Nothing was done.",
-    (INTERRUPTED, WAITING): "The server stopped before this began. Nothing was done.",
+    (INTERRUPTED, STARTED): "The server stopped before this call started. Nothing was done.",
+    (INTERRUPTED, WAITING): "The server stopped before this call started. Nothing was done.",
 }
 
 
@@ -274,7 +275,7 @@ def close_open_calls(
     rows: list[Row] = []
     for call in calls.select_related("decided_by", "stop_requested_by").order_by("pk"):
         record = _record(call)
-        words = _ENDS.get((state, record.state), "Stopped before it began. Nothing was done.")
+        words = _ENDS.get((state, record.state), "Stopped before it started. Nothing was done.")
         shown = (outputs or {}).get(record.pk, "")
         began = call.started_at
         ending = CallEnding(
@@ -315,7 +316,9 @@ def decide_call(
         asked = record.asked or read_asked({})
         if decision == ALWAYS:
             if not is_kind(asked.kind_key):
-                raise Rejected("Calls like this one are allowed one at a time.", code="no_kind")
+                raise Rejected(
+                    "Calls like this one can only be allowed once at a time.", code="no_kind"
+                )
             grant_permission(
                 session.workspace_id, kind=asked.kind_key, label=asked.kind_label, user_pk=user_pk
             )
@@ -329,7 +332,7 @@ def find_call(session: Session, call: UUID) -> ToolCall:
     """The record of a call of this session. Raises NotFound."""
     calls = ToolCall.objects.filter(session=session.pk, uuid=call)
     calls = calls.select_related("run", "decided_by", "stop_requested_by")
-    return require_first(calls, "There is no such call in this session.")
+    return require_first(calls, "This call does not exist in this session.")
 
 
 def require_decidable(session: Session, call: UUID) -> None:
@@ -344,8 +347,8 @@ def _append_decision(session: LockedSession, call: ToolCall, asked: ApprovalRequ
     by = "" if call.decision == BY_POLICY else _name(call.decided_by)
     words = {
         ONCE: f"Allowed by {by}: {asked.summary}",
-        ALWAYS: f"Allowed by {by}, here from now on without a question: {asked.kind_label}",
-        BY_POLICY: f"Allowed, as always here: {asked.kind_label or asked.summary}",
+        ALWAYS: f"Always allowed by {by}: {asked.kind_label}",
+        BY_POLICY: f"Always allowed here: {asked.kind_label or asked.summary}",
         DENY: f"Denied by {by}: {call.reason or asked.summary}",
     }
     data = {
@@ -361,15 +364,15 @@ def _append_decision(session: LockedSession, call: ToolCall, asked: ApprovalRequ
 
 def _why_not(call: ToolCall) -> str:
     if call.decision == BY_POLICY:
-        return "This call was allowed already: its kind is always allowed here."
+        return "This call was already approved: its kind is always allowed here."
     if call.decision:
         word = "denied" if call.decision == DENY else "allowed"
-        return f"{_name(call.decided_by)} {word} this call already."
+        return f"{_name(call.decided_by)} has already {word} this call."
     if call.state == STOPPED:
-        return "This call was stopped; there is nothing to decide any more."
+        return "This call was stopped; it no longer needs a decision."
     if call.state in (STARTED, RUNNING):
-        return "Nobody was asked about this call."
-    return "This call has ended; there is nothing to decide any more."
+        return "This call did not ask for approval."
+    return "This call has ended; it no longer needs a decision."
 
 
 def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> int:
@@ -379,7 +382,7 @@ def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> i
         lock_session(session.pk)
         found = find_call(session, call)
         if found.state not in OPEN_STATES:
-            raise Conflict("This call has ended already.", code="call_ended")
+            raise Conflict("This call has already ended.", code="call_ended")
         if found.stop_requested_at is None:
             found.stop_requested_at, found.stop_requested_by_id = timezone.now(), user_pk
             found.save(update_fields=["stop_requested_at", "stop_requested_by"])
@@ -467,7 +470,7 @@ def read_turn_output(session_pk: int, number: int) -> tuple[str, str]:
     other turn its text."""
     turn = read_turn(session_pk, number)
     if turn is None:
-        raise NotFound("This session has no such turn.")
+        raise NotFound("This turn does not exist in this session.")
     if turn.role != TOOL:
         return "", turn.content
     _, output, error = read_tool_outcome(turn)

@@ -82,7 +82,7 @@ def _check_rewinds(session: Session) -> str:
     # Counters only grow, so they are read after what they are compared with.
     now = _counters(session)
     if not session.rewind_count <= count <= now["rewind_count"]:
-        return f"there are {count} rewinds and the session counts {now['rewind_count']}"
+        return f"there are {count} rewinds, but the session counts {now['rewind_count']}"
     outside = Q(from_turn__lt=1) | Q(from_seq__lt=1)
     outside |= Q(to_turn__gte=now["next_turn"]) | Q(to_seq__gte=now["next_seq"])
     wrong = rewinds.filter(outside, pk__lte=newest or 0).order_by("pk").first()
@@ -94,14 +94,14 @@ def _check_rewinds(session: Session) -> str:
 def _check_gaps(session: Session) -> str:
     now = _counters(session)
     if now["journal_turn"] >= now["next_turn"]:
-        return f"the journal is said to cover turn {now['journal_turn']}, which is missing"
+        return f"the journal covers turn {now['journal_turn']}, which is missing"
     gaps = JournalGap.objects.filter(session=session.pk, to_turn__lte=now["journal_turn"])
     columns = ("from_turn", "to_turn", "after_seq")
     rows = gaps.order_by("from_turn").values_list(*columns)
     reached, after = 0, 0
     for low, high, after_seq in rows.iterator(chunk_size=CHUNK):
         if not reached < low <= high or not after <= after_seq < now["next_seq"]:
-            return f"the gap of turns {low} to {high} does not fit into the journal"
+            return f"the gap of turns {low} to {high} does not match the journal"
         reached, after = high, after_seq
     return ""
 
@@ -111,9 +111,9 @@ def _check_skills(session: Session) -> str:
     columns = ("pk", "name", "content", "digest", "turn_number")
     for skill in walk_rows(skills, *columns, key="pk"):
         if digest_of(skill["content"]) != skill["digest"]:
-            return f"the skill {skill['name']} is not what its digest says"
+            return f"the skill {skill['name']} does not match its digest"
         if skill["turn_number"] >= _counters(session)["next_turn"]:
-            return f"the skill {skill['name']} was loaded at a turn that is missing"
+            return f"the skill {skill['name']} was loaded at a missing turn"
     return ""
 
 
@@ -121,7 +121,7 @@ def _check_compactions(session: Session) -> str:
     rows = Compaction.objects.filter(session=session.pk).order_by("-to_turn")
     last = rows.values_list("to_turn", flat=True).first() or 0
     if last >= _counters(session)["next_turn"]:
-        return f"a summary stands for turn {last}, which is missing"
+        return f"a summary covers turn {last}, which is missing"
     return ""
 
 
@@ -182,7 +182,7 @@ def _walk(
             return expected - 1, f"{kind} {expected} is missing"
         digest = link(digest, row)
         if digest != stored:
-            return expected, f"{kind} {number} is not what was written"
+            return expected, f"{kind} {number} differs from what was written"
         expected += 1
     if getattr(session, counter) != expected:
         total = getattr(session, counter) - 1

@@ -96,19 +96,19 @@ def resolve_root(
     if not any(real == root or root in real.parents for root in (r.resolve() for r in roots)):
         allowed = ", ".join(str(root) for root in roots)
         raise Rejected(
-            f"A workspace lies under one of: {allowed}. See LOOM_WORKSPACE_ROOTS.",
+            f"A workspace must be under one of: {allowed}. See LOOM_WORKSPACE_ROOTS.",
             code="root_not_allowed",
         )
     if not is_folder:
-        raise Rejected(f"There is no folder {real} on the server.", code="root_missing")
+        raise Rejected(f"The folder {real} does not exist on the server.", code="root_missing")
     if data_dir is not None and _holds_data(real, data_dir.resolve()):
-        raise Rejected("The server's own data lies there.", code="root_not_allowed")
+        raise Rejected("This folder contains the server's own data.", code="root_not_allowed")
     if user_pk is not None:
         others = Workspace.objects.exclude(pk__in=workspaces_of(user_pk))
         for other in map(Path, others.values_list("root", flat=True).iterator()):
             if real == other or real in other.parents or other in real.parents:
                 raise Rejected(
-                    "Another workspace uses this folder, or part of it.", code="root_taken"
+                    "Another workspace already uses this folder or a part of it.", code="root_taken"
                 )
     return real
 
@@ -151,7 +151,7 @@ def change_workspace(
     """Set what a workspace is. Of the other columns, empty or None: as the installation has it."""
     chosen = one_line(storable(name), limit=120)
     if not chosen:
-        raise Rejected("A name needs at least one character.", code="name_empty")
+        raise Rejected("A name must have at least one character.", code="name_empty")
     Workspace.objects.filter(pk=workspace.pk).update(
         name=chosen, instructions=storable(instructions), **columns
     )
@@ -193,7 +193,7 @@ def _keep_an_owner(workspace: Workspace, user_pk: int) -> None:
     owners = Membership.objects.filter(workspace=workspace, role=OWNER)
     locked = list(owners.select_for_update().order_by("pk").values_list("user_id", flat=True))
     if locked == [user_pk]:
-        raise Rejected("A workspace keeps at least one owner.", code="last_owner")
+        raise Rejected("A workspace must keep at least one owner.", code="last_owner")
 
 
 def add_group(workspace: Workspace, *, group: Group, role: str, origin: AuditOrigin) -> None:
@@ -223,7 +223,7 @@ def get_workspace(slug: str) -> Workspace:
     """Raises NotFound. Authorises nobody: entry points use ``access``."""
     found = Workspace.objects.filter(slug=slug).first() if is_storable(slug) else None
     if found is None:
-        raise NotFound("There is no such workspace.")
+        raise NotFound("This workspace does not exist.")
     return found
 
 
@@ -232,7 +232,7 @@ def find_user(username: str, *, even_closed: bool = False) -> User:
     people = User.objects.filter(username=storable(username))
     found = (people if even_closed else people.filter(is_active=True)).first()
     if found is None:
-        raise Rejected(f"There is no account “{username}”.", code="unknown_user")
+        raise Rejected(f"The account “{username}” does not exist.", code="unknown_user")
     return found
 
 

@@ -21,7 +21,7 @@ IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 ACCEPTED = "Images (PNG, JPEG, GIF, WebP), PDF and text can be attached."
 
 # The same words for what is not there and for what is somebody else's.
-HIDDEN = "There is no such file, or it is not yours."
+HIDDEN = "This file does not exist, or it is not yours."
 MAX_NAME_BYTES = 255
 
 _UNSHOWABLE = re.compile(

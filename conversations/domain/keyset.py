@@ -48,7 +48,7 @@ def parse_cursor(text: str) -> Cursor:
     """Raises Rejected with what a cursor looks like."""
     match = _TRANSCRIPT.fullmatch(text)
     if match is None:
-        raise bad_cursor("A cursor looks like seq:123 or turn:45.")
+        raise bad_cursor("A cursor must look like seq:123 or turn:45.")
     seq, turn, part = match.groups()
     return Cursor("turn", int(turn), int(part or 0)) if seq is None else Cursor("seq", int(seq))
 

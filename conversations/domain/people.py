@@ -3,19 +3,19 @@
 from collections.abc import Iterable
 
 # What a person can choose of how pages look and behave: value → words.
-THEMES = {"auto": "As the system does", "light": "Light", "dark": "Dark"}
+THEMES = {"auto": "System", "light": "Light", "dark": "Dark"}
 
 KEYS = {
-    "all": "All of them",
-    "no_letters": "All but single letters",
-    "none": "None but Enter and Esc",
+    "all": "All",
+    "no_letters": "All except single letters",
+    "none": "Only Enter and Esc",
 }
 
-ENTERS = {"send": "Sends the message", "break": "Makes a new line"}
+ENTERS = {"send": "Sends the message", "break": "Starts a new line"}
 
 # Languages of dates, as browsers name them.
 LANGUAGES = {
-    "": "As the browser does",
+    "": "Browser’s language",
     "en-GB": "English (United Kingdom)",
     "en-US": "English (United States)",
     "en-CA": "English (Canada)",
@@ -40,7 +40,7 @@ LANGUAGES = {
 }
 
 CLOCKS = {"h23": "24 hours", "h12": "12 hours"}
-TIMES = {"relative": "How long ago", "exact": "Date and time"}  # How lists say when something was.
+TIMES = {"relative": "Relative", "exact": "Date and time"}  # How lists say when something was.
 
 VIEWER, MEMBER, OWNER = "viewer", "member", "owner"
 ROLES = (VIEWER, MEMBER, OWNER)

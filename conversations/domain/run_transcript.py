@@ -48,7 +48,7 @@ def parse_place(text: str) -> StreamCursor:
     """The place of an event's id. Raises Rejected for what is none."""
     found = _PLACE.fullmatch(text)
     if found is None:
-        raise Rejected("This is not the id of an event of this stream.", code="bad_event_id")
+        raise Rejected("This is not a valid event ID of this stream.", code="bad_event_id")
     return StreamCursor(*(int(number or 0) for number in found.groups()))
 
 

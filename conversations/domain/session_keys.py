@@ -25,11 +25,11 @@ _FORM = re.compile(r"([a-z0-9][a-z0-9_-]{0,31}):(?=\S)(.*\S)")
 def check_key(key: str) -> str:
     """The key, if it is one. Raises Rejected."""
     if len(key) > MAX_KEY_CHARS:
-        raise Rejected(f"A key has at most {MAX_KEY_CHARS} characters.", code="key_invalid")
+        raise Rejected(f"A key can have at most {MAX_KEY_CHARS} characters.", code="key_invalid")
     if not _FORM.fullmatch(key) or not key.isprintable() or not is_storable(key):
         raise Rejected(
-            "A key is of the form channel:name, such as cli:default: the channel in small"
-            " letters, digits, - and _, the name without spaces around it.",
+            "A key must have the form channel:name, such as cli:default. The channel has "
+            "lowercase letters, digits, - and _; the name has no spaces around it.",
             code="key_invalid",
         )
     return key

@@ -37,8 +37,8 @@ def require_encodable[Value](value: Value) -> Value:
             case str() as text:
                 if not text.isascii() and _LONE.search(text):
                     raise NotEncodable(
-                        "Half a surrogate pair, which is no character, cannot be kept."
-                        " Take it out and send the rest again."
+                        "Half a surrogate pair is not a valid character and cannot be stored. "
+                        "Remove it and send the rest again."
                     )
             case dict() as names:
                 waiting += [*names, *names.values()]

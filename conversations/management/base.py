@@ -50,8 +50,8 @@ class DatabaseCommand(BaseCommand):
             if sentence := describe_storage_error(error):
                 raise CommandError(sentence) from error
             raise CommandError(
-                f"The database cannot be used ({str(error).strip()}). If it is of an older "
-                "version, run manage.py migrate."
+                f"The database cannot be used ({str(error).strip()}). If it was created by an "
+                "older version, run manage.py migrate."
             ) from error
 
 
@@ -72,8 +72,8 @@ def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
         free, wanted = free_bytes(path.absolute().parent), min_free_bytes()
         if free < wanted:
             raise CommandError(
-                f"Only {free // MIB} MiB are free where {path} would lie, and "
-                f"{wanted // MIB} MiB are left for messages (LOOM_MIN_FREE_MIB)."
+                f"Only {free // MIB} MiB are free on the disk of {path}; {wanted // MIB} MiB "
+                "are reserved for messages (LOOM_MIN_FREE_MIB)."
             )
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:

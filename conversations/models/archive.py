@@ -86,7 +86,7 @@ class Rewind(models.Model):
 
     class Reason(models.TextChoices):
         EDIT = "edit", "edited"
-        REGENERATE = "regenerate", "answered again"
+        REGENERATE = "regenerate", "regenerated"
         RESET = "reset", "reset"
         UNDO = "undo", "undone"
 

@@ -22,23 +22,23 @@ MAX_DETAIL = 300
 MAX_RETRY_AFTER = 300.0
 
 MESSAGES = {
-    "no_key": "There is no API key for the provider.",
+    "no_key": "No API key for the provider is set.",
     "bad_key": "The provider refused the API key.",
-    "permission": "The API key may not do this.",
-    "billing": "The provider's account cannot be charged.",
-    "unknown_model": "The provider does not know this model, or its address is wrong.",
+    "permission": "The API key does not permit this.",
+    "billing": "The provider's account has no credit.",
+    "unknown_model": "The provider does not know this model, or the address is wrong.",
     "invalid_request": "The provider refused the request.",
     "request_too_large": "The request is too large for the provider.",
-    "context_window_exceeded": "The request does not fit into the model's window.",
-    "rate_limited": "The provider's rate limit is reached.",
+    "context_window_exceeded": "The request does not fit into the model's context window.",
+    "rate_limited": "The provider's rate limit was reached.",
     "overloaded": "The provider is overloaded.",
     "server_error": "The provider had an internal error.",
-    "timeout": "The provider did not answer in time.",
-    "connection_failed": "The provider could not be reached.",
-    "connection_lost": "The connection to the provider broke off.",
-    "stream_error": "The provider broke off its answer with an error.",
-    "incomplete_stream": "The provider's answer ended before it was complete.",
-    "bad_response": "The provider's answer could not be understood.",
+    "timeout": "The provider did not respond in time.",
+    "connection_failed": "The provider is unreachable.",
+    "connection_lost": "The connection to the provider was lost.",
+    "stream_error": "The provider ended its answer with an error.",
+    "incomplete_stream": "The provider's answer is incomplete.",
+    "bad_response": "The provider's answer could not be read.",
 }
 
 # Failures after which the same request may succeed.
@@ -103,7 +103,7 @@ def make_error(
 ) -> ProviderError:
     said = clean_detail(detail, secret=secret)
     return ProviderError(
-        f"{MESSAGES[code]} It said: {said}" if said else MESSAGES[code],
+        f"{MESSAGES[code]} Details: {said}" if said else MESSAGES[code],
         code=code,
         transient=code in TRANSIENT_CODES if transient is None else transient,
         retry_after=retry_after,

@@ -159,7 +159,7 @@ def read_prices(own: Path | None = None) -> PriceList:
             raise ValueError(f"{own} cannot be read: {error.strerror}.") from error
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
-            raise ValueError(f"{own} is no list of prices: {reason}.") from error
+            raise ValueError(f"{own} is not a valid price list: {reason}.") from error
     return prices
 
 
@@ -173,7 +173,7 @@ def _read(path: Path) -> dict[str, tuple[Price, ...]]:
         for entry in entries:
             since = entry.get("from", date.min)
             if type(since) is not date:
-                raise TypeError("“from” is a date such as 2026-11-01")
+                raise TypeError("“from” must be a date such as 2026-11-01")
             prices.append(
                 Price(
                     since=since,

@@ -34,8 +34,8 @@ _ANSI_CODE = re.compile(
 
 
 TOO_MUCH_WORK = (
-    '<p class="unformatted">This text is shown as it was written: it has too many marks to be'
-    " laid out.</p>\n"
+    '<p class="unformatted">This text is shown as source because it has too much markup to '
+    "format.</p>\n"
 )
 
 # Of a person's message only these are more than text: fences, code spans and addresses.

@@ -172,10 +172,10 @@ def _read_uuid(text: Any) -> UUID | None:
 
 # What the footer says for a stop reason that is not the ordinary one.
 STOP_WORDS = {
-    "max_tokens": "cut at the output limit",
+    "max_tokens": "cut off at the output limit",
     "stopped": "stopped",
     "refusal": "refused by the model",
-    "model_context_window_exceeded": "cut at the window's limit",
+    "model_context_window_exceeded": "cut off at the context limit",
     "failed": "failed",
     "interrupted": "interrupted",
     "budget_reached": "stopped by a budget",

@@ -66,7 +66,7 @@ class QueueQuery(Paging):
     workspace: ShortText = ""
     channel: ShortText = ""
     since: Moment | None = Field(None, description="Used since then.")
-    until: Moment | None = Field(None, description="Begun before then.")
+    until: Moment | None = Field(None, description="Created before then.")
     with_errors: bool = False
 
 
@@ -245,7 +245,7 @@ class AuditFilters(Schema):
 
     person: ShortText = ""
     action: ShortText = Field(
-        "", description="One of the log; `readings` or `decisions`: all of them."
+        "", description="An action of the log, or `readings` or `decisions` for all of that group."
     )
     workspace: ShortText = ""
     session: UUID | None = None
@@ -294,7 +294,7 @@ def list_audit_log(request: HttpRequest, wanted: Query[AuditQuery]) -> dict[str,
 
 TEXT = {"schema": {"type": "string"}}
 EXPORTED = {
-    "description": "The entries, the oldest first, streamed.",
+    "description": "The entries, oldest first, streamed.",
     "content": {"application/jsonl": TEXT, "text/csv": TEXT},
 }
 

@@ -53,10 +53,10 @@ ACTIONS = (
 class AuditForm(SessionFilterForm):
     action = forms.ChoiceField(choices=ACTIONS, required=False, label="What")
     workspace = forms.ChoiceField(
-        required=False, error_messages={"invalid_choice": "There is no such workspace."}
+        required=False, error_messages={"invalid_choice": "This workspace does not exist."}
     )
     session = forms.UUIDField(
-        required=False, error_messages={"invalid": "A session is named by its uuid."}
+        required=False, error_messages={"invalid": "Enter the UUID of a session."}
     )
     after = date_field("From")
     before = date_field("Before")

@@ -68,7 +68,7 @@ class QueueForm(SessionFilterForm):
         found: dict[str, Any] = self.cleaned_data
         since, until = found.get("since"), found.get("until")
         if since and until and since > until:
-            self.add_error("until", "This lies before the other date, so nothing can match.")
+            self.add_error("until", "This is before the other date, so nothing can match.")
         return found
 
     @property
@@ -93,7 +93,7 @@ class SampleForm(SessionFilterForm):
     a ``seed``, another one each time."""
 
     n = forms.IntegerField(label="Sessions", min_value=1, max_value=100, initial=10)
-    days = forms.IntegerField(label="Of the last days", min_value=1, max_value=366, initial=7)
+    days = forms.IntegerField(label="From the last days", min_value=1, max_value=366, initial=7)
     seed = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     until = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
 
@@ -104,7 +104,7 @@ class SampleForm(SessionFilterForm):
         try:
             moment = datetime.fromisoformat(text) if text else None
         except ValueError as error:
-            raise forms.ValidationError("This is no moment.") from error
+            raise forms.ValidationError("This is not a valid time.") from error
         return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
     @property

@@ -118,10 +118,10 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
         return _back(request, session)
     found: dict[str, Any] = form.cleaned_data
     if found["label"]:
-        _carry_out(request, session, "The flag is set.", remarks.set_flag, **found)
+        _carry_out(request, session, "The flag is saved.", remarks.set_flag, **found)
     else:
         del found["label"]
-        _carry_out(request, session, "The note is kept.", remarks.write_note, **found)
+        _carry_out(request, session, "The note is saved.", remarks.write_note, **found)
     return _back(request, session, turn=found["turn"])
 
 
@@ -147,7 +147,7 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     turn = _number(request, "through")
     said = f"The session is reviewed through turn {turn}."
     if turn == 0:
-        said = "The session is among those to be reviewed again."
+        said = "The session is marked as not reviewed."
     _carry_out(request, session, said, remarks.mark_reviewed, through=turn)
     if request.POST.get("then") == "next":
         return redirect(reverse("review_next") + carried_filters(request.GET, after=session.uuid))

@@ -28,7 +28,7 @@ class ReasonForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3}),
     )
     covers = forms.ChoiceField(
-        label="This is the reason for",
+        label="This reason applies to",
         choices=((FOR_SESSION, "This session"), (FOR_SITTING, "Everything that I read")),
         widget=forms.RadioSelect,
         required=False,
@@ -39,7 +39,7 @@ class ReasonForm(forms.Form):
     def clean_reason(self) -> str:
         reason: str = storable(self.cleaned_data["reason"])
         if not reason and settings.LOOM.review_reason == REQUIRED:
-            raise forms.ValidationError("Without a reason nothing is shown.")
+            raise forms.ValidationError("A reason is required.")
         return reason
 
     @property

@@ -33,7 +33,7 @@ class ReasonNeeded(NotPermitted):
     code = "reason_needed"
 
     def __init__(self, session: UUID | None) -> None:
-        super().__init__("Say why you are reading this session.")
+        super().__init__("Give the reason why you are reading this session.")
         self.session = session
 
 

@@ -45,7 +45,7 @@ def write_note(session: Session, origin: AuditOrigin, *, text: str, turn: int | 
     """Remark on a turn, or (None) on the session. Raises Rejected."""
     author, text = _author(origin), _checked_text(text)
     if not text:
-        raise Rejected("A note needs at least one character.", code="note_empty")
+        raise Rejected("A note must have at least one character.", code="note_empty")
     _require_turn(session, turn)
     with transaction.atomic():
         lock_session(session.pk)
@@ -64,7 +64,7 @@ def withdraw_note(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
         notes = ReviewNote.objects.filter(session=session.pk, uuid=uuid)
         note = notes.first()
         if note is None:
-            raise NotFound("There is no such note.")
+            raise NotFound("This note does not exist.")
         if note.withdrawn_at is not None:
             raise Conflict("This note is already withdrawn.", code="note_withdrawn")
         notes.update(withdrawn_at=timezone.now(), withdrawn_by=person)
@@ -77,7 +77,7 @@ def set_flag(
     """Say that something is to be done about a turn, or (None) about the session."""
     author, text = _author(origin), _checked_text(text)
     if label not in LABELS:
-        raise Rejected("Choose what the flag is about.", code="label_unknown")
+        raise Rejected("Choose the kind of problem.", code="label_unknown")
     _require_turn(session, turn)
     with transaction.atomic():
         lock_session(session.pk)
@@ -101,7 +101,7 @@ def resolve_flag(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
         flags = ReviewFlag.objects.filter(session=session.pk, uuid=uuid)
         flag = flags.first()
         if flag is None:
-            raise NotFound("There is no such flag.")
+            raise NotFound("This flag does not exist.")
         if flag.resolved_at is not None:
             raise Conflict("This flag is already resolved.", code="flag_resolved")
         flags.update(resolved_at=timezone.now(), resolved_by=person)
@@ -112,7 +112,7 @@ def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> Rev
     """Say that the session is reviewed through this turn, the last one that was there when somebody
     looked; 0: it is to be reviewed again. Raises Rejected, and Conflict when it is so already."""
     if not 0 <= through <= session.turn_count:
-        raise Rejected("This session has no such turn.", code="turn_unknown")
+        raise Rejected("This turn does not exist in this session.", code="turn_unknown")
     sessions = Session.objects.filter(pk=session.pk)
     with transaction.atomic():
         lock_session(session.pk)
@@ -146,10 +146,12 @@ def _author(origin: AuditOrigin) -> User:
 def _checked_text(text: str) -> str:
     text = storable(text).strip()
     if len(text) > TEXT_LIMIT:
-        raise TooLarge(f"At most {TEXT_LIMIT:,} characters can be said.", code="text_too_long")
+        raise TooLarge(
+            f"The text can have at most {TEXT_LIMIT:,} characters.", code="text_too_long"
+        )
     return text
 
 
 def _require_turn(session: Session, turn: int | None) -> None:
     if turn is not None and not 1 <= turn <= session.turn_count:
-        raise Rejected("This session has no such turn.", code="turn_unknown")
+        raise Rejected("This turn does not exist in this session.", code="turn_unknown")

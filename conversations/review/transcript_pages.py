@@ -56,7 +56,7 @@ def show_for_review(
 ) -> HttpResponse:
     """The page of a session that this person may read, and that is on record as read."""
     if turn is not None and not 1 <= turn <= session.turn_count:
-        raise NotFound("This session has no such turn.")
+        raise NotFound("This turn does not exist in this session.")
     page = hydrate(
         session,
         limit=min(ROWS, settings.LOOM.page_size),

@@ -104,7 +104,7 @@ class CompactionExecution(Execution):
 
     def __init__(self, context: RunContext, claimed: Claimed) -> None:
         super().__init__(context, claimed)
-        self.doing = "Summarising older turns"
+        self.doing = "Summarizing older turns"
         self.is_asked_for = True
 
     async def execute(self) -> bool:
@@ -140,7 +140,7 @@ class CompactionExecution(Execution):
         if job.request.reason == THRESHOLD:
             expected = plan.stays + min(self._context.options.compact_tokens, plan.goes // 4)
             _require_gain(before=plan.stays + plan.goes, after=expected)
-        self.show_state(self.state, doing=f"Summarising turns {plan.from_turn}–{plan.to_turn}")
+        self.show_state(self.state, doing=f"Summarizing turns {plan.from_turn}–{plan.to_turn}")
         summary, reached = "", 0
         if plan.previous:
             summary, reached = plan.previous.summary, plan.previous.to_turn
@@ -173,7 +173,7 @@ class CompactionExecution(Execution):
             most_tokens=budget * options.compact_max_calls,
         )
         if plan is None:
-            raise NotWorthIt("There is nothing to summarise yet.")
+            raise NotWorthIt("There is nothing to summarize yet.")
         return _Job(request, facts, plan, model, own_model, budget, limit)
 
     async def _stage(
@@ -244,7 +244,9 @@ class CompactionExecution(Execution):
                     message = item
                     break
         if message is None:
-            raise ProviderError("The summary broke off.", code="incomplete_stream", transient=True)
+            raise ProviderError(
+                "The summary was not completed.", code="incomplete_stream", transient=True
+            )
         texts = [str(b.get("text", "")) for b in message.blocks if b.get("type") == "text"]
         text = storable("\n\n".join(texts)).strip()
         if not text or message.stop_reason == "refusal":
@@ -274,7 +276,7 @@ class CompactionExecution(Execution):
             _require_gain(before=plan.stays + plan.goes, after=plan.stays + tokens)
         summarised = sum(part.tokens for part in plan.parts)
         if tokens >= summarised + (estimate_tokens(plan.previous.summary) if plan.previous else 0):
-            raise NotWorthIt("The summary would be longer than what it stands for.")
+            raise NotWorthIt("The summary would be longer than the turns it replaces.")
         compaction = Compaction(
             uuid=uuid4(),
             from_turn=plan.from_turn,
@@ -297,7 +299,7 @@ class CompactionExecution(Execution):
             "model": compaction.model,
             "summary": summary,
         }
-        text = f"Turns {plan.from_turn}–{plan.to_turn} are summarised for the model"
+        text = f"Turns {plan.from_turn}–{plan.to_turn} are summarized for the model"
         if plan.goes > tokens:
             text += f" ({number_text(plan.goes)} → {number_text(tokens)} tokens)"
         row = NewEvent(payload=Info(text=f"{text}.", code=COMPACTED, run=self.run, data=data))

@@ -63,21 +63,21 @@ RECOVERY_SECONDS = 10.0
 
 # What is told of each figure, in the order in which they are given.
 METRICS = {
-    "loom_runs_queued": "Messages that wait.",
-    "loom_runs_running": "Answers that are being written.",
+    "loom_runs_queued": "Queued messages.",
+    "loom_runs_running": "Running answers.",
     "loom_runs_waiting_approval": "Runs that wait for a person's approval.",
-    "loom_process_runs": "Runs that this process carries out.",
-    "loom_process_sockets": "Pages that are connected to this process.",
+    "loom_process_runs": "Runs of this process.",
+    "loom_process_sockets": "Pages connected to this process.",
     "loom_process_streams": (
-        "Programs that follow a run or a session of this process, or wait for one."
+        "Programs that follow a run or a session in this process, or wait for a run."
     ),
     "loom_process_lines_refused_total": (
-        "Sockets and streams refused, since a person had too many in this process."
+        "Sockets and streams refused because a person had too many in this process."
     ),
-    "loom_tool_servers_ready": "Connections to tool servers that hold.",
-    "loom_tool_servers_failed": "Tool servers that do not answer.",
+    "loom_tool_servers_ready": "Working connections to tool servers.",
+    "loom_tool_servers_failed": "Tool servers that do not respond.",
     "loom_disk_free_bytes": (
-        "Bytes free where the data folder and a SQLite database lie, the least of the two."
+        "Free bytes on the disk of the data folder or of the SQLite database, whichever has less."
     ),
 }
 

@@ -233,7 +233,7 @@ class LiveCall:
         """What was reported, or the end of it and a line that says so."""
         tail = self._join()
         left_out = self.total - len(tail)
-        head = f"[{left_out:,} characters before this were not kept]\n" if left_out else ""
+        head = f"[{left_out:,} characters before this were dropped]\n" if left_out else ""
         return head + tail
 
     def frame(self, run: str, *, at_once: bool) -> dict[str, Any] | None:

@@ -20,9 +20,9 @@ from conversations.domain.errors import Rejected
 
 WAIT_SECONDS = 600.0  # How long a call waits for its program
 
-TOO_LATE = "The program that brought this tool along did not answer in time."
+TOO_LATE = "The program that provided this tool did not respond in time."
 
-GIVEN_UP = "The program that brought this tool along went on without a result."
+GIVEN_UP = "The program that provided this tool continued without a result."
 
 MAX_CLIENT_TOOLS = 128
 
@@ -55,7 +55,7 @@ class ProgramTools:
         if not given or (session_pk, client_id) in self.brought:
             return
         if len(given) > MAX_CLIENT_TOOLS:
-            raise _refused(f"At most {MAX_CLIENT_TOOLS} tools can be brought along.")
+            raise _refused(f"A request can provide at most {MAX_CLIENT_TOOLS} tools.")
         brought = _Brought(tools={})
         tools = [_read_tool(place, one, brought, self) for place, one in enumerate(given)]
         brought.tools = MappingProxyType({tool.name: tool for tool in tools})
@@ -136,12 +136,12 @@ class ProgramTools:
 def _read_tool(place: int, given: Any, brought: _Brought, tools: ProgramTools) -> Tool:
     where = f"tools[{place}]: "
     if not isinstance(given, dict) or not isinstance(given.get("input_schema"), dict):
-        raise _refused(f"{where}A tool is an object with a name and an input_schema.")
+        raise _refused(f"{where}A tool must be an object with a name and an input_schema.")
     name, description = given.get("name"), given.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _refused(f"{where}Its name has 1 to 128 letters, digits, - and _.")
+        raise _refused(f"{where}Its name must have 1 to 128 letters, digits, - and _.")
     if name in TOOLS:
-        raise _refused(f"{where}The workspace has a tool named {name}.")
+        raise _refused(f"{where}The workspace already has a tool named {name}.")
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         return await tools.wait_for_result(brought, context.call_pk)

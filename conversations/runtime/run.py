@@ -185,7 +185,7 @@ class RunExecution(Execution):
                 reason = "empty_answer"
             explanation = str((message.stop_details or {}).get("explanation") or "")
             if reason == "max_tokens" and self._most_tokens == self.choices.max_tokens:
-                explanation = f"The program that asked wants {self._most_tokens} tokens at most."
+                explanation = f"The client limits the answer to {self._most_tokens} tokens."
             break
         else:
             reason, explanation = "too_many_calls", ""
@@ -375,7 +375,9 @@ class RunExecution(Execution):
                     answer.thinking_ms[item.index] = int((monotonic() - began) * 1000)
                 elif isinstance(item, MessageCompleted):
                     return item
-        raise ProviderError("The answer broke off.", code="incomplete_stream", transient=True)
+        raise ProviderError(
+            "The answer was not completed.", code="incomplete_stream", transient=True
+        )
 
     async def _record_answer(
         self, answer: _Answer, message: MessageCompleted | None, *, error_code: str = ""

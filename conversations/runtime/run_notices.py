@@ -14,38 +14,38 @@ NEXT_STEP = {
     "context_window_exceeded": "Shorten the message, or start a new session.",
     "rate_limited": "Wait a moment, then retry.",
     "overloaded": "Wait a moment, then retry.",
-    "server_error": "Retry; it may be over already.",
-    "timeout": "Retry; it may be over already.",
+    "server_error": "Retry; the problem may be over.",
+    "timeout": "Retry; the problem may be over.",
     "connection_failed": "Check the network and ANTHROPIC_BASE_URL, then retry.",
-    "connection_lost": "Retry to answer again, or send a message to go on from here.",
-    "stream_error": "Retry to answer again, or send a message to go on from here.",
-    "incomplete_stream": "Retry to answer again, or send a message to go on from here.",
+    "connection_lost": "Retry to answer again, or send a message to continue from here.",
+    "stream_error": "Retry to answer again, or send a message to continue from here.",
+    "incomplete_stream": "Retry to answer again, or send a message to continue from here.",
     "bad_response": "Check that ANTHROPIC_BASE_URL speaks the Messages API.",
 }
 
-KEPT = "Your message is kept."
+KEPT = "Your message is saved."
 
 # Stop reasons: what is told, what to do next, and the button for that.
 STOPS = {
     "empty_answer": (
-        "The model answered nothing.",
-        "Retry, or put the question differently.",
+        "The model gave no answer.",
+        "Retry, or rephrase the question.",
         "retry",
     ),
     "refusal": ("The model declined to answer.", "Edit your message, or retry.", "retry"),
     "max_tokens": (
-        "The answer was cut at the output limit.",
-        "Continue to have the rest written, or raise LOOM_MAX_OUTPUT_TOKENS.",
+        "The answer was cut off at the output limit.",
+        "Continue to get the rest, or raise LOOM_MAX_OUTPUT_TOKENS.",
         "continue",
     ),
     "model_context_window_exceeded": (
-        "The answer was cut because the model's window is full.",
-        "Continue; older turns leave the window, none leaves the archive.",
+        "The answer was cut off because the model's context is full.",
+        "Continue; older turns leave the context but stay in the archive.",
         "continue",
     ),
     "too_many_calls": (
-        "The run was ended after too many model calls in a row.",
-        "Continue to let it go on. The limit is LOOM_MAX_MODEL_CALLS.",
+        "The run was stopped after too many consecutive model calls.",
+        "Continue to resume it. The limit is LOOM_MAX_MODEL_CALLS.",
         "continue",
     ),
 }
@@ -69,8 +69,8 @@ def describe_provider_error(error: ProviderError, *, run: str) -> Info:
 
 def describe_refused_files(error: ProviderError) -> Info:
     return Info(
-        text="The provider refused the request with the attached files. This answer was given"
-        " without them; they are kept.",
+        text="The provider refused the request with the attached files. This answer was created "
+        "without them; the files are still stored.",
         code="files_refused",
         detail=f"{sentence(error.message)}\ncode: {error.code}",
     )
@@ -78,7 +78,7 @@ def describe_refused_files(error: ProviderError) -> Info:
 
 def describe_out_of_budget(error: BudgetReached, *, run: str, has_answered: bool) -> Info:
     """The row for a run that a budget ended, before its first model call or later."""
-    kept = "What there is is kept; continue then." if has_answered else f"{KEPT} Retry then."
+    kept = "Everything so far is saved; continue then." if has_answered else f"{KEPT} Retry then."
     return Info(
         text=f"{error.message} {kept}",
         kind="notice" if has_answered else "error",
@@ -91,7 +91,8 @@ def describe_out_of_budget(error: BudgetReached, *, run: str, has_answered: bool
 def describe_crash(*, run: str) -> Info:
     """The row for a fault of ours; the log has the details."""
     return Info(
-        text=f"Something went wrong in the server. {KEPT} Retry; the server's log says why.",
+        text=f"Something went wrong on the server. {KEPT} Retry; see the server's log for the "
+        "reason.",
         kind="error",
         code="internal_error",
         action="retry",

@@ -225,7 +225,7 @@ class ToolLoop:
         more = self._context.program_tools.beside(self._claimed, servers.tools_of(workspace))
         tool = call.tool = find_tool(name, self._scope, more)
         if tool is None:
-            why = servers.explain(name, workspace) or f"There is no tool named {name!r} here."
+            why = servers.explain(name, workspace) or f"There is no tool named {name!r}."
             known = TOOLS.get(name) or more.get(name)
             if known is not None and known.effect == CHANGES and not self._scope.offers_changes:
                 why = _why_refused(self._scope)
@@ -315,7 +315,7 @@ class ToolLoop:
             self._execution.show_state(run_states.WAITING_APPROVAL)
             await first.settled.wait()
             if first.is_lost:
-                raise RunLost("A call that waited here was ended by another process.")
+                raise RunLost("Another process ended a call that was waiting here.")
             await write(show_run_waiting, run_pk, waits=False)
         running = sum(
             one.result is None and one.decision != DENY and not one.stopped_by for one in group
@@ -341,7 +341,7 @@ class ToolLoop:
         if call.result is not None:
             result, state = call.result, COMPLETED
         elif call.stopped_by:
-            words = f"Stopped by {call.stopped_by} before it began. Nothing was done."
+            words = f"Stopped by {call.stopped_by} before it started. Nothing was done."
             result, state = ToolResult(ok=False, output=words), STOPPED
         elif call.decision == DENY:
             words = f"Denied by {call.decided_by}" + (f": {call.reason}" if call.reason else ".")
@@ -421,7 +421,7 @@ class ToolLoop:
                 words = f"{words}\n\n{shown}"
             return ToolResult(ok=False, output=words), STOPPED
         if task.cancelled():
-            return ToolResult(ok=False, output="The tool was cancelled."), COMPLETED
+            return ToolResult(ok=False, output="The tool call was cancelled."), COMPLETED
         return _failure(error, call) if error is not None else task.result(), COMPLETED
 
     def _tool_context(self, call: _Call) -> ToolContext:
@@ -501,5 +501,5 @@ def _is_same(plan: CallPlan, asked: ApprovalRequest) -> bool:
 
 def _why_refused(scope: ToolScope) -> str:
     if scope.policy == READ_ONLY:
-        return "This workspace is read only: nothing can be changed here."
-    return "The person whose message is answered may only read here."
+        return "This workspace is read-only: tools cannot change anything."
+    return "The person whose message is being answered has read-only access."

@@ -89,7 +89,7 @@ class ConnectionLimiter:
         if self._open[kind, person_pk] >= self._most[kind]:
             self.refused += 1
             raise TooMany(
-                f"No more than {self._most[kind]} {kind} at a time, please. Close some first.",
+                f"At most {self._most[kind]} {kind} can be open at a time. Close some first.",
                 code="too_many_open",
             )
 

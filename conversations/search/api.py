@@ -83,10 +83,10 @@ class SearchFilters(Schema):
         description="Words, phrases in quotes, and filters such as `role:user`, `tool:read_file`,"
         " `after:2026-01-31`, `is:error`."
     )
-    workspace: ShortText | None = Field(None, description="Its slug.")
+    workspace: ShortText | None = Field(None, description="The slug of the workspace.")
     order: Literal["best", "newest"] = "best"
     limit: int = Field(20, ge=1, le=MAX_HITS)
-    cursor: ShortText = Field("", description="`next` of another page of this search.")
+    cursor: ShortText = Field("", description="`next` from another page of this search.")
 
 
 class RecallFilters(Schema):

@@ -90,7 +90,7 @@ class SearchForm(FindForm):
     workspace = forms.ChoiceField(
         required=False,
         widget=forms.Select,
-        error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},
+        error_messages={"invalid_choice": "This workspace does not exist, or you have no access."},
     )
     role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by", widget=forms.Select)
     tool = forms.CharField(required=False, max_length=128, widget=forms.TextInput)
@@ -108,13 +108,13 @@ class SearchForm(FindForm):
         assert isinstance(workspace, forms.ChoiceField)
         workspace.choices = [("", "All workspaces"), *workspaces]
         for name in ("after", "before"):
-            self.fields[name].error_messages["invalid"] = "A date looks like 2026-01-31."
+            self.fields[name].error_messages["invalid"] = "A date must look like 2026-01-31."
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cleaned_data
         after, before = found.get("after"), found.get("before")
         if after and before and after >= before:
-            self.add_error("before", "This lies before the other date, so nothing can match.")
+            self.add_error("before", "This is before the other date, so nothing can match.")
         return found
 
     def clean_tool(self) -> str:

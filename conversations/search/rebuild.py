@@ -61,22 +61,22 @@ def check_session(session_pk: int) -> str:
         for number in range(done + 1, last + 1):
             pk = entry_id(session_pk, number)
             if pk not in made:
-                return f"turn {number} is said to be indexed and is not there"
+                return f"turn {number} is marked as indexed but has no entry"
             if made[pk] != stored.get(pk):
-                return f"turn {number} has another entry than its words give"
+                return f"the entry of turn {number} does not match its words"
         total_length += sum(row[2] for row in made.values())
         done = last
     beyond = _of_session(session_pk, indexed + 1).order_by("pk").first()
     if beyond is not None and progress is None:
         is_old = SearchProgress.objects.filter(session=session_pk).exists()
-        return "" if is_old else "turn 1 is not indexed and has an entry"
+        return "" if is_old else "turn 1 has an entry but is not marked as indexed"
     if beyond is not None:
-        return f"turn {beyond.pk & TURN_MASK} has an entry beyond what is indexed"
+        return f"turn {beyond.pk & TURN_MASK} has an entry but is not marked as indexed"
     if progress is not None and progress.total_length != total_length:
-        return f"the length is said to be {progress.total_length} and is {total_length}"
+        return f"the stored length is {progress.total_length} instead of {total_length}"
     if progress is not None and progress.session.unindexed_turn != indexed + 1:
         said = progress.session.unindexed_turn
-        return f"the session says that turn {said} is to be indexed next"
+        return f"the session says that the next turn to index is {said}"
     return ""
 
 
@@ -106,7 +106,7 @@ def check_index() -> str:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('integrity-check', 1)")
     except DatabaseError as error:
-        return f"the index has not the words of the entries ({error})"
+        return f"the index does not match the words of the entries ({error})"
     return ""
 
 

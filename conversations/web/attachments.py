@@ -123,7 +123,7 @@ def take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
     files = request.FILES.getlist("files")
     if not files:
-        raise Rejected("The request has no file.", code="no_file")
+        raise Rejected("The request contains no file.", code="no_file")
     results = save_files(found.pk, files, user_pk=person(request).pk)
     status = StorageFull.status if lacks_space(results) else 200
     return JsonResponse({"files": results}, status=status)

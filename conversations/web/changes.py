@@ -60,9 +60,9 @@ def show_file(root: Path, file: FileReview) -> dict[str, Any]:
         fact = f"{kind} removed"
     elif before.permissions != after.permissions and before.digest == after.digest:
         fact = f"{filemode(before.mode)} → {filemode(after.mode)}"
-    state = "cannot be put back" if plan and plan.state == LOST else ""
+    state = "cannot be undone" if plan and plan.state == LOST else ""
     if file.is_back or file.is_conflict:
-        state = "undone" if file.is_back else "changed since"
+        state = "undone" if file.is_back else "changed afterwards"
     since = _diff(root, file.path, after, plan.current) if plan and file.is_conflict else {}
     calls: dict[Any, Any] = {}
     for change in file.changes:
@@ -97,10 +97,10 @@ def _diff(
             texts.append(None)
             continue
         if not (state.is_file or state.is_link):
-            return {"note": "This is no file that can be shown."}
+            return {"note": "This file cannot be shown."}
         data = content_of(root, path, state)
         if data is None:
-            return {"note": "This is too large to be shown."}
+            return {"note": "This is too large to show."}
         if b"\0" in data:
             return {"note": "This is not text."}
         text = data.decode("utf-8", "replace")

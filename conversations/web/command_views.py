@@ -52,7 +52,7 @@ def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
         paths, is_cut = find_files(workspace.root, query)
     except Rejected as error:  # the folder is gone, or cannot be read
         return JsonResponse({"files": [], "note": error.message})
-    note = "There are more files than are listed: name a folder." if is_cut else ""
+    note = "There are too many files to list: add a folder." if is_cut else ""
     return JsonResponse({"files": paths, "note": note})
 
 
@@ -111,15 +111,15 @@ type Keys = list[tuple[tuple[str, ...], str]]
 KEYS: dict[str, Keys] = {
     "Writing": [
         (("Enter",), "Send the message"),
-        (("Shift", "Enter"), "New line"),
-        (("/",), "Commands, where the message begins; the message, from elsewhere"),
+        (("Shift", "Enter"), "Start a new line"),
+        (("/",), "Commands, at the start of a message; elsewhere, go to the message"),
         (("@",), "Files of the workspace"),
-        (("Esc",), "Stop the answer; leave a list, the editor or a menu"),
+        (("Esc",), "Stop the answer; close a list, the editor or a menu"),
     ],
-    "Going places": [
+    "Navigation": [
         (("Ctrl", "K"), "Sessions, commands and pages"),
         (("Ctrl", "Shift", "O"), "New session"),
-        (("Alt", "↑", "↓"), "Session above, session below"),
+        (("Alt", "↑", "↓"), "Previous or next session"),
         (("j", "k"), "Next row, previous row"),
         (("f",), "Find in this session; Enter goes to the next hit"),
         (("?",), "This list"),
@@ -185,7 +185,7 @@ def list_places(request: HttpRequest) -> Iterator[dict[str, str]]:
             yield {"name": f"Settings of {item['name']}", "says": "", "url": rules}
     pages = [
         Link("All workspaces", reverse("home")),
-        Link("Search what was said", reverse("search")),
+        Link("Search everything", reverse("search")),
         Link("Commands and keys", reverse("help")),
         Link("Account", reverse("account")),
         *links_at("menu.account", request),

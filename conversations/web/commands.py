@@ -174,24 +174,22 @@ class CommandOrders:
     async def compact(self, argument: str) -> CommandResult:
         runtime = await current_runtime()
         await runtime.compact(self.session, client_id=uuid4().hex, user_pk=self.user.pk)
-        return CommandResult(
-            said="Older turns are being summarised for the model. Nothing is removed."
-        )
+        return CommandResult(said="Summarizing older turns for the model. Nothing is removed.")
 
     async def rename(self, argument: str) -> CommandResult:
         title = await sync_to_async(archive_sessions.rename_session)(self.session, title=argument)
         announce_title(self.session.pk, title)
-        return CommandResult(said=f"The session is called {title} now.", value=title)
+        return CommandResult(said=f"Session renamed to {title}.", value=title)
 
     async def model(self, argument: str) -> CommandResult:
         model = find_model(argument, list_models())
         await sync_to_async(archive_sessions.choose_model)(self.session, model=model.id)
-        return CommandResult(said=f"From now on {model.name} answers.", value=model.id)
+        return CommandResult(said=f"Model: {model.name}.", value=model.id)
 
     async def undo(self, argument: str) -> CommandResult:
         """What the last answer has changed; everything, if that was put back."""
         if not await sync_to_async(has_changes)(self.session.pk):
-            return CommandResult(said="No file was changed in this session.")
+            return CommandResult(said="No files were changed in this session.")
         run = await sync_to_async(last_changing_run)(self.session.pk)
         query = {"run": str(run)} if run else None
         url = reverse("session_changes", args=[self.session.uuid], query=query)

@@ -147,10 +147,10 @@ class SocketStorageErrorMiddleware:
 
 
 UNKNOWN_HOST = (
-    "This server does not answer to the host name in the address. If you run the server, add "
-    "the name to LOOM_ALLOWED_HOSTS."
+    "This server is not configured for the host name in the address. If you run the server, "
+    "add the name to LOOM_ALLOWED_HOSTS."
 )
-UNREADABLE = "The request could not be read, or it is too large."
+UNREADABLE = "The request is unreadable or too large."
 
 
 class LoomErrorMiddleware(MiddlewareMixin):
@@ -192,7 +192,7 @@ def failed(request: HttpRequest) -> HttpResponse:
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     """A form without a valid token: our page in place of Django's, whose inline
     style the policy would refuse."""
-    context = {"message": "Load the page again and repeat it.", "code": "csrf", "status": 403}
+    context = {"message": "Reload the page and try again.", "code": "csrf", "status": 403}
     return render(request, "403.html", context, status=403)
 
 

@@ -66,7 +66,7 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
     """The latest active sessions; older ones behind the link ``next``."""
     person = find_reader(request)
     if person is None:
-        text = "A personal token is needed, as the password.\n"
+        text = "Sign in with a personal token as the password.\n"
         response = HttpResponse(text, status=401, content_type="text/plain")
         response["WWW-Authenticate"] = 'Basic realm="Loom Web", charset="UTF-8"'
         return response
@@ -116,7 +116,7 @@ def find_reader(request: HttpRequest) -> User | None:
     if not given and found.scopes != {FEED}:
         raise NotPermitted(f"Only tokens with the scope “{FEED}” may be used in a URL.")
     if not found.scopes & {FEED, READ}:
-        raise NotPermitted(f"The token has no scope “{FEED}”.")
+        raise NotPermitted(f"The token does not have the scope “{FEED}”.")
     return found.user
 
 

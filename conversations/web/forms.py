@@ -65,8 +65,8 @@ class WorkspaceSettingsForm(forms.Form):
         max_value=1000,
         label="Exchanges to keep",
         help_text=(
-            "An exchange is a message and everything that answers it."
-            " They are kept as long as they fit."
+            "An exchange is a message and everything that answers it. Exchanges are kept as "
+            "long as they fit."
         ),
     )
     high_water = forms.IntegerField(
@@ -74,14 +74,14 @@ class WorkspaceSettingsForm(forms.Form):
         min_value=1,
         max_value=100,
         label="High-water mark (%)",
-        help_text="Older turns are left out once the history takes up more of the context.",
+        help_text="Older turns are omitted once the history fills more of the context than this.",
     )
     low_water = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=100,
         label="Low-water mark (%)",
-        help_text="How much of the context the history takes up afterwards, at most.",
+        help_text="Maximum share of the context that the history fills afterwards.",
     )
     reads_instruction_files = forms.TypedChoiceField(
         required=False,
@@ -132,7 +132,7 @@ class WorkspaceSettingsForm(forms.Form):
         low = values.get("low_water") or settings.LOOM.low_water
         if low >= high:
             raise forms.ValidationError(
-                f"The low mark ({low} %) has to be below the high mark ({high} %)."
+                f"The low-water mark ({low} %) must be below the high-water mark ({high} %)."
             )
         return values
 
@@ -145,7 +145,7 @@ class ToolRulesForm(forms.Form):
             (AUTO, "Run without asking"),
             (READ_ONLY, "Read-only: refuse changes"),
         ),
-        help_text="Calls that only read never ask.",
+        help_text="Read-only calls never ask.",
     )
     allows_network = forms.BooleanField(
         required=False,
@@ -156,8 +156,8 @@ class ToolRulesForm(forms.Form):
         label="Sessions from channels, work items and programs can quote",
         choices=[(name, label.capitalize()) for name, label in Workspace.ChannelRecall.choices],
         help_text=(
-            "With the whole workspace, the model can tell whoever talks to it there what was said"
-            " in any session of this workspace, direct messages included."
+            "With the whole workspace, people who talk to the model there can be told what was "
+            "said in any session of this workspace, including direct messages."
         ),
     )
 
@@ -171,7 +171,7 @@ def check_client_id(value: Any) -> str:
     """Raises Rejected unless it is 8 to 64 characters of ``A-Z a-z 0-9 _ -``."""
     if not isinstance(value, str) or not _CLIENT_ID.fullmatch(value):
         raise Rejected(
-            "client_id must have 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id"
+            "client_id must have 8 to 64 characters from A-Z a-z 0-9 _ -.", code="bad_client_id"
         )
     return value
 
@@ -191,7 +191,9 @@ def check_reason(value: Any) -> str:
     text, holds half a character or is too long."""
     reason = storable(require_encodable(value)).strip() if isinstance(value, str) else None
     if reason is None or len(reason) > MAX_REASON_CHARS:
-        raise Rejected(f"A reason has at most {MAX_REASON_CHARS:,} characters.", code="bad_reason")
+        raise Rejected(
+            f"A reason can have at most {MAX_REASON_CHARS:,} characters.", code="bad_reason"
+        )
     return reason
 
 
@@ -203,8 +205,8 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
     limit = settings.LOOM.max_message_chars
     if len(value) > limit:
         raise TooLarge(
-            f"This message has {len(value):,} characters; at most {limit:,} can be sent. "
-            "Put long text into a file in the workspace.",
+            f"This message has {len(value):,} characters; the limit is {limit:,}. Put long text "
+            "into a file in the workspace.",
             code="message_too_long",
         )
     return require_encodable(value)
@@ -220,7 +222,7 @@ def date_field(label: str) -> forms.DateField:
         required=False,
         input_formats=["%Y-%m-%d"],
         widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}),
-        error_messages={"invalid": "A date looks like 2026-01-31."},
+        error_messages={"invalid": "A date must look like 2026-01-31."},
     )
 
 
@@ -240,7 +242,7 @@ class PersonField(forms.CharField):
         try:
             return find_user(name, even_closed=True) if name else None
         except Rejected as error:
-            raise forms.ValidationError("Nobody here has this name.") from error
+            raise forms.ValidationError("This username does not exist.") from error
 
 
 class LinesField(forms.CharField):

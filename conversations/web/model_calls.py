@@ -45,7 +45,7 @@ def make_page(request: ModelRequest, *, start: int | None = None, part: str = ""
     head = {
         "system": ("System prompt", system),
         "tools": (f"Tools ({len(request.tools)})", tools),
-        "choices": ("Asked of the answer", dump_json(request.choices) if request.choices else ""),
+        "choices": ("Parameters", dump_json(request.choices) if request.choices else ""),
     }
     head = {key: named for key, named in head.items() if named[1]}
     count = len(request.messages)
@@ -154,7 +154,7 @@ def list_turns(manifest: Manifest) -> Iterator[FactText]:
         ranges.append((f"and {more} more", None))
     yield "Included", ranges or [("none", None)]
     if manifest.head is not None:
-        head = f"Turn {number_text(manifest.head)}, whose answer begins further down"
+        head = f"Turn {number_text(manifest.head)}, whose answer starts further down"
         yield fact("And", head, turn=manifest.head)
     if manifest.floor is not None:
         yield fact("Starts at", f"turn {number_text(manifest.floor)}", turn=manifest.floor)
@@ -167,7 +167,7 @@ def list_turns(manifest: Manifest) -> Iterator[FactText]:
     elif manifest.strategy:
         yield fact("Rule", STRATEGIES.get(manifest.strategy, manifest.strategy))
     if manifest.go_on:
-        yield fact("Asked to", "continue where the answer ended")
+        yield fact("Instruction", "continue where the answer ended")
 
 
 def range_text(low: int, high: int) -> str:
@@ -187,12 +187,12 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
         yield fact("Summary", f"of turns {range_text(*summarised)}")
     if manifest.skills:
         names = ", ".join(archive_calls.read_skill_names(session.pk, manifest.skills))
-        yield fact("Skills", names or f"{len(manifest.skills)}, no longer kept")
+        yield fact("Skills", names or f"{len(manifest.skills)}, no longer stored")
     if manifest.tools:
         yield fact("Tools", ", ".join(manifest.tools))
     for name, value in manifest.choices.items():
         text = one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
-        yield fact(f"Asked for: {name}", text)
+        yield fact(f"Parameter: {name}", text)
 
 
 def list_shortened(manifest: Manifest) -> Iterator[FactText]:
@@ -219,7 +219,9 @@ def list_sizes(call: ModelCall, manifest: Manifest) -> Iterator[FactText]:
     if manifest.ratio is not None:
         yield fact("Correction", f"estimates times {manifest.ratio:.2f}")
     if manifest.limit is not None:
-        kept = f", {number_text(manifest.reserve)} kept for the answer" if manifest.reserve else ""
+        kept = (
+            f", {number_text(manifest.reserve)} reserved for the answer" if manifest.reserve else ""
+        )
         yield fact("Limit", f"{number_text(manifest.limit)}{kept}")
     if manifest.budget is not None:
         yield fact("Budget", number_text(manifest.budget))

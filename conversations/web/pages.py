@@ -309,7 +309,7 @@ def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     if access.role is None:
         return show_for_review(request, found, turn=number)
     if not 1 <= number <= found.turn_count:
-        raise NotFound("This session has no such turn.")
+        raise NotFound("This turn does not exist in this session.")
     replaced = is_rewound(found.pk, number)
     page = hydrate(
         _recovered(found),
@@ -434,7 +434,7 @@ def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     found, _ = get_session_for(request, uuid)
     source = source_of_turn(found.uuid, number)
     if source is None:
-        raise NotFound("This session has no such turn.")
+        raise NotFound("This turn does not exist in this session.")
     response = HttpResponse(source["content"], content_type="text/plain; charset=utf-8")
     response["Content-Disposition"] = f'inline; filename="turn-{number}.txt"'
     return response

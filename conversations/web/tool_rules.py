@@ -56,7 +56,7 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
         change_tool_rules(found, **rules)
         messages.success(request, "Saved.")
     else:
-        messages.error(request, "Choose what tools may do.")
+        messages.error(request, "Choose a rule for tool calls.")
     return redirect("workspace_settings", slug=slug)
 
 

@@ -115,7 +115,7 @@ class TestDeciding:
             await other.post(f"{path}/approve"),
         ]
         assert [answer.status_code for answer in answers] == [200, 200, 409, 409]
-        assert answers[-1].json()["detail"] == "ann allowed this call already."
+        assert answers[-1].json()["detail"] == "ann has already allowed this call."
         assert len(await sync_to_async(list_permissions)(session.workspace)) == 1
 
     async def test_a_call_is_ended_and_the_run_goes_on(

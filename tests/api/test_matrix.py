@@ -221,8 +221,8 @@ class Caller:
 
 
 SAID = {
-    "The token has no scope “write”.": "insufficient_scope",
-    "The token has no scope “read”.": "insufficient_scope",
+    "The token does not have the scope “write”.": "insufficient_scope",
+    "The token does not have the scope “read”.": "insufficient_scope",
     "The CSRF token is missing or wrong.": "csrf",
 }
 """What clients of the Messages API get in the place of a code."""

@@ -155,7 +155,7 @@ def test_verify_names_the_first_row_that_is_wrong(session: Session) -> None:
         say(session, f"message {number}")
     _without_guards("UPDATE conversations_turn SET content = 'forged' WHERE number = 3")
     assert verify_session(Session.objects.get(pk=session.pk)).problem == (
-        "turn 3 is not what was written"
+        "turn 3 differs from what was written"
     )
 
 

@@ -80,7 +80,7 @@ def test_the_command_verifies_the_log_too(
 ) -> None:
     read(session, user, times=2)
     call_command("verify_archive")
-    assert capsys.readouterr().out.splitlines()[-1] == "2 audit entries: all whole"
+    assert capsys.readouterr().out.splitlines()[-1] == "2 audit entries: all intact"
     AuditHead.objects.update(number=3)
     with pytest.raises(SystemExit):
         call_command("verify_archive")

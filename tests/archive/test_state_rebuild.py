@@ -220,11 +220,11 @@ def run(*arguments: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda s: s.update(state='{"v":1}'), "the state is not what the turns give"),
-        (lambda s: s.update(state_turn=7), "the state is not what the turns give"),
+        (lambda s: s.update(state='{"v":1}'), "the state does not match the turns"),
+        (lambda s: s.update(state_turn=7), "the state does not match the turns"),
         (
             lambda s: StateCheckpoint.objects.all().delete(),
-            "the checkpoint after turn 2 is not what the turns give",
+            "the checkpoint after turn 2 does not match the turns",
         ),
     ],
 )
@@ -233,10 +233,10 @@ def test_the_command_finds_what_differs_and_mends_it(
 ) -> None:
     write(session, message("We use tabs"), answer())
     edit_state(session, actor_pk=None, action="pin", item="d1.0")
-    assert run("--check") == (0, "1 sessions: 1 as they should be\n")
+    assert run("--check") == (0, "1 sessions: 1 correct\n")
     damage(Session.objects.filter(pk=session.pk))
     code, output = run("--check", "--session", str(session.uuid))
     assert code == 1
     assert output.splitlines()[0] == f"{session.uuid}: {problem}"
-    assert run() == (0, f"{session.uuid}: rebuilt\n1 sessions: 0 as they should be\n")
+    assert run() == (0, f"{session.uuid}: rebuilt\n1 sessions: 0 correct\n")
     assert run("--check")[0] == 0

@@ -101,7 +101,7 @@ def test_an_untouched_session_is_whole(full: Session) -> None:
         ("UPDATE conversations_session SET next_turn = 5", "does not end at turn 4"),
         ("UPDATE conversations_session SET next_seq = 9", "event 5 is missing"),
         ("UPDATE conversations_session SET turn_digest = ''", "does not end at turn 5"),
-        ("DELETE FROM conversations_rewind", "there are 0 rewinds and the session counts 1"),
+        ("DELETE FROM conversations_rewind", "there are 0 rewinds, but the session counts 1"),
         ("UPDATE conversations_rewind SET to_turn = 99", "rewind of turns 5 to 99"),
         ("UPDATE conversations_session SET journal_turn = 6", "said to cover turn 6"),
         ("UPDATE conversations_journalgap SET after_seq = 99", "gap of turns 3 to 3"),
@@ -157,7 +157,7 @@ def test_the_command_names_the_first_wrong_row_of_each_session(
         call_command("verify_archive")
     assert ended.value.code == 1
     assert capsys.readouterr().out.splitlines() == [
-        f"{full.uuid}: turn 3 is not what was written",
+        f"{full.uuid}: turn 3 differs from what was written",
         "2 sessions, 3 turns, 4 events: 1 damaged",
     ]
 

@@ -78,7 +78,7 @@ def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, cal
     (root / "a").write_bytes(b"theirs")
     done = revert(calls.session, root)
     assert done.back == ["b"]
-    assert done.left == {"a": "It was changed since."}
+    assert done.left == {"a": "It was changed afterwards."}
     assert (root / "a").read_bytes() == b"theirs"
     with pytest.raises(Rejected):
         revert(calls.session, root)

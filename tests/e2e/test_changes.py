@@ -85,7 +85,7 @@ def test_everything_is_undone(
             "garden/run.sh",
         ]
     )
-    expect(panel).to_contain_text("It was changed since.")
+    expect(panel).to_contain_text("It was changed afterwards.")
     settle()
     assert violations_light_and_dark(page, "changes-panel") == []
 

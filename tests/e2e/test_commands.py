@@ -65,7 +65,7 @@ def test_commands_are_found_and_carried_out_by_keyboard(chat: Chat, wire: WireTh
 
     chat.message.fill("/undo")
     chat.message.press("Enter")
-    expect(page.get_by_text("No file was changed in this session.").first).to_be_visible()
+    expect(page.get_by_text("No files were changed in this session.").first).to_be_visible()
 
     chat.message.press_sequentially("/exp")
     chat.message.press("Enter")
@@ -241,7 +241,7 @@ def test_a_session_that_is_only_read_has_the_commands_that_change_nothing(chat: 
     field = palette(page).get_by_role("combobox")
     field.press_sequentially("/undo")
     field.press("Enter")
-    expect(page.get_by_text("No file was changed in this session.").first).to_be_visible()
+    expect(page.get_by_text("No files were changed in this session.").first).to_be_visible()
     page.keyboard.press("Control+k")
     field.press_sequentially("/export")
     field.press("Enter")

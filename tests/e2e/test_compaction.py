@@ -1,4 +1,4 @@
-"""Summarising older turns, and undoing it, as a person does."""
+"""Summarizing older turns, and undoing it, as a person does."""
 
 import json
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def test_a_summary_is_shown_and_undone_with_one_click(
     watching = open_chat().open(uuid)
     wire.enqueue(Scenario(text=SUMMARY))
     summarise(chat.page)
-    expect(row_of(chat.page)).to_contain_text("Turns 1–52 are summarised for the model")
+    expect(row_of(chat.page)).to_contain_text("Turns 1–52 are summarized for the model")
     expect(row_of(watching.page)).to_be_visible()
     chat.wait_idle()
     take_both_pictures(chat.page, "compaction-wide")
@@ -91,14 +91,14 @@ def test_it_works_without_javascript(
     row_of(chat.page).get_by_role("button", name="Undo the summary").click()
     expect(chat.page.get_by_text("The summary of turns 1–52 is undone.")).to_be_visible()
     row_of(chat.page).get_by_role("button", name="Undo the summary").click()
-    expect(chat.page.get_by_text("This summary is undone already.")).to_be_visible()
+    expect(chat.page.get_by_text("This summary is already undone.")).to_be_visible()
 
 
 def test_with_too_little_it_says_so(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(text="Hello."))
     chat.ask("hi")
     summarise(chat.page)
-    expect(chat.page.get_by_text("There is nothing to summarise yet.")).to_be_visible()
+    expect(chat.page.get_by_text("There is nothing to summarize yet.")).to_be_visible()
 
 
 def test_it_works_on_a_narrow_page(

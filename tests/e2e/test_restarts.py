@@ -65,7 +65,7 @@ def test_killed_while_it_summarises_it_leaves_all_as_it_was(
     wire.enqueue(Scenario(words=4000, rate=20))
     summarise(tab)
     expect(chat.transcript).to_have_attribute("data-run-state", "running")
-    expect(tab.get_by_text("Summarising turns 1–52")).to_be_visible()
+    expect(tab.get_by_text("Summarizing turns 1–52")).to_be_visible()
     wait_until(lambda: len(wire.requests) == 1)  # or the next call would get its answer
     server.kill()
     server.start()

@@ -258,7 +258,7 @@ def test_looking_through_the_whole_folder_finds_nothing_of_others(
     assert use("glob_files", pattern="**/secret*").output == "No file matches."
     listed = use("list_files", depth=10).output
     assert "secret" not in listed
-    assert "all  -> (outside of the workspace)" in listed
+    assert "all  -> (outside the workspace)" in listed
 
 
 @pytest.mark.parametrize("pattern", ["../**", "folder/../../outside/*", "**/../*", "/etc/../**"])
@@ -367,7 +367,7 @@ def test_a_huge_file_is_not_taken_in(use: Use, root: Path) -> None:
         assert not result.ok, tool
         assert "10.0 GB" in result.output or "too large" in result.output
     found = use("search_files", pattern="text")
-    assert "[1 file of more than 10.0 MB not looked into.]" in found.output
+    assert "[1 file of more than 10.0 MB not searched.]" in found.output
     assert huge.stat().st_size == 10 * 1000**3
 
 

@@ -188,7 +188,7 @@ def test_a_folder_of_forty_hostile_files_is_read_in_bounds(forty: Path) -> None:
     assert len(prompt) < 200_000
     assert any(files for files, _ in found)
     assert not any("\u202e" in line or "\n" in line for line in walk_lines)
-    assert any("its front matter is read line by line, since it" in line for line in problems)
+    assert any("its front matter is read line by line because it" in line for line in problems)
     assert steps.count < MAX_STEPS_OF_FOLDER, steps.count
 
 
@@ -215,7 +215,7 @@ def test_front_matter_that_is_not_read_is_told(tmp_path: Path) -> None:
         (tmp_path / "skills" / name).mkdir(parents=True)
         (tmp_path / "skills" / name / "SKILL.md").write_text(f"---\n{matter}\n---\nBody.")
     told = describe_skills(tmp_path)
-    head = "its front matter is read line by line, since it"
+    head = "its front matter is read line by line because it"
     assert f"(skills/aliases/SKILL.md: {head} has an anchor (&).)" in told
     assert f"(skills/deep/SKILL.md: {head} is nested deeper than 16.)" in told
     assert f"(skills/long/SKILL.md: {head} has more than 400 parts.)" in told

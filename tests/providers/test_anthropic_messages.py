@@ -459,7 +459,7 @@ async def test_the_key_is_cut_out_of_what_the_provider_says(
     said = f"Key {wire.key} and sk-ant-other-secret and Bearer abcdef are wrong"
     wire.enqueue(Scenario(status=401, error_message=said))
     error, _ = await fail(provider)
-    assert error.message.endswith("It said: Key [key] and [key] and [key] are wrong")
+    assert error.message.endswith("Details: Key [key] and [key] and [key] are wrong")
 
 
 @pytest.mark.asyncio
@@ -502,7 +502,7 @@ async def test_every_status_has_its_code(
     assert error.code == code
     assert error.http_status == status
     assert (error.request_id or "").startswith("req_")
-    assert error.message.endswith(f"It said: {message}")
+    assert error.message.endswith(f"Details: {message}")
     assert items == []
     assert len(wire.requests) == 1  # the SDK must not retry by itself
 

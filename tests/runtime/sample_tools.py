@@ -28,7 +28,7 @@ def _digest(context: ToolContext, name: str) -> str:
 
 
 async def _plan_add(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
-    """Add a line to a file. ``after``: only if that line is there already."""
+    """Add a line to a file. ``after``: only if that line is already there."""
     file, line = arguments.get("file", WITNESS), arguments["line"]
     path = context.root / file
     before = path.read_text() if path.exists() else ""

@@ -203,7 +203,7 @@ async def test_what_has_no_kind_is_allowed_one_at_a_time(
         await allow(runtime, garden, call, "always")
     await runtime.cancel_call(garden, call=call.uuid, user_pk=garden.owner_id)
     await runtime.wait_idle(garden.pk)
-    assert await results(garden) == ["Stopped by ann before it began. Nothing was done."]
+    assert await results(garden) == ["Stopped by ann before it started. Nothing was done."]
     assert witness(folder) == []
 
 
@@ -230,7 +230,7 @@ async def test_an_approval_does_not_outlive_the_right_to_change(
     await Workspace.objects.aupdate(tool_policy="read_only")
     await allow(runtime, garden, call)
     await runtime.wait_idle(garden.pk)
-    assert await results(garden) == ["This workspace is read only: nothing can be changed here."]
+    assert await results(garden) == ["This workspace is read-only: tools cannot change anything."]
     assert witness(folder) == []
 
 
@@ -240,7 +240,9 @@ async def test_a_viewers_message_changes_nothing(
     await Membership.objects.aupdate(role="viewer")
     wire.enqueue(*answers(("add", {"line": "a"})))
     await ask(runtime, garden, "go")
-    assert await results(garden) == ["The person whose message is answered may only read here."]
+    assert await results(garden) == [
+        "The person whose message is being answered has read-only access."
+    ]
 
 
 async def test_messages_queue_and_edits_are_refused_while_a_call_waits(

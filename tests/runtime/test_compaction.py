@@ -116,7 +116,7 @@ async def test_the_request_is_a_quotation_for_a_cheaper_model(
     text = first_text(request)
     assert "[turn 1, person]\nlook around" in text
     assert '(calls look with {"path":"src/a.py"})' in text
-    assert "[turn 3, result of look]\nThere is no tool named 'look' here." in text
+    assert "[turn 3, result of look]\nThere is no tool named 'look'." in text
     assert "[turn 5, person]" not in text
 
 
@@ -133,7 +133,7 @@ async def test_the_row_is_the_same_live_and_reloaded_and_undone_by_a_form(
     row = page.rows[-1]
     reloaded = await sync_to_async(read_page)(await fresh(garden), limit=100)
     assert reloaded.rows[-1].html == row["html"]
-    assert "Turns 1–4 are summarised for the model (" in row["html"]
+    assert "Turns 1–4 are summarized for the model (" in row["html"]
     assert "<strong>Plant</strong>" in row["html"]
     assert "<script>" not in row["html"]
     kept = await Compaction.objects.aget()
@@ -141,7 +141,7 @@ async def test_the_row_is_the_same_live_and_reloaded_and_undone_by_a_form(
     assert kept.after_tokens < kept.before_tokens
     assert page.of_type("window")[-1]["floor"] == (await fresh(garden)).floor_turn == 5
     states = [(frame["run_state"], frame["text"]) for frame in page.of_type("state")]
-    assert ("running", "Summarising turns 1–4") in states
+    assert ("running", "Summarizing turns 1–4") in states
     assert states[-1][0] == "idle"
 
 

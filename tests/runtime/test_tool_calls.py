@@ -62,7 +62,7 @@ async def test_calls_are_carried_out_in_order_and_kept(
         "Added.",
         "The tool failed: ZeroDivisionError.",
         "There is no such thing.",
-        "There is no tool named 'dig' here.",
+        "There is no tool named 'dig'.",
         "one,two",
     ]
     [first, *_] = await endings(garden)
@@ -231,7 +231,7 @@ async def test_stopping_the_run_ends_every_call_with_what_it_had_shown(
     assert await run_state(garden) == "stopped"
     assert await results(garden) == [
         "Stopped before it ended.\n\nline 0\n",
-        "Stopped before it began. Nothing was done.",
+        "Stopped before it started. Nothing was done.",
     ]
     assert witness(folder) == ["begin a"]
     await require_whole(garden)
@@ -249,7 +249,7 @@ async def test_a_read_only_workspace_refuses_and_says_so(
     assert "add" not in offered
     assert "work" in offered
     assert (
-        await results(garden) == ["This workspace is read only: nothing can be changed here."] * 2
+        await results(garden) == ["This workspace is read-only: tools cannot change anything."] * 2
     )
     assert witness(folder) == []
 

@@ -203,7 +203,8 @@ async def test_a_server_that_dies_in_a_call_breaks_no_chat(
     run = await ask(runtime, garden, "go")
     assert run.state == "completed"
     assert await results(garden) == [
-        "The tool server plain is not answering. It ended with code 7. It said: it was too much",
+        "The tool server plain is not answering. It ended with exit code 7. Last output: it was "
+        "too much",
         '{"a": 1}',
     ]
     assert [ending.ok for ending in await endings(garden)] == [False, True]
@@ -226,7 +227,7 @@ async def test_a_server_that_is_down_is_left_out_and_the_chat_goes_on(
     assert {name.split("__")[1] for name in offered(wire, 0)} == {"good"}
     assert offered(wire, 0) == offered(wire, 1)
     first, second = await results(garden)
-    assert first.startswith("The tool server bad is not answering. It ended with code 1.")
+    assert first.startswith("The tool server bad is not answering. It ended with exit code 1.")
     assert second == '{"b": 2}'
     states = {state.name: state.state for state in servers.describe(garden.workspace.slug)}
     assert states == {"bad": "failed", "good": "ready", "mute": "connecting"}
@@ -244,7 +245,7 @@ async def test_where_nothing_may_change_only_reading_tools_are_offered(
     await ask(runtime, garden, "go")
     assert offered(wire) == ["mcp__plain__echo"]
     assert await results(garden) == [
-        "This workspace is read only: nothing can be changed here.",
+        "This workspace is read-only: tools cannot change anything.",
         '{"c": 3}',
     ]
 

@@ -102,7 +102,7 @@ async def test_other_text_is_given_as_it_is_and_other_files_are_named(site: str)
     picture = await get(f"{site}/picture")
     assert (picture.ok, picture.output) == (
         False,
-        f"{site}/picture is image/png, 4 bytes; no text.",
+        f"{site}/picture is not text: image/png, 4 bytes.",
     )
     missing = await get(f"{site}/missing")
     assert not missing.ok

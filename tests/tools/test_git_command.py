@@ -192,5 +192,5 @@ def test_the_network_is_used_only_where_it_is_allowed(
     commands.allow(allows_network=True)
     plan = commands.plan("git_command", arguments="fetch origin")
     assert isinstance(plan, CallPlan)
-    assert plan.note == "It runs in a sandbox and can reach the network."
+    assert plan.note == "Runs in a sandbox with network access."
     assert plan.kind_key == "git:fetch"

@@ -187,8 +187,8 @@ def test_an_option_that_could_run_a_program_is_refused_however_it_is_written(lin
 
 def test_the_reason_names_the_option() -> None:
     for line, reason in {
-        "grep -nO./x one": "The option -O (in -nO./x) is not taken here.",
-        "log --onel": "The option --onel is not taken: write options in full, as in --oneline.",
+        "grep -nO./x one": "The option -O (in -nO./x) is not allowed here.",
+        "log --onel": "The option --onel is not allowed: write options in full, as in --oneline.",
         "commit -m -x": "Write -m-x for a value that begins with '-'.",
         "commit --message": "The option --message needs a value.",
         "diff -- -x": "Write ./-x for a path that begins with '-'.",

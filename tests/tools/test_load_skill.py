@@ -72,7 +72,7 @@ async def test_loading_it_again_gives_it_only_if_it_has_changed(
     path = write_skill(tmp_path, "roses", ROSES)
     await load({"name": "roses"})
     again = await load({"name": "roses"})
-    assert again["content"] == "The skill roses is loaded already, and has not changed since."
+    assert again["content"] == "The skill roses is already loaded and has not changed."
     assert [skill.turn_number for skill in await loaded(garden)] == [2]
     path.write_text("Cut them all.")
     assert "Cut them all." in (await load({"name": "roses"}))["content"]

@@ -82,7 +82,7 @@ async def test_tools_are_listed_in_order_after_our_own(open_servers: Open) -> No
         ),
     ]
     assert servers.tools_of("garden") == tools
-    assert state_of(servers, "b2").left_out == ("Wanted, but not there: spade",)
+    assert state_of(servers, "b2").left_out == ("Configured but not offered: spade",)
     assert state_of(servers).title == "plain 1"
     scope = ToolScope(workspace="garden", policy="ask")
     names = [tool["name"] for tool in json.loads(offered_tools(scope, tools))]
@@ -154,8 +154,11 @@ async def test_a_program_in_a_sandbox_sees_the_folder_only(
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
-        ("silent", "It did not answer within 1 s."),
-        ("missing_library", "It ended with code 1. It said: ImportError: no library of that name"),
+        ("silent", "It did not respond within 1 s."),
+        (
+            "missing_library",
+            "It ended with exit code 1. Last output: ImportError: no library of that name",
+        ),
     ],
 )
 async def test_a_server_that_does_not_come_up_is_failed(
@@ -188,7 +191,7 @@ async def test_noise_beside_the_messages_harms_nothing(open_servers: Open) -> No
 async def test_a_message_that_cannot_be_read_ends_the_connection(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain("odd", "abyss")))
     await until(lambda: state_of(servers).is_failed)
-    assert state_of(servers).reason == "It sent a message that cannot be read."
+    assert state_of(servers).reason == "It sent an unreadable message."
 
 
 async def test_a_model_call_waits_for_a_beginning_connection_only_once(
@@ -210,7 +213,7 @@ async def test_a_server_that_dies_in_a_call_is_failed_then_ready_again(
     servers = await open_servers(config(plain=plain()), first_wait=0.3)
     with pytest.raises(ServerFailed) as caught:
         await call(servers, "die")
-    assert str(caught.value) == "It ended with code 7. It said: it was too much"
+    assert str(caught.value) == "It ended with exit code 7. Last output: it was too much"
     assert state_of(servers).is_failed
     tools = await servers.prepare("garden", tmp_path)  # it is hoped for, so it is waited for
     assert "mcp__plain__echo" in tools
@@ -257,7 +260,7 @@ async def test_unused_programs_are_ended_and_started_again(
     servers.close_unused()
     await until(lambda: state_of(servers).state == "off")
     await until(lambda: not is_running(pid))
-    assert state_of(servers).reason == "It is started when it is needed."
+    assert state_of(servers).reason == "It starts when it is needed."
     assert "mcp__plain__echo" in await servers.prepare("garden", tmp_path)
 
 

@@ -66,11 +66,11 @@ def test_a_workspace_adds_replaces_and_turns_off() -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        ([], "the file has to be an object."),
-        ({"server": {}}, "the file: 'server' is not known here. Known: servers, workspaces."),
+        ([], "the file must be an object."),
+        ({"server": {}}, "the file: unknown key 'server'. Known keys: servers, workspaces."),
         ({"servers": {"a b": {"command": "x"}}}, "'a b' is no name for a server"),
         ({"servers": {"a__b": {"command": "x"}}}, "'a__b' is no name for a server"),
-        ({"servers": {"a": {}}}, "servers.a needs a command or a url, one of them."),
+        ({"servers": {"a": {}}}, "servers.a needs either a command or a url."),
         ({"servers": {"a": {"command": "x", "url": "http://x"}}}, "needs a command or a url"),
         ({"servers": {"a": {"command": "x", "headers": {}}}}, "'headers' is not known here"),
         ({"servers": {"a": {"command": ""}}}, "servers.a.command has to be a text"),

@@ -76,7 +76,7 @@ def test_lines_are_found_by_expression(use: Use, garden: Path, engine: str) -> N
     assert "latin.txt\n     1: grüne roses\n" in result.output
     assert "utf16.txt\n     1: roses too\n" in result.output
     assert result.output.endswith(
-        "[Not looked into, as ignored by git or too large by nature: build/, node_modules/.]"
+        "[Not searched because git ignores them or they are too large: build/, node_modules/.]"
     )
 
 
@@ -214,7 +214,7 @@ def test_a_folder_is_listed_with_types_and_sizes(use: Use, garden: Path, tmp_pat
     assert {
         "build/",
         "link.py  -> src/beds.py",
-        "out  -> (outside of the workspace)",
+        "out  -> (outside the workspace)",
         "pipe  (special file)",
     } <= set(listed)
     tree = use("list_files", path="src", depth=3).output.split("\n")

@@ -46,7 +46,7 @@ def test_its_time_is_said_when_it_is_over(
     result = commands.shell("echo begun; sleep 60", timeout_seconds=500)
     assert not result.ok
     assert result.exit_code is None
-    assert result.output == ("begun\n[It was ended: its 1 seconds were over. It cannot have more.]")
+    assert result.output == ("begun\n[It was ended after 1 seconds. This is the maximum.]")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_person_is_shown_the_very_command(commands: Commands, root: Path) -> N
     assert plan.effect == "changes"
     assert plan.summary == "Run pytest -q tests in src"
     assert plan.command == "pytest -q tests"
-    assert plan.note == "It runs in a sandbox without network."
+    assert plan.note == "Runs in a sandbox without network access."
     assert plan.kind_key == 'line:["src", "pytest -q tests"]'
     assert plan.kind_label == "exactly “pytest -q tests” in src"
 
@@ -90,7 +90,9 @@ def test_a_person_is_shown_the_very_command(commands: Commands, root: Path) -> N
 def test_what_cannot_be_seen_is_pointed_out(commands: Commands) -> None:
     plan = commands.plan("shell_execute", command="echo \u202egnp.exe")
     assert isinstance(plan, CallPlan)
-    assert plan.note.endswith("It holds characters that cannot be seen, or that turn text around.")
+    assert plan.note.endswith(
+        "It contains invisible characters, or characters that change the direction of text."
+    )
     assert not plan.kind_key
 
 
@@ -111,7 +113,7 @@ def test_it_is_on_offer_where_things_may_be_changed_and_commands_run(
         assert commands.offers("shell_execute")
         plan = commands.plan("shell_execute", command="ls")
         assert isinstance(plan, CallPlan)
-        assert plan.note == "It runs without a sandbox, with all rights of the server."
+        assert plan.note == "Runs without a sandbox, with all rights of the server."
     finally:
         support.find_support.cache_clear()
 
@@ -121,7 +123,7 @@ def test_the_network_is_named(commands: Commands, monkeypatch: pytest.MonkeyPatc
     commands.allow(allows_network=True)
     plan = commands.plan("shell_execute", command="ls")
     assert isinstance(plan, CallPlan)
-    assert plan.note == "It runs in a sandbox and can reach the network."
+    assert plan.note == "Runs in a sandbox with network access."
 
 
 def test_no_command_that_may_write_begins_while_room_is_short(

@@ -146,7 +146,7 @@ def test_what_other_programs_run_by_themselves_is_marked_and_asked_each_time(
         use.plan("move_file", source="plain", destination=path),
     ):
         assert isinstance(plan, CallPlan)
-        assert plan.note.endswith("Other programs run this by themselves.")
+        assert plan.note.endswith("Other programs run this automatically.")
         assert plan.kind_key == ""
     plain = use.plan("write_file", path="src/main.py", content="x")
     assert isinstance(plain, CallPlan)

@@ -110,7 +110,7 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
     for said in (
         "1\u202f205\u20131\u202f230",
         "1\u202f204 earlier turns, in the archive",
-        "Turn 1\u202f190, whose answer begins further down",
+        "Turn 1\u202f190, whose answer starts further down",
         "after turn 1\u202f230 , abcdef012345",
         "Turns 12 and 40 speak of beans.",
         "9\u202f000 → 3\u202f000 tokens",
@@ -120,7 +120,7 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
         "29\u202f900 tokens , 99 %",
         "$0.01",
         "800 ms",
-        "cut at the output limit",
+        "cut off at the output limit",
         "after the system prompt, after message 42",
         "continue where the answer ended",
         "conversation_recall",

@@ -187,7 +187,7 @@ async def test_what_was_changed_since_is_a_question(
     (root / "a").write_text("somebody else's\n")
     session = calls.session
     page = (await browser.get(address(session))).text
-    assert "It was changed since." in page
+    assert "It was changed afterwards." in page
     assert "Since then:" in page
     assert "+somebody else's" in page.replace("&#x27;", "'").replace("<em>", "").replace(
         "</em>", ""
@@ -209,7 +209,7 @@ async def test_nothing_is_put_back_while_an_answer_is_written(
     await Run.objects.filter(pk=call.run_id).aupdate(state="queued")
     response = await undo(browser, calls.session, all="1")
     assert response.status_code == 409
-    assert "An answer is being written. Stop it first." in response.text
+    assert "An answer is still running. Stop it first." in response.text
     assert (root / "a").exists()
 
 

@@ -147,7 +147,7 @@ def test_a_new_session_is_opened(owner: Client, session: Session) -> None:
 
 
 def test_undo_leads_to_the_changes_if_there_are_any(owner: Client, session: Session) -> None:
-    assert order(owner, session, "/undo").json()["said"] == "No file was changed in this session."
+    assert order(owner, session, "/undo").json()["said"] == "No files were changed in this session."
     now = timezone.now()
     first, last = (
         Run.objects.create(
@@ -181,7 +181,7 @@ def send(browser: Client, session: Session, text: str, **data: str) -> Any:
 
 def test_a_plain_form_carries_commands_out(owner: Client, session: Session) -> None:
     say(session, "Plant the beans", "In May")
-    assert "The session is called Peas now." in send(owner, session, "/rename Peas").text
+    assert "Session renamed to Peas." in send(owner, session, "/rename Peas").text
     assert "Commands and keys</h1>" in send(owner, session, "/help").text
     assert send(owner, session, "/resume pea").request["QUERY_STRING"] == "q=pea"
     assert "No older messages." in send(owner, session, "/history").text

@@ -242,7 +242,7 @@ def test_members_come_and_go(owner: Client, workspace: Workspace, other_user: Us
 @pytest.mark.parametrize(
     ("username", "role", "reason"),
     [
-        ("nobody", "member", "There is no account “nobody”."),
+        ("nobody", "member", "The account “nobody” does not exist."),
         ("bob", "emperor", "not one of the available choices"),
         ("", "member", "This field is required"),
         ("b\0b", "member", "Null characters are not allowed"),
@@ -612,7 +612,7 @@ def test_a_bad_cursor_is_refused_with_the_reason(
 ) -> None:
     response = owner.get(chat(session), {name: cursor})
     assert response.status_code == 400
-    assert "A cursor looks like seq:123 or turn:45." in response.text
+    assert "A cursor must look like seq:123 or turn:45." in response.text
     partial = owner.get(chat(session), {name: cursor}, headers={"HX-Request": "true"})
     assert partial.status_code == 400
 
@@ -762,7 +762,7 @@ async def test_older_turns_are_summarised_and_that_is_undone_by_forms(
     page = await async_browser.get(chat(session))
     assert "The summary of turns 1–4 is undone." in page.text
     await async_browser.post(undo)
-    assert "This summary is undone already." in (await async_browser.get(chat(session))).text
+    assert "This summary is already undone." in (await async_browser.get(chat(session))).text
 
 
 @pytest.mark.django_db(transaction=True)
@@ -771,7 +771,7 @@ async def test_without_a_message_there_is_nothing_to_summarise(
 ) -> None:
     await async_browser.post(chat(session, "compact/"))
     page = await async_browser.get(chat(session))
-    assert "There is nothing to summarise yet." in page.text
+    assert "There is nothing to summarize yet." in page.text
 
 
 @pytest.mark.django_db(transaction=True)
@@ -867,7 +867,7 @@ def test_a_session_is_renamed(owner: Client, session: Session) -> None:
 def test_a_title_needs_a_character(owner: Client, session: Session, title: str) -> None:
     rename(owner, session, "Beans")
     response = rename(owner, session, title)
-    assert "A title needs at least one character." in response.text
+    assert "A title must have at least one character." in response.text
     assert get_session(session.uuid).title == "Beans"
 
 

@@ -202,7 +202,7 @@ def test_a_name_that_nobody_has_stays_in_its_field(office: Client) -> None:
     page = office.post(reverse("group_add", args=[group.pk]), {"username": "nobdy"})
     assert page.status_code == 400
     assert 'value="nobdy"' in page.text
-    assert "There is no account “nobdy”." in page.text
+    assert "The account “nobdy” does not exist." in page.text
 
 
 def test_an_administrator_gets_into_no_workspace_by_a_group(

@@ -117,7 +117,7 @@ def test_the_page_that_needs_a_reason_asks_for_it_and_comes_after_it(
 def test_an_empty_reason_is_none(reviewer: Client, session: Session) -> None:
     response = reviewer.post(reverse("review_reason"), {"reason": " "})
     assert response.status_code == 400
-    assert "Without a reason nothing is shown." in response.text
+    assert "A reason is required." in response.text
 
 
 @pytest.mark.usefixtures("_required")

@@ -196,7 +196,7 @@ def test_a_mark_of_no_turn_is_refused(reviewer: Client, talk: Session) -> None:
     to = reverse("review_mark", args=[talk.uuid])
     for through in ("", "-1", "99", "two", "9" * 5000, "²"):
         answer = reviewer.post(to, {"through": through}, follow=True)
-        assert "This session has no such turn." in answer.text, through
+        assert "This turn does not exist in this session." in answer.text, through
         talk.refresh_from_db()
         assert talk.reviewed_turn == 0, through
 
@@ -264,7 +264,7 @@ def test_notes_are_withdrawn_and_flags_resolved(
 
 def test_what_cannot_be_kept_is_refused(reviewer: Client, talk: Session) -> None:
     for data, message in (
-        ({"text": " "}, "A note needs at least one character."),
+        ({"text": " "}, "A note must have at least one character."),
         ({"text": "x" * 4001}, "at most 4000 characters"),
         ({"text": "x", "turn": "9"}, "no such turn"),
         ({"text": "x", "turn": "first"}, "Enter a whole number"),
@@ -362,10 +362,10 @@ def test_a_list_has_tabs_filters_and_pages(
 
 def test_a_list_says_what_it_cannot_find(reviewer: Client) -> None:
     for query, message in (
-        ({"person": "nobody"}, "Nobody here has this name."),
-        ({"person": "a\0"}, "Nobody here has this name."),
+        ({"person": "nobody"}, "This username does not exist."),
+        ({"person": "a\0"}, "This username does not exist."),
         ({"workspace": "nowhere"}, "Select a valid choice"),
-        ({"since": "soon"}, "A date looks like 2026-01-31."),
+        ({"since": "soon"}, "A date must look like 2026-01-31."),
         ({"since": "2026-02-02", "until": "2026-02-01"}, "nothing can match"),
         ({"queue": "mine"}, "This list does not exist."),
         ({"before": "x"}, "This is not a cursor"),

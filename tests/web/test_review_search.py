@@ -120,7 +120,7 @@ def test_bad_filters_are_said_and_find_nothing(browser: Client, session: Session
     tell(session, "a stone")
     response = browser.get(ADDRESS, {"q": "stone", "person": "nobody-here"})
     assert response.status_code == 400
-    assert "Nobody here has this name." in response.text
+    assert "This username does not exist." in response.text
     assert not readings_of(session.uuid).exists()
 
 

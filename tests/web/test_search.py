@@ -313,7 +313,7 @@ def test_a_date_that_is_none_is_explained(owner: Client, session: Session) -> No
     for name, date in [*dates, ("before", "0")]:
         page = ask(owner, q="beans", **{name: date})
         assert page.status_code == 400
-        assert "A date looks like 2026-01-31." in page.text
+        assert "A date must look like 2026-01-31." in page.text
         assert f'value="{date}"' in page.text
 
 

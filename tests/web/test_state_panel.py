@@ -89,7 +89,7 @@ async def test_a_form_changes_an_item(browser: AsyncClient, decided: Session, ht
 @pytest.mark.parametrize(
     ("data", "status", "reason"),
     [
-        ({"action": "edit", "text": " "}, 400, "A wording needs at least one character."),
+        ({"action": "edit", "text": " "}, 400, "A wording must have at least one character."),
         ({"action": "edit", "text": "x" * 161}, 413, "at most 160 characters"),
         ({"action": "burn"}, 400, "Choose an action."),
         ({"action": "pin", "item": "d999"}, 400, "not in the session state any more"),

@@ -56,7 +56,7 @@ async def test_the_settings_say_how_each_is_and_connect_one_again(
     user, session = plot
     client = await browser_of(user)
     before = await read(client, "/w/plot/settings/")
-    assert "stdio, off. It is started when it is needed." in before
+    assert "stdio, off. It starts when it is needed." in before
     assert "It is turned off for this workspace." in before
     assert "is not answering" not in await read(client, f"/s/{session.uuid}/")
     runtime = await current_runtime()
@@ -67,7 +67,7 @@ async def test_the_settings_say_how_each_is_and_connect_one_again(
     )
     html = await read(client, "/w/plot/settings/")
     assert "plain 1, " in html
-    assert "It said: ImportError: no library of that name" in html
+    assert "Last output: ImportError: no library of that name" in html
     assert "bad_key: the model cannot use the argument &#x27;a b&#x27;." in html
     chat = await read(client, f"/s/{session.uuid}/")
     assert "Tool server bad is not answering." in chat

@@ -38,27 +38,27 @@ class Refusal:
     status: int = 403
 
 
-CANCELLED = Refusal("cancelled", "The sign-in at {name} was called off. Nothing has changed.", 400)
+CANCELLED = Refusal("cancelled", "The sign-in with {name} was cancelled. Nothing has changed.", 400)
 STATE = Refusal(
     "unknown_state",
-    "This sign-in was begun in another browser, is used up, or took too long. Begin again.",
+    "This sign-in was started in another browser, was already used, or took too long. Start again.",
     400,
 )
-UNREACHABLE = Refusal("unreachable", "{name} does not answer as it should. Try again later.", 502)
-NOT_VERIFIED = Refusal("not_verified", "The answer of {name} could not be verified.", 403)
-PROVIDER = Refusal("provider_error", "{name} did not let you in.", 403)
+UNREACHABLE = Refusal("unreachable", "{name} is not responding correctly. Try again later.", 502)
+NOT_VERIFIED = Refusal("not_verified", "The response from {name} could not be verified.", 403)
+PROVIDER = Refusal("provider_error", "{name} refused to sign you in.", 403)
 NOBODY = Refusal(
     "nobody",
-    "Nobody here is connected to this account at {name}. Sign in as you did so far and"
-    " connect it under “Sign-in methods”, or ask an administrator for an account.",
+    "No account here is connected to this account at {name}. Sign in the way you usually do "
+    "and connect it under “Sign-in methods”, or ask an administrator for an account.",
 )
 TAKEN = Refusal(
     "address_taken",
-    "Somebody here has this email address already. If it is you, sign in as you did so far"
-    " and connect {name} under “Sign-in methods”.",
+    "Another account here already uses this email address. If it is yours, sign in the way you "
+    "usually do and connect {name} under “Sign-in methods”.",
 )
-INACTIVE = Refusal("inactive", "This account is closed. An administrator can open it again.")
-LATE = Refusal("late", "This page was open too long. Go back and begin again.", 400)
+INACTIVE = Refusal("inactive", "This account is closed. An administrator can reopen it.")
+LATE = Refusal("late", "This page was open for too long. Go back and start again.", 400)
 
 
 def refuse(request: HttpRequest, refusal: Refusal, *, detail: str = "") -> HttpResponse:
@@ -82,13 +82,13 @@ def follow_groups(request: HttpRequest, user: User, account: dict[str, Any]) -> 
 
 
 WORDS = {
-    "mfa/messages/totp_activated.txt": "Two factors are on.",
-    "mfa/messages/totp_deactivated.txt": "Two factors are off.",
-    "mfa/messages/recovery_codes_generated.txt": "These are new recovery codes.",
+    "mfa/messages/totp_activated.txt": "Two-factor authentication is on.",
+    "mfa/messages/totp_deactivated.txt": "Two-factor authentication is off.",
+    "mfa/messages/recovery_codes_generated.txt": "Your new recovery codes are ready.",
     "socialaccount/messages/account_connected.txt": "Connected.",
-    "socialaccount/messages/account_connected_updated.txt": "It is connected already.",
+    "socialaccount/messages/account_connected_updated.txt": "Already connected.",
     "socialaccount/messages/account_connected_other.txt": (
-        "That account is connected to somebody else here."
+        "That account is connected to another person here."
     ),
     "socialaccount/messages/account_disconnected.txt": "Disconnected.",
 }
@@ -99,7 +99,7 @@ TOO_MANY = f"Too many attempts. Try again in {settings.LOOM.sign_in_lock_minutes
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     error_messages = DefaultAccountAdapter.error_messages | {
-        "incorrect_password": "This is not your password.",
+        "incorrect_password": "Wrong password.",
         "rate_limited": TOO_MANY,
         "too_many_login_attempts": TOO_MANY,
     }

@@ -85,7 +85,7 @@ def oidc_disconnect(request: HttpRequest) -> HttpResponse:
         try:
             validate_disconnect(request, account)
         except ValidationError:
-            messages.error(request, "Set a password first, or you could not sign in any more.")
+            messages.error(request, "Set a password first; otherwise you could no longer sign in.")
         else:
             with transaction.atomic():
                 disconnect(request, account)

@@ -46,7 +46,7 @@ def begin() -> None:
 def _entered(save: Any) -> Any:
     @wraps(save)
     def save_and_enter(login: Any, request: HttpRequest, connect: bool = False) -> None:
-        change = "connected" if connect else "account made"
+        change = "connected" if connect else "account created"
         with transaction.atomic():
             save(login, request, connect=connect)
             origin = visit_of(request, login.user).origin

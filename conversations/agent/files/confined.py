@@ -33,7 +33,7 @@ _PIECE = 1 << 20
 # content only one succeeds.
 _last_step = Lock()
 
-_GIT = "belongs to git's own data, which only git changes: use git_command"
+_GIT = "belongs to git’s own data; use git_command to change it"
 
 
 class Differs(Rejected):
@@ -145,9 +145,9 @@ def rename(root: Path, source: str, target: str) -> None:
 
 def _check_change(place: ResolvedPath, path: str) -> None:
     if not place.parts:
-        raise Rejected("This is the workspace's folder itself.")
+        raise Rejected("This is the workspace’s folder itself.")
     if any(paths.is_within(own, place.real) for own in paths.private_places()):
-        raise OutsideFolder(f"{shown(path)} holds data of this server and is not to be touched.")
+        raise OutsideFolder(f"{shown(path)} holds data of this server and cannot be accessed.")
     if any(map(is_git_name, place.parts)):
         raise Rejected(f"{shown(path)} {_GIT}.")
     for depth, name in enumerate(place.parts):
@@ -178,14 +178,14 @@ def _check_content(
     except FileNotFoundError as error:
         if expect == NO_FILE:
             return None
-        raise Differs(f"{shown(path)} is gone meanwhile.") from error
+        raise Differs(f"{shown(path)} was removed in the meantime.") from error
     try:
         if expect == NO_FILE:
-            raise Differs(f"{shown(path)} exists meanwhile.")
+            raise Differs(f"{shown(path)} was created in the meantime.")
         with open(file, "rb", closefd=False) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if digest != expect:
-            raise Differs(f"{shown(path)} was changed meanwhile.")
+            raise Differs(f"{shown(path)} was changed in the meantime.")
         return os.fstat(file)
     finally:
         os.close(file)
@@ -198,7 +198,7 @@ def _check_stamp(
     if before is not None:
         now = os.lstat(place.parts[-1], dir_fd=folder)
         if paths.stamp_of(now) != paths.stamp_of(before):
-            raise Differs(f"{shown(path)} was changed meanwhile.")
+            raise Differs(f"{shown(path)} was changed in the meantime.")
 
 
 @contextmanager

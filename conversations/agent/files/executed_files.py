@@ -232,8 +232,8 @@ def _text(line: bytes) -> str:
     return line.removesuffix(b"\r").decode(errors="replace")
 
 
-RUNS_ITSELF = "Other programs run this by themselves."
-NAMES_SELF_RUNNING = "It names files that other programs run by themselves."
+RUNS_ITSELF = "Other programs run this automatically."
+NAMES_SELF_RUNNING = "It names files that other programs run automatically."
 
 _FILES = frozenset(
     (

@@ -62,13 +62,15 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
     if not path:
         raise Rejected("The path is empty.")
     if "\0" in path:
-        raise Rejected("A path cannot hold a NUL character.")
+        raise Rejected("A path cannot contain a NUL character.")
     if path.startswith("~"):
         raise Rejected(f"{shown(path)}: '~' is not expanded; give a path inside the workspace.")
     try:
         data = os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise Rejected(f"{shown(path)} holds a character that no file name can have.") from error
+        raise Rejected(
+            f"{shown(path)} contains a character that file names cannot have."
+        ) from error
     if len(data) > PATH_BYTES or any(len(name) > NAME_BYTES for name in data.split(b"/")):
         raise Rejected(f"{shown(path)} is too long: a name has at most {NAME_BYTES} bytes.")
     try:
@@ -81,13 +83,13 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
     except (OSError, ValueError) as error:
         raise Rejected(f"{shown(path)} cannot be reached: {reason(error)}.") from error
     if real != real_root and not is_within(real, real_root):
-        raise OutsideFolder(f"{shown(path)} lies outside of the workspace's folder.")
+        raise OutsideFolder(f"{shown(path)} is outside the workspace's folder.")
     below = os.path.relpath(real, real_root)
     place = ResolvedPath(real_root, () if below == "." else tuple(below.split(os.sep)))
     if len(place.parts) > LEVELS:
-        raise Rejected(f"{shown(path)} is too deep: it has more than {LEVELS} folders.")
+        raise Rejected(f"{shown(path)} is nested too deeply: it has more than {LEVELS} folders.")
     if is_private(real, real_root):
-        raise OutsideFolder(f"{shown(path)} belongs to this server and is not to be touched.")
+        raise OutsideFolder(f"{shown(path)} belongs to this server and cannot be accessed.")
     return place
 
 
@@ -207,7 +209,7 @@ def guarded(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise Missing(f"There is no {shown(path)}.") from error
+        raise Missing(f"{shown(path)} does not exist.") from error
     except OSError as error:
         raise Rejected(
             f"{shown(path)}: {_WORDS.get(error.errno or 0) or reason(error)}."
@@ -216,13 +218,13 @@ def guarded(path: str) -> Iterator[None]:
 
 _WORDS = {
     errno.EISDIR: "it is a folder, not a file",
-    errno.ENOTDIR: "part of the path is no folder, or a link that does not stay inside",
-    errno.ELOOP: "it is a link that leads nowhere, or was put there just now",
-    errno.EEXIST: "there is something already, and nothing is overwritten",
+    errno.ENOTDIR: "part of the path is not a folder, or is a link that leads outside",
+    errno.ELOOP: "it is a link that leads nowhere, or was created just now",
+    errno.EEXIST: "it already exists, and nothing is overwritten",
     errno.ENOTEMPTY: "the folder is not empty",
-    errno.EXDEV: "it lies on another file system; copy and delete instead",
+    errno.EXDEV: "it is on another file system; copy and delete instead",
     errno.ENOSPC: "there is no space left on the disk",
-    errno.EDQUOT: "the disk quota is used up",
+    errno.EDQUOT: "the disk quota is exceeded",
     errno.EACCES: "the server has no permission",
     errno.EPERM: "the server has no permission",
     errno.EROFS: "the file system is read-only",
@@ -240,7 +242,7 @@ def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
         _check_regular(found, path)
         # Another name of the server's key or database is still the key
         if found.st_nlink > 1 and _is_of_server(found):
-            raise OutsideFolder(f"{shown(path)} belongs to this server and is not to be touched.")
+            raise OutsideFolder(f"{shown(path)} belongs to this server and cannot be accessed.")
     except BaseException:
         os.close(file)
         raise

@@ -62,7 +62,7 @@ def read_front_matter(source: str) -> tuple[dict[str, str], str]:
     try:
         value = BoundedLoader(source).get_single_data()
     except TooMuch as error:
-        value, problem = None, f"its front matter is read line by line, since {error}"
+        value, problem = None, f"its front matter is read line by line because {error}"
     except (yaml.YAMLError, ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

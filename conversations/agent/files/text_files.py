@@ -80,7 +80,7 @@ def to_bytes(text: str, like: TextFile) -> bytes:
         return like.mark + text.encode(like.encoding)
     except UnicodeEncodeError as error:
         character = text[error.start : error.end][:1]
-        raise EncodingLacksCharacter(f"{like.encoding} has no {character!a}") from error
+        raise EncodingLacksCharacter(f"{like.encoding} cannot represent {character!a}") from error
 
 
 # Reading a small text file of a workspace, wherever its links lead.

@@ -46,9 +46,9 @@ class Pattern:
 def read_pattern(text: str) -> Pattern:
     """Raises Rejected for what cannot be a pattern here."""
     if not text.strip() or len(text) > PATTERN_CHARS:
-        raise Rejected(f"A pattern has 1 to {PATTERN_CHARS} characters, such as '**/*.py'.")
+        raise Rejected(f"A pattern must have 1 to {PATTERN_CHARS} characters, such as '**/*.py'.")
     if ".." in text.split("/"):
-        raise Rejected("A pattern cannot lead upwards with '..'; give the folder as 'path'.")
+        raise Rejected("A pattern cannot contain '..'; give the folder as 'path'.")
     return Pattern(tuple(map(read_segments, _unfold(text.removeprefix("./")))))
 
 
@@ -85,7 +85,9 @@ def _unfold(text: str) -> Iterator[str]:
         choices = found[1].split(",")
         count += len(choices)
         if count > ALTERNATIVES:
-            raise Rejected(f"The braces of a pattern stand for at most {ALTERNATIVES} choices.")
+            raise Rejected(
+                f"The braces of a pattern may expand to at most {ALTERNATIVES} alternatives."
+            )
         waiting += [text[: found.start()] + choice + text[found.end() :] for choice in choices]
 
 

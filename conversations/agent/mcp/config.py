@@ -109,7 +109,7 @@ def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read ({error}).") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no JSON ({error}).") from error
+        raise ConfigError(f"{path} is not valid JSON ({error}).") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     servers = [one for some in (config.servers, *config.own.values()) for one in some.values()]
@@ -140,22 +140,22 @@ def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str,
     for name, given in _table(data, where).items():
         if not _NAME.fullmatch(name) or "__" in name:
             raise ConfigError(
-                f"{where}: {name!r} is no name for a server. Use letters, digits, single _ and"
-                " -, at most 32, with a letter or digit at both ends."
+                f"{where}: {name!r} is not a valid server name. Use letters, digits, single _ "
+                "and -, at most 32, with a letter or digit at both ends."
             )
         place = f"{where}.{name}"
         entry = _table(given, place)
         if ("command" in entry) == ("url" in entry):
-            raise ConfigError(f"{place} needs a command or a url, one of them.")
+            raise ConfigError(f"{place} needs either a command or a url.")
         keys, read = (_STDIO, _program) if "command" in entry else (_HTTP, _address)
         _table(entry, place, _COMMON | keys)
         effect = entry.get("effect", CHANGES)
         if effect not in EFFECTS:
-            raise ConfigError(f"{place}.effect is one of {', '.join(EFFECTS)}.")
+            raise ConfigError(f"{place}.effect must be one of {', '.join(EFFECTS)}.")
         seconds = entry.get("timeout_seconds", CALL_SECONDS)
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not 1 <= seconds <= 3600:
-            raise ConfigError(f"{place}.timeout_seconds is a number from 1 to 3600.")
+            raise ConfigError(f"{place}.timeout_seconds must be a number from 1 to 3600.")
         tools = entry.get("tools")
         found[name] = ServerConfig(
             name=name,
@@ -177,7 +177,9 @@ def _program(
     if "folder" in entry:
         folder = Path(_text(entry["folder"], f"{where}.folder")).expanduser()
         if not folder.is_dir() or not folder.is_absolute():
-            raise ConfigError(f"{where}.folder: {folder} is no folder with an absolute path.")
+            raise ConfigError(
+                f"{where}.folder: {folder} is not an absolute path of an existing folder."
+            )
     words = (command, *(_filled(arg, f"{where}.args", environment) for arg in args))
     found = {
         "command": words,
@@ -187,7 +189,7 @@ def _program(
         "network": _flag(entry, "network", where),
     }
     if "network" in entry and not found["sandbox"]:
-        raise ConfigError(f"{where}.network is about a sandbox: add sandbox, or leave it out.")
+        raise ConfigError(f"{where}.network applies only to a sandbox: add sandbox, or remove it.")
     return found
 
 
@@ -201,7 +203,7 @@ def _address(
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise ConfigError(f"{where}.url: {url!r} is no http or https address.")
+        raise ConfigError(f"{where}.url: {url!r} is not an http or https URL.")
     headers = _filled_table(entry.get("headers", {}), f"{where}.headers", environment)
     for name, value in headers.items():
         if not (name.isascii() and name.isprintable() and value.isascii() and value.isprintable()):
@@ -213,7 +215,7 @@ def _filled_table(data: Any, where: str, environment: Mapping[str, str]) -> dict
     filled = {}
     for name, value in _table(data, where).items():
         if not name or "=" in name or "\0" in name:
-            raise ConfigError(f"{where}: {name!r} is no name.")
+            raise ConfigError(f"{where}: {name!r} is not a valid name.")
         filled[name] = _filled(_text(value, f"{where}.{name}"), f"{where}.{name}", environment)
     return filled
 
@@ -222,33 +224,33 @@ def _filled(text: str, where: str, environment: Mapping[str, str]) -> str:
     """``${NAME}`` is the variable of the server's environment."""
     for name in _VARIABLE.findall(text):
         if name not in environment:
-            raise ConfigError(f"{where}: the environment has no {name}.")
+            raise ConfigError(f"{where}: the environment variable {name} is not set.")
     return _VARIABLE.sub(lambda match: environment[match[1]], text)
 
 
 def _table(data: Any, where: str, known: Collection[str] = ()) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise ConfigError(f"{where} has to be an object.")
+        raise ConfigError(f"{where} must be an object.")
     if known and (unknown := sorted(data.keys() - set(known))):
         allowed = ", ".join(sorted(known))
-        raise ConfigError(f"{where}: {unknown[0]!r} is not known here. Known: {allowed}.")
+        raise ConfigError(f"{where}: unknown key {unknown[0]!r}. Known keys: {allowed}.")
     return data
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise ConfigError(f"{where} has to be a text that is not empty.")
+        raise ConfigError(f"{where} must be a non-empty text.")
     return value
 
 
 def _texts(value: Any, where: str) -> list[str]:
     if not isinstance(value, list):
-        raise ConfigError(f"{where} has to be a list of texts.")
+        raise ConfigError(f"{where} must be a list of texts.")
     return [_text(item, where) for item in value]
 
 
 def _flag(entry: Mapping[str, Any], name: str, where: str) -> bool:
     value = entry.get(name, False)
     if not isinstance(value, bool):
-        raise ConfigError(f"{where}.{name} is true or false.")
+        raise ConfigError(f"{where}.{name} must be true or false.")
     return value

@@ -58,13 +58,13 @@ def make_offers(
     for tool in listed:
         own = tool.get("name")
         if not isinstance(own, str) or not own or storable(own) != own:
-            problem = "this is no name."
+            problem = "the name is not valid."
         elif config.tools is not None and own not in config.tools:
             continue
         elif len(own) > MAX_OWN_NAME_CHARS:
             problem = "the name is too long."
         elif own in wanted:
-            problem = "there are two of this name."
+            problem = "another tool has the same name."
         else:
             problem = find_problem(tool.get("inputSchema"))
         if problem:
@@ -78,10 +78,10 @@ def make_offers(
         for own in sorted(wanted, key=names.__getitem__)
     ]
     if len(offers) > MAX_TOOLS:
-        notes.append(f"{len(offers) - MAX_TOOLS} more: there are too many tools.")
+        notes.append(f"{len(offers) - MAX_TOOLS} more: the limit on tools is reached.")
     known = {str(tool.get("name")) for tool in listed}
     if missing := sorted((config.tools or frozenset()) - known):
-        notes.append(f"Wanted, but not there: {one_line(', '.join(missing), limit=200)}")
+        notes.append(f"Configured but not offered: {one_line(', '.join(missing), limit=200)}")
     return tuple(offers[:MAX_TOOLS]), tuple(notes[:MAX_NOTES])
 
 
@@ -101,18 +101,18 @@ def _names_of(server: str, wanted: Iterable[str]) -> dict[str, str]:
 def find_problem(schema: Any) -> str:
     """Why the provider would not take this schema; empty if it does."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
-        return "its arguments are no object."
+        return "its arguments are not an object."
     try:
         text = json.dumps(schema, allow_nan=False)
     except (ValueError, RecursionError):
-        return "its schema cannot be written as JSON."
+        return "its schema cannot be serialized as JSON."
     if len(text) > MAX_SCHEMA_CHARS:
         return f"its schema is too long ({len(text):,} characters)."
     if any(word in schema for word in _NOT_AT_TOP):
-        return "its schema leaves open at the top what the arguments are."
+        return "its schema does not define the arguments at the top level."
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
-        return "its properties are no object."
+        return "its properties are not an object."
     if unfit := [name for name in properties if not _PROPERTY.fullmatch(name)]:
         return f"the model cannot use the argument {one_line(storable(unfit[0]), limit=60)!r}."
     # Against the draft that the provider asks for. Nothing of it is executed.
@@ -249,7 +249,7 @@ class ToolServerConnection:
         if self._session is None:
             await self.wait_connected(seconds=self._timing.connect)
         if self._session is None:
-            raise ServerFailed(self.reason or "It is not connected.")
+            raise ServerFailed(self.reason or "The server is not connected.")
         session = self._session
         self.open_calls += 1
         try:
@@ -312,7 +312,7 @@ class ToolServerConnection:
             async with asyncio.timeout(self._timing.connect) as self._limit:
                 await self._hold(self._limit)
         except TimeoutError:
-            return f"It did not answer within {self._timing.connect:g} s."
+            return f"It did not respond within {self._timing.connect:g} s."
         except McpError as error:
             return str(error)
         except Exception as error:
@@ -366,7 +366,7 @@ class ToolServerConnection:
         try:
             listed = await session.list_tools()
         except CallRefused as error:
-            raise ServerFailed(f"It gives no list of its tools: {error}") from error
+            raise ServerFailed(f"It returned no list of tools: {error}") from error
         found = await asyncio.to_thread(make_offers, self.config, listed)
         if found != (self.offers, self.left_out) or not self.version:
             self.offers, self.left_out = found

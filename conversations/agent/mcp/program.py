@@ -40,8 +40,8 @@ END_SECONDS = supervise.GRACE + 3
 FOR_EVER = 1e9
 
 _ENDINGS = {
-    "memory": "It was ended: it took too much memory.",
-    "processes": "It was ended: it had too many processes.",
+    "memory": "It was ended because it used too much memory.",
+    "processes": "It was ended because it had too many processes.",
 }
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "LOGNAME", "USER", "SHELL", "TMPDIR", "TZ")
@@ -146,9 +146,13 @@ class Program:
         ending = _ENDINGS.get(said.get("reason", ""), "")
         if not ending:
             code = said.get("exit") or 0
-            ending = f"It ended with code {code}." if code >= 0 else f"Signal {-code} ended it."
+            ending = (
+                f"It ended with exit code {code}."
+                if code >= 0
+                else f"It was ended by signal {-code}."
+            )
         lines = [line for line in self.tail.splitlines() if line.strip()]
-        return f"{ending} It said: {one_line(lines[-1], limit=300)}" if lines else ending
+        return f"{ending} Last output: {one_line(lines[-1], limit=300)}" if lines else ending
 
     async def stop(self) -> None:
         """End it and everything that it started: politely, then by force."""
@@ -180,7 +184,7 @@ class Program:
 
 def _prepare(config: ServerConfig, folder: Path) -> PreparedCommand:
     if sys.platform != "linux":
-        raise ProgramError("Programs as tool servers are run on Linux only.")
+        raise ProgramError("Tool servers as programs need Linux.")
     if not config.sandbox:
         # The way to programs and to a home, and what is configured; no secret of the server's.
         common = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

@@ -40,7 +40,7 @@ MAX_FILES = 10  # Images and PDFs of one result that are kept
 
 SWEEP_SECONDS = 60.0
 
-UNUSED = "It is started when it is needed."
+UNUSED = "It starts when it is needed."
 
 
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
@@ -48,7 +48,7 @@ async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]
     everything else described."""
     output, files = await asyncio.to_thread(_take_apart, server, data)
     blocks = [await save_file(context, **file) for file in files]
-    output = output or ("Shown below." if blocks else "(The tool gave no output.)")
+    output = output or ("Shown below." if blocks else "(The tool returned no output.)")
     return ToolResult(ok=data.get("isError") is not True, output=output, blocks=blocks)
 
 
@@ -61,10 +61,10 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[st
         try:
             raw = base64.b64decode(str(blob), validate=True)
         except (binascii.Error, ValueError):
-            texts.append("[An image that is damaged.]")
+            texts.append("[A damaged image.]")
             return
         if len(raw) > settings.LOOM.max_attachment_bytes:
-            texts.append(f"[An image of {len(raw):,} bytes, too large to be shown.]")
+            texts.append(f"[An image of {len(raw):,} bytes, too large to show.]")
             return
         if len(files) + len(problems) >= MAX_FILES:
             texts.append("[One more image.]")
@@ -109,19 +109,19 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[st
     encoded = output.encode()
     if len(encoded) > limit:
         kept = encoded[:limit].decode("utf-8", "ignore")
-        output = f"{kept}\n\n[{len(encoded) - limit:,} more bytes of output were not kept.]"
+        output = f"{kept}\n[{len(encoded) - limit:,} more bytes of output were dropped.]"
     return output, files
 
 
 def _describe_part(part: Mapping[str, Any]) -> str:
     kind = part.get("type")
     if kind == "audio":
-        return f"[Audio, {_line(part.get('mimeType'))}: it cannot be heard here.]"
+        return f"[Audio, {_line(part.get('mimeType'))}: not supported.]"
     if kind == "resource_link":
         words = [_line(part.get(name)) for name in ("title", "name", "description", "mimeType")]
         about = ", ".join(word for word in words if word)
         return f"[Resource {_line(part.get('uri'))}: {about}]"
-    return f"[Something of the kind {_line(kind)}, which is not known here.]"
+    return f"[Unsupported content of type {_line(kind)}.]"
 
 
 def _line(value: Any) -> str:
@@ -140,7 +140,7 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
             effect=offer.effect,
             summary=f"{one_line(offer.own_name, limit=100)} of {server}",
             command=json.dumps(arguments, ensure_ascii=False, indent=2),
-            note=f"The arguments go to {host}." if host else "",
+            note=f"The arguments are sent to {host}." if host else "",
             kind_key=f"mcp:{server}:{offer.own_name}",
             kind_label=f"calls of {one_line(offer.own_name, limit=100)} of {server}",
             basis=basis,
@@ -148,7 +148,10 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         if context.basis and context.basis != basis:
-            words = "This is not the tool that was approved: the server describes another one now."
+            words = (
+                "This is no longer the tool that was approved: the server has changed its "
+                "description."
+            )
             return ToolResult(ok=False, output=words)
         watch, result = Watch(), None
         try:

@@ -91,7 +91,7 @@ class ToolServerSession:
                 request, _ANSWER, progress_callback=show
             )
         if isinstance(result, types.InputRequiredResult):
-            raise CallRefused("The server wants to ask somebody first, which it cannot do here.")
+            raise CallRefused("Asking a person or a model is not supported here.")
         return _plain(result)
 
     async def listen(self, on_change: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ def _translated() -> Iterator[None]:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
         where = one_line(storable(f"{path}: {first['msg']}"), limit=200)
-        raise CallRefused(f"What the server answered breaks the protocol: {where}.") from error
+        raise CallRefused(f"The server's response violates the protocol: {where}.") from error
 
 
 def _plain(model: Any) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _describe(error: BaseException, said: list[str]) -> str:
     if isinstance(error, ServerFailed | CallRefused | ProgramError):
         return str(error)
     if isinstance(error, TimeoutError | httpx2.TimeoutException):
-        return "It did not answer in time."
+        return "It did not respond in time."
     if isinstance(error, httpx2.TransportError | OSError):
         return f"It cannot be reached ({one_line(str(error), limit=200) or type(error).__name__})."
     return f"The connection failed ({type(error).__name__})."
@@ -194,9 +194,9 @@ def _describe(error: BaseException, said: list[str]) -> str:
 async def _http(config: ServerConfig, said: list[str]) -> AsyncIterator[Any]:
     async def look(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
-            said[:] = [f"It refuses us (HTTP {response.status_code})."]
+            said[:] = [f"It refused access (HTTP {response.status_code})."]
         elif response.status_code >= 500:
-            said[:] = [f"It answers with an error (HTTP {response.status_code})."]
+            said[:] = [f"It responded with an error (HTTP {response.status_code})."]
         else:
             said.clear()
 
@@ -223,7 +223,7 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise httpx2.DecodingError("a compressed answer that was not asked for")
+            raise httpx2.DecodingError("an unexpectedly compressed response")
         kind = response.headers.get("content-type", "").lower()
         if not kind.startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -240,7 +240,7 @@ class _Bounded(httpx2.AsyncByteStream):
         async for data in self._stream:
             size += len(data)
             if size > MAX_LINE_BYTES:
-                raise httpx2.ReadError(f"an answer of more than {MAX_LINE_BYTES:,} bytes")
+                raise httpx2.ReadError(f"a response of more than {MAX_LINE_BYTES:,} bytes")
             yield data
 
     async def aclose(self) -> None:
@@ -286,11 +286,11 @@ async def _read(
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
-                        raise ProgramError("It sent a message that cannot be read.") from None
+                        raise ProgramError("It sent an unreadable message.") from None
                     if noise is not None:
                         noise += len(line) + 1
                         if noise > MAX_NOISE_BYTES:
-                            raise ProgramError("It writes things that are no messages.") from None
+                            raise ProgramError("It writes output that is not a message.") from None
                     continue
                 noise = None
                 await to_us.send(SessionMessage(message))
@@ -316,7 +316,7 @@ async def _write(
                 async with asyncio.timeout(WRITE_SECONDS):
                     await program.write_line(text.encode("utf-8", "replace"))
             except TimeoutError:
-                said.append("It does not read what it is sent.")
+                said.append("It does not read its input.")
                 return on_end()
             except OSError:
                 return None  # it is gone; the reader says so

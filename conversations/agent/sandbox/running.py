@@ -346,7 +346,9 @@ def prepare_sandboxed(
     """For a program that stays, which somebody else starts. Raises Rejected where there is no
     sandbox; the descriptors are the caller's to close."""
     if support.find_mode() != support.SANDBOXED:
-        raise Rejected(f"{support.describe()} Without a sandbox it is not run.", code="no_sandbox")
+        raise Rejected(
+            f"{support.describe()} Commands do not run without a sandbox.", code="no_sandbox"
+        )
     _check_root(root)
     inside = Inside(
         root=root,

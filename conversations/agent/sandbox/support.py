@@ -212,11 +212,11 @@ def describe() -> str:
     """One sentence for people: whether commands can be run here, and how."""
     mode = find_mode()
     if mode == SANDBOXED:
-        network = "as the workspace says" if settings.LOOM.shell_network else "none"
+        network = "if the workspace allows it" if settings.LOOM.shell_network else "none"
         return f"Shell: in a sandbox (bubblewrap); network: {network}."
     if mode == UNSANDBOXED:
         return (
-            "Shell: without a sandbox, with all rights of the server "
-            f"(LOOM_UNSANDBOXED_SHELL is set; {find_support().reason})."
+            "Shell: without a sandbox, with all rights of the server (LOOM_UNSANDBOXED_SHELL "
+            f"is set; {find_support().reason})."
         )
     return f"Shell: off; {find_support().reason}."

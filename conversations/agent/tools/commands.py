@@ -34,14 +34,14 @@ MAX_COMMAND_CHARS = 30_000
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
 ENDED = {
-    "processes": "It had more than {processes} processes at once, so all were ended.",
-    "memory": "Its processes took more than {memory} MiB of memory, so all were ended.",
-    "written": "Its files took more than {written} MiB of the disk together, so all its"
-    " processes were ended. The files are still there.",
-    "disk": "The disk is nearly full: less than {min_free} MiB were free, so all its processes"
-    " were ended. The files are still there.",
-    "stopped": "It was ended from outside.",
-    "lost": "What watches over it was killed, and it with it.",
+    "processes": "It was ended because it had more than {processes} processes at once.",
+    "memory": "It was ended because it used more than {memory} MiB of memory.",
+    "written": "It was ended because its files together took more than {written} MiB of disk "
+    "space. The files are still there.",
+    "disk": "It was ended because the disk is nearly full: less than {min_free} MiB were free. Its "
+    "files are still there.",
+    "stopped": "It was ended by another process.",
+    "lost": "It was ended because its supervisor was killed.",
 }
 
 Folder = Annotated[
@@ -57,10 +57,11 @@ def check_text(text: str, name: str) -> None:
     """That a program can be given it. Raises BadArgument."""
     if len(text) > MAX_COMMAND_CHARS:
         raise BadArgument(
-            f"'{name}' has more than {MAX_COMMAND_CHARS} characters. Write a file, and run that."
+            f"'{name}' has more than {MAX_COMMAND_CHARS} characters. Write a file and run that "
+            "instead."
         )
     if _UNUSABLE.search(text):
-        raise BadArgument(f"'{name}' holds a character that no program can be given.")
+        raise BadArgument(f"'{name}' contains a character that cannot be passed to a program.")
 
 
 def read_folder(path: str, root: Path) -> Path:
@@ -72,7 +73,7 @@ def read_folder(path: str, root: Path) -> Path:
     except Rejected as error:
         raise BadArgument(error.message) from error
     if not place.is_dir():
-        raise BadArgument(f"There is no folder {path[:200]!r} in the workspace.")
+        raise BadArgument(f"The workspace has no folder {path[:200]!r}.")
     return place
 
 
@@ -85,13 +86,15 @@ def command_note(*, allows_network: bool, text: str) -> str:
     """What a person should know before this is run."""
     notes = []
     if support.find_mode() == support.UNSANDBOXED:
-        notes.append("It runs without a sandbox, with all rights of the server.")
+        notes.append("Runs without a sandbox, with all rights of the server.")
     elif allows_network:
-        notes.append("It runs in a sandbox and can reach the network.")
+        notes.append("Runs in a sandbox with network access.")
     else:
-        notes.append("It runs in a sandbox without network.")
+        notes.append("Runs in a sandbox without network access.")
     if hides_something(text):
-        notes.append("It holds characters that cannot be seen, or that turn text around.")
+        notes.append(
+            "It contains invisible characters, or characters that change the direction of text."
+        )
     if names_self_running(text):
         notes.append(NAMES_SELF_RUNNING)
     return " ".join(notes)
@@ -148,9 +151,9 @@ def make_command_result(done: running.Finished, *, seconds: int) -> ToolResult:
     ``domain.session_state.statements`` reads it."""
     loom, reason = settings.LOOM, ""
     if done.reason == "time":
-        more = f"'timeout_seconds' may be up to {loom.command_max_seconds}."
-        more = more if seconds < loom.command_max_seconds else "It cannot have more."
-        reason = f"It was ended: its {seconds} seconds were over. {more}"
+        more = f"'timeout_seconds' may be at most {loom.command_max_seconds}."
+        more = more if seconds < loom.command_max_seconds else "This is the maximum."
+        reason = f"It was ended after {seconds} seconds. {more}"
     elif done.reason:
         reason = ENDED[done.reason].format(
             processes=loom.command_max_processes,

@@ -44,12 +44,12 @@ async def plan(context: ToolContext, asked: FetchUrl) -> CallPlan | ToolResult:
     url = read_url(asked.url)
     host = url.raw_host or ""
     if is_private_host(host):
-        raise Rejected(f"{url.host} is not on the Internet: private addresses are refused.")
+        raise Rejected(f"{url.host} is a private address; only the public Internet can be reached.")
     return CallPlan(
         effect=CHANGES,
         summary=one_line(f"Fetch {url}", limit=200),
         command=str(url),
-        note=f"The address, with all that stands in it, is sent to {host}.",
+        note=f"The whole URL is sent to {host}.",
         kind_key=f"fetch:{host}"[:255],
         kind_label=f"pages of {host}"[:255],
     )
@@ -65,13 +65,13 @@ async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
     if fetched.moved_to:
         return ToolResult(
             ok=False,
-            output=f"{fetched.url} redirects to another host. Fetch {fetched.moved_to} if you"
-            " want what is there.",
+            output=f"{fetched.url} redirects to another host. To read it, fetch "
+            f"{fetched.moved_to}.",
         )
     if not fetched.media_type.startswith(_HTML) and not _TEXT.match(fetched.media_type):
-        kind = fetched.media_type or "nothing known"
+        kind = fetched.media_type or "type unknown"
         return ToolResult(
-            ok=False, output=f"{fetched.url} is {kind}, {len(fetched.body):,} bytes; no text."
+            ok=False, output=f"{fetched.url} is not text: {kind}, {len(fetched.body):,} bytes."
         )
     text = await asyncio.to_thread(_read_text, fetched)
     offset = asked.offset
@@ -85,7 +85,7 @@ async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
     if end < len(text):
         lines.append(f"More: call again with offset={end}.")
     elif fetched.is_cut:
-        lines.append("The page is longer; what follows is not fetched.")
+        lines.append("The page is longer; the rest was not fetched.")
     return ToolResult(ok=fetched.status < 400, output="\n".join(lines))
 
 

@@ -32,8 +32,8 @@ from .file_texts import count_text, numbered, size_text
 from .tool import BadArgument, ToolContext, ToolResult
 
 CHANGED_SINCE = (
-    "Nothing was done: the file was changed after this call was shown to a person for"
-    " approval. Read it again, and repeat the call if it is still right."
+    "Nothing was done: the file changed after this call was shown to a person for approval. "
+    "Read it again, and repeat the call if it is still right."
 )
 
 
@@ -114,8 +114,8 @@ def read_whole(root: Path, path: str) -> WholeFile:
     content = read_bytes(root, path, limit=limit)
     if content.is_cut:
         raise TooLarge(
-            f"{shown(path)} has {size_text(content.found.size)}; this works up to"
-            f" {size_text(limit)}. Use a command for it."
+            f"{shown(path)} has {size_text(content.found.size)}; the limit is {size_text(limit)}"
+            ". Use a command instead."
         )
     return WholeFile(
         found=content.found, data=content.data, text=text_files.read_text(content.data)
@@ -126,9 +126,7 @@ def check_writable(found: paths.FileStatus) -> None:
     """A file that somebody made read-only is left alone, although replacing it would be
     possible."""
     if not found.mode & 0o222:
-        raise Rejected(
-            f"{shown(found.path)} is read-only (mode {found.mode:04o}); somebody wants it so."
-        )
+        raise Rejected(f"{shown(found.path)} is read-only (mode {found.mode:04o}).")
 
 
 class WriteFile(tool.Arguments):
@@ -145,7 +143,9 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise BadArgument("'content' holds a lone surrogate, which is no character.") from error
+        raise BadArgument(
+            "'content' contains a lone surrogate, which is not a valid character."
+        ) from error
     limit = settings.LOOM.max_read_bytes
     if len(data) > limit:
         raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
@@ -169,7 +169,7 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
         return PreparedChange(
             action=None,
             summary=f"Leave {shown(path)} as it is",
-            output=f"{shown(path)} has exactly this content already.",
+            output=f"{shown(path)} already has exactly this content.",
             basis=there.digest,
         )
     if there.text is None:
@@ -227,7 +227,7 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
     if not old:
         raise BadArgument(f"'old_text' must {OLD_TEXT}")
     if old == new:
-        raise BadArgument("'old_text' and 'new_text' are the same: there is nothing to change.")
+        raise BadArgument("'old_text' and 'new_text' are identical; nothing would change.")
     there = read_whole(root, path)
     if there.text is None:
         raise Rejected(f"{shown(path)} is binary and cannot be edited as text.")
@@ -238,8 +238,8 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
         data = text_files.to_bytes(text, there.text)
     except text_files.EncodingLacksCharacter as error:
         raise Rejected(
-            f"{shown(path)} cannot hold the new text: {error}. To change its encoding, write"
-            " the whole file as UTF-8 with write_file."
+            f"{shown(path)} cannot store the new text: {error}. To change its encoding, write "
+            "the whole file as UTF-8 with write_file."
         ) from error
     # What was done, and the lines around the first place as they are now
     numbers, grown = [], 0
@@ -270,7 +270,7 @@ def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Ed
         raise BadArgument(f"{shown(path)} is empty. Use write_file.")
     if not match.spans:
         hint = file_edits.describe_nearest(file, old)
-        hint = hint or "Nothing in it is like that text; read the file again."
+        hint = hint or "No text in it is similar; read the file again."
         raise BadArgument(f"'old_text' is not in {shown(path)}.\n{hint}")
     if len(match.spans) == 1 or (every and not match.drift):
         return match
@@ -317,7 +317,7 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
     path = asked.path
     found = stat_file(root, path, follow_last=False)
     if found is None:
-        raise Rejected(f"There is no {shown(path)}.")
+        raise Rejected(f"{shown(path)} does not exist.")
     if found.kind == paths.FILE:
         check_writable(found)
         size = size_text(found.size)
@@ -338,7 +338,8 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
         if entries := list(walk.entries()):
             count = count_text(len(entries), "entry")
             raise Rejected(
-                f"{shown(path)} is a folder that holds {count}; only empty folders are deleted."
+                f"{shown(path)} is a folder that contains {count}; only empty folders can be "
+                "deleted."
             )
         what, basis = "the empty folder", "empty folder"
     elif found.kind == paths.LINK:
@@ -377,17 +378,17 @@ def prepare_move(root: Path, asked: MoveFile) -> PreparedChange:
     source, target = asked.source, asked.destination
     found = stat_file(root, source, follow_last=False)
     if found is None:
-        raise Rejected(f"There is no {shown(source)}.")
+        raise Rejected(f"{shown(source)} does not exist.")
     there = stat_file(root, target, follow_last=False)
     if there is not None and there.identity != found.identity:
         name = shown(target.rstrip("/"))
         if there.kind == paths.FOLDER:
             raise Rejected(f"{name} is a folder; give the whole new path, such as {name}/name.")
-        raise Rejected(f"There is a {name} already, and nothing is overwritten.")
+        raise Rejected(f"{name} already exists, and nothing is overwritten.")
     end = paths.find_place(root, target, follow_last=False)
     start = paths.find_place(root, source, follow_last=False)
     if start == end:
-        raise Rejected(f"{shown(source)} is there already.")
+        raise Rejected(f"{shown(source)} is already there.")
     if paths.is_within(end.real, start.real):
         raise Rejected(f"{shown(source)} cannot be moved into itself.")
     what = f"{shown(start.path)} to {shown(end.path)}"

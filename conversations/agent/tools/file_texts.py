@@ -47,7 +47,7 @@ NAMED = 5
 def describe_walk(walk: FolderWalk) -> list[str]:
     notes = list(filter(None, [describe_passed_over(walk.passed_over)]))
     if walk.is_late:
-        notes.append("[It took too long, so this is not all. Choose a folder further down.]")
+        notes.append("[The search took too long and is incomplete. Choose a folder further down.]")
     return notes
 
 
@@ -58,7 +58,7 @@ def describe_passed_over(paths: list[str]) -> str:
         return ""
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
     named = ", ".join(f"{shown(path)}/" for path in paths[:NAMED])
-    return f"[Not looked into, as ignored by git or too large by nature: {named}{more}.]"
+    return f"[Not searched because git ignores them or they are too large: {named}{more}.]"
 
 
 def make_cursor(path: str) -> str:

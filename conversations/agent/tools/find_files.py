@@ -54,7 +54,7 @@ def list_files(root: Path, asked: ListFiles) -> str:
     path, depth = asked.path, min(asked.depth, MAX_DEPTH)
     found = stat_file(root, path)
     if found is not None and found.kind != FOLDER:
-        raise Rejected(f"{shown(path)} is no folder: {_describe(root, found)}.")
+        raise Rejected(f"{shown(path)} is not a folder: {_describe(root, found)}.")
     walk = FolderWalk(
         root=root,
         path=path,
@@ -68,7 +68,7 @@ def list_files(root: Path, asked: ListFiles) -> str:
     page = list(islice(entries, MAX_ENTRIES + 1))
     lines = [_describe(root, entry) for entry in page[:MAX_ENTRIES]]
     if not page:
-        lines.append("There is nothing more." if after != [b""] else f"{shown(path)} is empty.")
+        lines.append("There are no more entries." if after != [b""] else f"{shown(path)} is empty.")
     if len(page) > MAX_ENTRIES:
         cursor = make_cursor(page[MAX_ENTRIES - 1].path)
         lines.append(f'More: call again with the same arguments and cursor="{cursor}".')
@@ -87,7 +87,7 @@ def _describe(root: Path, entry: FileStatus) -> str:
         target = shown(find_place(root, entry.path).path)
         return f"{name}  -> {target}{'' if stat_file(root, entry.path) else ' (missing)'}"
     except Rejected:
-        return f"{name}  -> (outside of the workspace)"
+        return f"{name}  -> (outside the workspace)"
 
 
 LIST = _declare(

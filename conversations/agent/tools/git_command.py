@@ -151,11 +151,11 @@ async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]
     words = words[1:] if words[:1] == ["git"] else words
     words = words[1:] if words[:1] == ["--no-pager"] else words
     if not words:
-        raise BadArgument("'arguments' is missing: what follows 'git'.")
+        raise BadArgument("'arguments' is missing: the part of the command after 'git'.")
     if words[0].startswith("-"):
         raise BadArgument(
-            f"Options before the subcommand ({words[0][:100]}) are not taken."
-            " Use 'folder' for another folder."
+            f"Options before the subcommand ({words[0][:100]}) are not allowed. To run git in "
+            "another folder, use 'folder'."
         )
     try:
         git = git_words.read_call(words)
@@ -164,7 +164,7 @@ async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]
     has_network = support.has_network(workspace_allows=context.scope.allows_network)
     if git.needs_network and not has_network:
         raise BadArgument(
-            f"git {git.subcommand} needs the network, which commands do not have in this workspace."
+            f"git {git.subcommand} needs the network, which commands cannot use in this workspace."
         )
     # Where there is no sandbox, each may change something.
     if support.find_mode() == support.UNSANDBOXED:

@@ -80,7 +80,7 @@ def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ReadWords:
         choices = mark[1:].split("|") if mark[1:] else []
         if choices and value is not None and value not in choices:
             one_of = ", ".join(choices)
-            raise NotAllowed(f"The option {name} is only taken with one of: {one_of}.")
+            raise NotAllowed(f"The option {name} is only allowed together with one of: {one_of}.")
     return found
 
 
@@ -115,11 +115,11 @@ def _is_value(word: str | None) -> bool:
 def _explain(name: str, allowed: Mapping[str, str], *, within: str = "") -> str:
     shown = _shorten(name)
     if within and within != name:
-        return f"The option {shown} (in {_shorten(within)}) is not taken here."
+        return f"The option {shown} (in {_shorten(within)}) is not allowed here."
     full = [known for known in allowed if known.startswith(name)] if len(name) > 2 else []
     if full and name not in allowed:
-        return f"The option {shown} is not taken: write options in full, as in {full[0]}."
-    return f"The option {shown} is not taken here."
+        return f"The option {shown} is not allowed: write options in full, as in {full[0]}."
+    return f"The option {shown} is not allowed here."
 
 
 def _shorten(word: str) -> str:
@@ -173,7 +173,7 @@ def read_call(words: Sequence[str]) -> GitCall:
     subcommand, rest = words[0], list(words[1:])
     if subcommand not in SUBCOMMANDS:
         known = ", ".join(sorted(SUBCOMMANDS))
-        raise NotAllowed(f"'git {subcommand[:100]}' is not offered. There are: {known}.")
+        raise NotAllowed(f"'git {subcommand[:100]}' is not available. Available: {known}.")
     if subcommand == "config":
         return _read_config(rest)
     # The verb ("list" of ``stash list``), empty for none, and what it may have
@@ -182,22 +182,23 @@ def read_call(words: Sequence[str]) -> GitCall:
     if form is None:
         first = rest[0][:100] if rest else ""
         verbs = ", ".join(sorted(name for name in FORMS if name.startswith(f"{subcommand} ")))
-        raise NotAllowed(f"'git {subcommand} {first}' is not offered. There are: {verbs}.")
+        raise NotAllowed(f"'git {subcommand} {first}' is not available. Available: {verbs}.")
     found = read_words(rest[1:] if verb else rest, read_list(form.options))
     if found.plain and not form.takes_words:
-        raise NotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not offered.")
+        raise NotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not available.")
     if form.has_url:
         values = [value for name, value in found.options if name == "--repo" and value]
         for word in [*found.plain, *values]:
             scheme = _SCHEME.match(word)
             if _NAMES_HELPER.match(word) or (scheme and scheme[1].lower() not in _SCHEMES):
                 raise NotAllowed(
-                    f"The address {word[:100]} is not taken: {', '.join(_SCHEMES)} and paths are."
+                    f"The URL {word[:100]} is not allowed; allowed are {', '.join(_SCHEMES)} "
+                    "and paths."
                 )
         for word in found.plain[1:] if subcommand == "remote" else ():
             is_absolute = word.startswith(("/", "~")) or word.lower().startswith("file:")
             if is_absolute or ".." in word.split("/"):
-                raise NotAllowed("A remote cannot be a path outside of the workspace.")
+                raise NotAllowed("A remote cannot be a path outside the workspace.")
     changes = _changes(subcommand, form, found)
     writes_config = form.writes_config
     if subcommand == "branch":
@@ -257,7 +258,7 @@ def _read_config(words: Sequence[str]) -> GitCall:
     found = read_words(rest, allowed)
     if negated := [name for name, _ in found.options if name not in allowed]:
         # It could turn a command that asks into one that sets.
-        raise NotAllowed(f"The option {negated[0][:100]} is not taken here.")
+        raise NotAllowed(f"The option {negated[0][:100]} is not allowed here.")
     if changes:
         if not found.plain:
             raise NotAllowed("The name of the setting is missing.")
@@ -268,12 +269,15 @@ def _read_config(words: Sequence[str]) -> GitCall:
         section, middle, name = parts.groups() if parts else ("", "", "")
         if middle == "" or not is_settable(section, name, has_name=middle is not None):
             raise NotAllowed(
-                f"The setting {key[:100]} cannot be changed here: only those can that let git run"
-                " no program, such as user.name, pull.rebase or branch.<name>.merge."
+                f"The setting {key[:100]} cannot be changed here. Only settings that make git "
+                "run no program can be changed, such as user.name, pull.rebase or "
+                "branch.<name>.merge."
             )
         value = "" if takes_away else " ".join(values[:1])
         if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
-            raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")
+            raise NotAllowed(
+                f"{key[:100]} takes the name of a remote; create it with 'remote add'."
+            )
     runs = ["config", *words]
     return GitCall(
         subcommand="config", words=words, runs=runs, changes=changes, writes_config=changes

@@ -36,7 +36,7 @@ async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
     by_name = {skill.name.lower(): skill for skill in skills}
     skill = (by_folder | by_name).get(wanted)
     if skill is None:
-        return _refused(skills, f"There is no skill named {name[:100]!r} here.")
+        return _refused(skills, f"There is no skill named {name[:100]!r}.")
     most = settings.LOOM.max_skill_bytes
     file = await asyncio.to_thread(partial(read_file, context.root, skill.path, limit=most))
     if file is None:
@@ -54,7 +54,7 @@ async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
     )
     if loaded is None:
         return ToolResult(
-            ok=True, output=f"The skill {skill.name} is loaded already, and has not changed since."
+            ok=True, output=f"The skill {skill.name} is already loaded and has not changed."
         )
     folder = skill.path.rpartition("/")[0]
     return ToolResult(

@@ -80,13 +80,13 @@ def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         kind = "WebP image"
     if kind in _SHOWABLE and content.is_cut:
-        raise Rejected(f"{shown(path)} is a {kind} of more than {most}, too large to be shown.")
+        raise Rejected(f"{shown(path)} is a {kind} of more than {most}, too large to show.")
     if kind in _SHOWABLE:
         return data, examine(data, path.rpartition("/")[2])
     file = read_text(content.data, is_cut=content.is_cut)
     if file is None:
         what = kind or "binary data"
-        return f"{shown(path)} is no text: {what}, {size_text(content.found.size)}."
+        return f"{shown(path)} is not text: {what}, {size_text(content.found.size)}."
     lines = file.lines
     if not lines:
         return f"{shown(path)} is empty."

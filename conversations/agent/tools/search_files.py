@@ -62,10 +62,10 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
     if not pattern or len(pattern) > PATTERN_CHARS:
         raise BadArgument(f"'pattern' must {PATTERN}")
     if "\n" in pattern or "\0" in pattern:
-        raise BadArgument("'pattern' is for one line at a time; it cannot hold a line break.")
+        raise BadArgument("'pattern' is matched line by line; it cannot contain a line break.")
     after, _, number = asked.cursor.rpartition(":")
     if asked.cursor and not (after and number.isascii() and number.isdigit()):
-        raise BadArgument("'cursor' is not one that an earlier result gave.")
+        raise BadArgument("'cursor' is not one that an earlier result returned.")
     search = Search(
         context.root,
         FileQuery(
@@ -92,7 +92,7 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
 
 def _find(search: Search, page: "_Page") -> str:
     if stat_file(search.root, search.query.path) is None:
-        raise Rejected(f"There is no {shown(search.query.path)}.")
+        raise Rejected(f"{shown(search.query.path)} does not exist.")
     found = search.run()
     try:
         page.has_more = not all(page.add(*file) for file in found)
@@ -106,13 +106,11 @@ def _find(search: Search, page: "_Page") -> str:
         told.append(f'More: call again with the same arguments and cursor="{page.cursor}".')
     elif search.was_late:
         told.append(
-            f"[Stopped after {SECONDS:.0f} s, so this is not all. Choose a folder or a glob.]"
+            f"[Stopped after {SECONDS:.0f} s; the result is incomplete. Choose a folder or a glob.]"
         )
     if search.too_large:
         limit = size_text(search.query.limit)
-        told.append(
-            f"[{count_text(search.too_large, 'file')} of more than {limit} not looked into.]"
-        )
+        told.append(f"[{count_text(search.too_large, 'file')} of more than {limit} not searched.]")
     return "\n".join(filter(None, [*told, describe_passed_over(search.passed_over)]))
 
 

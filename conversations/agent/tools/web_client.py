@@ -63,11 +63,11 @@ def read_url(text: str) -> URL:
         url = URL(text)
         is_usable = url.scheme in SCHEMES and bool(url.raw_host) and url.port is not None
     except (ValueError, IndexError) as error:  # the latter of brackets in odd places
-        raise Rejected(f"This is no URL: {error}.") from error
+        raise Rejected(f"This is not a valid URL: {error}.") from error
     if not is_usable:
-        raise Rejected("A URL begins with http:// or https:// and names a host.")
+        raise Rejected("A URL must begin with http:// or https:// and name a host.")
     if url.user is not None or url.password is not None:
-        raise Rejected("A URL with a user or a password is not fetched.")
+        raise Rejected("URLs with a username or password are not fetched.")
     return url.with_fragment(None)
 
 
@@ -104,16 +104,16 @@ def explain(error: Exception, url: URL) -> str:
         if len(causes) > 10:
             break
     if any(isinstance(cause, PrivateAddress) for cause in causes):
-        return f"{url.host} is not on the Internet: private addresses are refused."
+        return f"{url.host} is a private address; only the public Internet can be reached."
     if isinstance(error, aiohttp.InvalidURL):
-        return f"{url.host} is no host that can be asked."
+        return f"{url.host} is not a valid host name."
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"There is no host {url.host}, or its name could not be resolved."
+        return f"The host {url.host} does not exist, or its name could not be resolved."
     if isinstance(error, aiohttp.ClientSSLError):
         return f"{url.host} has no valid certificate."
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"{url.host} cannot be reached."
-    return f"{url.host} did not answer as a web server does ({type(error).__name__})."
+        return f"{url.host} is unreachable."
+    return f"{url.host} did not respond like a web server ({type(error).__name__})."
 
 
 # One GET of a public web page, that cannot be turned against this network.
@@ -150,7 +150,7 @@ async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
         async with asyncio.timeout(SECONDS), open_client(allows, headers=HEADERS) as client:
             return await _follow(client, url)
     except TimeoutError as error:
-        raise Rejected(f"{url.host} did not answer within {SECONDS:g} seconds.") from error
+        raise Rejected(f"{url.host} did not respond within {SECONDS:g} seconds.") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Rejected(explain(error, url)) from error
 

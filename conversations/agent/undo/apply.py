@@ -28,7 +28,7 @@ MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is 
 
 ATTEMPTS = 3
 
-_ODD = "no file that can be kept"
+_ODD = "a special file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +142,8 @@ def _prepare_remove(root: Path, action: Remove) -> _Step:
     before = _kept(root, path)
     if before is None:
         if action.expect:
-            raise Differs(f"{shown(path)} is gone meanwhile.")
-        raise Rejected(f"There is no {shown(path)}.")
+            raise Differs(f"{shown(path)} was removed in the meantime.")
+        raise Rejected(f"{shown(path)} does not exist.")
     if not before.has_copy:  # folders and links have one
         raise Rejected(f"{shown(path)} is {_ODD}, not a file.")
     _check_expected(path, before, action.expect)
@@ -156,16 +156,16 @@ def _prepare_move(root: Path, action: Move) -> _Step:
     source = find_place(root, action.source, follow_last=False).path
     target = find_place(root, action.target, follow_last=False).path
     if disk.read_state(root, target, limit=0) is not None:
-        raise Rejected(f"There is something at {shown(target)} already.")
+        raise Rejected(f"{shown(target)} already exists.")
     changes = _missing_folders(root, target)
     total = 0
     for path in disk.list_below(root, source, limit=MAX_MOVED_FILES):
         before = _kept(root, path)
         if before is None:
-            raise Rejected(f"There is no {shown(path)}.")
+            raise Rejected(f"{shown(path)} does not exist.")
         total += before.size
         if total > settings.LOOM.snapshot_max_bytes or not before.has_copy:
-            raise TooLarge(f"{shown(source)} is too large to be moved so that it can be undone.")
+            raise TooLarge(f"{shown(source)} is too large to be moved in a way that can be undone.")
         moved = target + path.removeprefix(source)
         changes.append(Change(path=path, before=before, after=None))
         changes.append(Change(path=moved, before=None, after=before))
@@ -179,14 +179,16 @@ def _kept(root: Path, path: str) -> FileState | None:
     with batch() as kept:
         state = disk.read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, kept=kept)
     if state is not None and state.is_file and not state.is_read:
-        raise TooLarge(f"{shown(path)} is too large to be kept, so this could not be undone.")
+        raise TooLarge(
+            f"{shown(path)} is too large to be stored, so the change could not be undone."
+        )
     return state
 
 
 def _check_expected(path: str, before: FileState | None, expect: str | None) -> None:
     if expect is None or disk.digest_of(before) == expect:
         return
-    what = "exists meanwhile" if not expect else "was changed meanwhile"
+    what = "was created in the meantime" if not expect else "was changed in the meantime"
     raise Differs(f"{shown(path)} {what if before else 'is gone meanwhile'}.")
 
 

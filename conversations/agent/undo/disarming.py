@@ -46,18 +46,19 @@ class Disarmed:
         told = []
         if self.paths:
             told.append(
-                f"Git would run or obey {_listed(self.paths)} outside of the sandbox, so that was"
-                f" disarmed: put aside with the ending {DISARMED}, or made a comment."
+                f"Git would run or obey {_listed(self.paths)} outside the sandbox, so it was "
+                f"disarmed: renamed with the ending {DISARMED}, or commented out."
             )
         if self.failed:
             told.append(
-                f"Do not use git in this folder before somebody has looked at"
-                f" {_listed(self.failed)}: git would run or obey it, and it could not be disarmed."
+                "Do not use git in this folder before somebody has checked "
+                f"{_listed(self.failed)}: git would run or obey it, and it could not be "
+                "disarmed."
             )
         if not self.is_whole:
             told.append(
-                "The folder holds too many files to be looked through: whether git would run"
-                " something new in its deepest folders is not known."
+                "The folder has too many files to scan completely: git might run something new "
+                "in its deepest folders."
             )
         return " ".join(told)
 

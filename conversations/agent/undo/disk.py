@@ -144,12 +144,12 @@ def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
     parts = path.split("/")
     is_odd = any(part in ("", ".", "..") for part in parts) and path != ROOT
     if is_odd or "\0" in path:
-        raise Rejected("This path does not lie in the workspace's folder.", code="outside")
+        raise Rejected("This path is outside the workspace's folder.", code="outside")
     *folders, name = parts
     try:
         folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NoFolder("The workspace's folder is not there.") from error
+        raise NoFolder("The workspace's folder does not exist.") from error
     try:
         for part in folders:
             inner = _open_folder(folder, part)
@@ -165,7 +165,7 @@ def _open_folder(folder: int, name: str) -> int:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            raise NoFolder(f"There is no folder {name!r} on the way.") from error
+            raise NoFolder(f"The folder {name!r} in this path does not exist.") from error
         raise
 
 
@@ -315,7 +315,7 @@ def list_below(root: Path, path: str, *, limit: int) -> list[str]:
             with open_folder(root, entry) as opened:
                 found += [f"{entry}/{inner}" for inner in sorted(os.listdir(opened))]
         if len(found) > limit:
-            raise TooLarge(f"There are more than {limit:,} files in this folder.")
+            raise TooLarge(f"This folder has more than {limit:,} files.")
     return found
 
 

@@ -76,7 +76,7 @@ def take_listing(root: Path, *, earlier: Listing | None = None) -> Listing:
         raise Rejected(error.message, code="not_kept") from error
     except OSError as error:
         raise Rejected(
-            f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
+            f"The workspace's files could not be copied: {error.strerror}.", code="not_kept"
         ) from error
     known = {path: found for path, found in work.known.items() if path in work.entries}
     _known.store(str(root), known)

@@ -96,7 +96,7 @@ def record_tree(call_pk: int, *, digest: str) -> None:
     """Say which blob lists the folder as it is right before a command of the call. Raises Conflict
     where one is noted already."""
     if not ToolCall.objects.filter(pk=call_pk, tree="").update(tree=digest):
-        raise Conflict("This call has changed files already.", code="call_has_tree")
+        raise Conflict("This call has already changed files.", code="call_has_tree")
 
 
 def release_tree(call_pk: int) -> str:
@@ -197,7 +197,7 @@ def _rows_of(session_pk: int, scope: Scope) -> QuerySet[FileChange]:
         if uuid is not None:
             pks = table.objects.filter(session=session_pk, uuid=uuid).values_list("pk", flat=True)
             if (pk := pks.first()) is None:
-                raise NotFound("This session has no such call, run or revert.")
+                raise NotFound("This call, run or undo does not exist in this session.")
             rows = rows.filter(**{name: pk})
             return rows if name == "revert" else rows.filter(revert=None)
     return rows.filter(revert=None)

@@ -88,13 +88,15 @@ def judge_file(
     elif target is not None and not (
         target.has_copy and (target.is_folder or has_blob(target.digest))
     ):
-        state, reason = LOST, "What it was before was too large to be kept, or no file."
+        state, reason = LOST, "Its earlier content was too large to be stored, or was not a file."
     elif not _leads_back(current, changes):
-        reason = "It was changed since." if current is not None else "It was removed since."
+        reason = (
+            "It was changed afterwards." if current is not None else "It was removed afterwards."
+        )
     elif path in others:
-        reason = "Another session changed it at the same time or since."
+        reason = "Another session changed it at the same time or afterwards."
     elif current is not None and current.is_file and not current.is_read:
-        reason = "It is too large to be kept: what is there now would be gone."
+        reason = "Its current content is too large to be stored and would be lost."
     else:
         state = READY
     return FilePlan(path=path, changes=changes, current=current, state=state, reason=reason)
@@ -227,7 +229,7 @@ class _Work:
         """Right before it is replaced: it is what was kept."""
         now = disk.read_state(self.root, change.path)
         if not _is_folder(now) and not disk.same_state(now, change.before):
-            raise Rejected("It was changed this moment.", code="file_changed")
+            raise Rejected("It was changed just now.", code="file_changed")
 
     def judge(self) -> dict[str, Any]:
         """Which of the records have come true, as ``complete_changes`` takes it."""
@@ -242,10 +244,10 @@ class _Work:
                 confirmed.append(pk)
             elif disk.same_state(now, change.before):
                 dropped.append(pk)
-                self.failed.setdefault(change.path, "It could not be put back.")
+                self.failed.setdefault(change.path, "It could not be restored.")
             else:
                 others.append((pk, now))
-                self.failed.setdefault(change.path, "It is not as it was.")
+                self.failed.setdefault(change.path, "Its content differs from the recorded one.")
         return {"confirmed": confirmed, "dropped": dropped, "done": others}
 
 
@@ -281,7 +283,7 @@ async def revert_files(
     plans = await read(plan_revert, session.pk, root, scope=scope)
     chosen = [p for p in plans if p.state == READY or (p.state == CONFLICT and p.path in replace)]
     if not chosen:
-        raise Rejected("There is nothing that can be put back.", code="nothing_to_revert")
+        raise Rejected("Nothing can be restored.", code="nothing_to_revert")
     work = _Work(root, chosen)
     await asyncio.to_thread(work.keep)
     return await disk.carry_through(

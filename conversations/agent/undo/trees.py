@@ -74,7 +74,7 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
         tree = await asyncio.to_thread(put_blob, dump_listing(before, owner=repr(author)))
     except OSError as error:
         raise Rejected(
-            f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
+            f"The workspace's files could not be copied: {error.strerror}.", code="not_kept"
         ) from error
     if author.call_pk is not None:
         await write(records.record_tree, author.call_pk, digest=tree)
@@ -112,17 +112,20 @@ async def _conclude(
     try:
         after, disarmed = await asyncio.to_thread(_look_after, root, before, watch.was_held)
     except Rejected as error:  # what the command has said counts more
-        watch.note = f"{error.message} What was changed is found out when the server starts next."
+        watch.note = f"{error.message} The changes will be determined when the server starts next."
         return
     watch.changes = list(compare(before, after))
     lost = [c.path for c in watch.changes if c.before is not None and not c.before.has_copy]
     told = [disarmed.note] if disarmed.note else []
     if lost:
-        told.append(f"{len(lost)} changed files were too large to be kept: no undo for them.")
+        told.append(
+            f"{len(lost)} changed files were too large to be stored; their changes cannot be "
+            "undone."
+        )
     if after.unlisted:
         told.append(
-            f"The folder has more than {settings.LOOM.snapshot_max_files:,} files or some that"
-            " cannot be read; what was changed in part of it is not known."
+            f"The folder has more than {settings.LOOM.snapshot_max_files:,} files or some that "
+            "cannot be read; changes in part of it are unknown."
         )
     watch.note = " ".join(told)
     for chunk in batched(watch.changes, ROWS, strict=False):

@@ -112,7 +112,7 @@ def check_list(place: int, content: Any) -> list[Block]:
     if not isinstance(content, list) or not all(
         isinstance(item, dict) and isinstance(item.get("type"), str) for item in content
     ):
-        raise refuse(place, "Its content is neither a text nor a list of blocks with a type.")
+        raise refuse(place, "Its content must be a text or a list of blocks with a type.")
     return content
 
 
@@ -150,9 +150,9 @@ def read_each(
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise refuse(place, "A message is an object.")
+            raise refuse(place, "A message must be an object.")
         if message.get("role") not in roles:
-            raise refuse(place, f"Its role is none of {', '.join(roles)}.")
+            raise refuse(place, f"Its role must be one of {', '.join(roles)}.")
         try:
             turns = list(read(place, message))
         except RecursionError:

@@ -84,7 +84,7 @@ def _read_message(place: int, message: Message) -> NewTurn:
             old = message.get("function_call")
             calls = [{"function": old}] if isinstance(old, dict) else []
         elif not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            raise refuse(place, "Its tool_calls are no list of objects.")
+            raise refuse(place, "Its tool_calls must be a list of objects.")
         return make_turn(
             ASSISTANT, text or refusal, tool_calls=calls, stop_reason=REFUSAL if refusal else ""
         )

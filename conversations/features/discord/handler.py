@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 # What people can ask of the bot itself, typed or chosen from Discord's list
 COMMANDS = {
     "new": "Start a new session here; the earlier one stays in the archive",
-    "history": "Show what was said last in this session",
-    "stop": "Stop the answer that is being written",
+    "history": "Show the latest messages of this session",
+    "stop": "Stop the running answer",
     "help": "Show these commands",
 }
 
@@ -79,7 +79,7 @@ def describe_history(session: Session) -> str:
         if size_of("\n".join([line, *lines])) > MESSAGE_LIMIT:
             break
         lines.insert(0, line)
-    return "\n".join(lines) or "Nothing was said in this session yet."
+    return "\n".join(lines) or "This session has no messages yet."
 
 
 class MessageHandler:
@@ -117,7 +117,7 @@ class MessageHandler:
             said = await self._take(place, message)
         except (NotFound, NotPermitted) as error:
             logger.warning("discord_account_refused", extra={"fields": {"reason": error.message}})
-            said = "The account that the bot acts by may not write in its workspace."
+            said = "The bot's account may not write in its workspace."
         except LoomError as error:
             said = error.message
         if said:
@@ -213,7 +213,7 @@ class MessageHandler:
             spot = await self.places.find_spot(interaction.channel, interaction.guild)
             person = interaction.user.id
             if not self._rules.lets_in(person, spot):
-                return "You may not talk to this bot here."
+                return "You are not allowed to use this bot here."
             return await self.carry_out(command, spot, author=person, by=interaction.id)
 
         async def choose(interaction: discord.Interaction) -> None:
@@ -235,9 +235,9 @@ class MessageHandler:
         if was_running:
             await self._runtime.stop_run(session)
         if command == "stop":
-            return "Stopped." if was_running else "No answer is being written."
+            return "Stopped." if was_running else "No answer is running."
         await self._runtime.writer.write(begin_in_place, session, message=by)
-        return "A new session begins here. The earlier one stays in the archive."
+        return "New session started. The earlier one stays in the archive."
 
     async def press(self, interaction: discord.Interaction) -> None:
         """A button was pressed; the message that has it will say what came of it."""
@@ -252,7 +252,7 @@ class MessageHandler:
     ) -> str:
         name = self._rules.account_of(interaction.user.id)
         if not name:
-            return "Only people whose account here is named in the bot's settings may decide this."
+            return "Only people whose account is listed in the bot's settings can decide this."
         runtime, message = self._runtime, interaction.message
         account = await runtime.readers.read(inbox.account_for, name, self._workspace)
         find = partial(get_session_for, to=WRITE)
@@ -264,7 +264,7 @@ class MessageHandler:
             return ""
         assert message is not None
         if not await runtime.readers.read(shows_last_message, found.pk, message.id):
-            raise Conflict("The conversation has gone on since then.")
+            raise Conflict("The conversation has continued since then.")
         again = partial(runtime.regenerate, turn=None)
         execute = again if act == "retry" else runtime.continue_run
         accepted = await execute(found, client_id=f"{CHANNEL}-{message.id}", user_pk=account.pk)
@@ -280,6 +280,6 @@ async def _say(interaction: discord.Interaction, work: Coroutine[None, None, str
         said = error.message
     except Exception:
         logger.exception("discord_interaction_failed")
-        said = "Something went wrong. The server's log says why."
+        said = "Something went wrong. See the server's log for the reason."
     if said:
         await interaction.followup.send(said, ephemeral=True, suppress_embeds=True)

@@ -204,7 +204,7 @@ async def attach_files(
         except LoomError as error:
             refused.append(error.message)
         except discord.NotFound:
-            refused.append(f"{file.filename} is not there any more.")
+            refused.append(f"{file.filename} no longer exists.")
     return kept, refused
 
 

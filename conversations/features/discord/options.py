@@ -82,7 +82,7 @@ def read_people(texts: Iterable[str]) -> tuple[dict[int, str], bool]:
 def _read_id(text: str) -> int:
     text = text.strip()
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**63):
-        raise BadRules(f"{text[:40]!r} is no id of Discord, which is a number")
+        raise BadRules(f"{text[:40]!r} is not a Discord ID, which is a number")
     return int(text)
 
 

@@ -58,7 +58,7 @@ class _Question:
 
     def as_item(self) -> ReplyItem:
         asked = self.asked
-        lines = [f"**May I?** {escape(asked.summary or asked.name, limit=200)}"]
+        lines = [f"**Approval needed:** {escape(asked.summary or asked.name, limit=200)}"]
         if asked.note:
             lines.append(f"-# {escape(asked.note, limit=200)}")
         if len(f"Always allow {asked.kind_label}") > LABEL_CHARS and not self.outcome:
@@ -107,7 +107,7 @@ class _Sheet:
             case events.ToolCallCompleted():
                 question = self.questions.get(payload.call or "")
                 if question is not None and not question.outcome:
-                    question.outcome = "Nobody has to decide this any more."
+                    question.outcome = "This no longer needs a decision."
                 word, _ = tool_rows.tool_word(payload.name)
                 _, outcome = tool_rows.state_word(payload.state, payload.ok)
                 argument = tool_rows.telling_argument(payload.name, payload.arguments)
@@ -119,7 +119,7 @@ class _Sheet:
             case events.TurnSeparator(state=state) if state == STOPPED:
                 self.note("Stopped.")
             case events.Fallback(reason=reason):
-                self.note(f"A row cannot be shown: {reason}")
+                self.note(f"Unreadable row: {reason}")
 
     def _write_notice(self, notice: events.Info) -> None:
         data = notice.data or {}
@@ -162,12 +162,14 @@ def make_items(
             items += [ReplyItem(text=part) for part in split_message(piece)]
     if done:
         items = [replace(item, call="", always="") for item in items]
-        items = items or [ReplyItem(text="-# There is no answer.")]
+        items = items or [ReplyItem(text="-# No answer.")]
     if len(items) > most:
-        note = ReplyItem(text="-# More is being written. The whole answer comes as a file.")
+        note = ReplyItem(
+            text="-# The answer is still running. The complete text will be attached as a file."
+        )
         if done:
             whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
-            note = ReplyItem(text="-# The whole answer is in the file.", file=whole)
+            note = ReplyItem(text="-# The complete answer is in the file.", file=whole)
         # What waits for a person is always shown.
         items[most - 1 :] = [note, *(item for item in items[most - 1 :] if item.call)]
     if done and sheet.action:

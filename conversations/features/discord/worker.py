@@ -157,11 +157,12 @@ async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: Runt
             await bot.close()
             await connected
         except discord.LoginFailure as error:
-            raise Unavailable("Discord does not know this token.") from error
+            raise Unavailable("Discord rejected this token.") from error
         except discord.PrivilegedIntentsRequired as error:
             raise Unavailable(
-                "To answer what does not mention it, the bot needs the Message Content intent: "
-                "switch it on in Discord's developer portal, or set LOOM_DISCORD_ANSWER=mentions."
+                "To answer messages that do not mention it, the bot needs the Message Content "
+                "intent: turn it on in Discord's developer portal, or set "
+                "LOOM_DISCORD_ANSWER=mentions."
             ) from error
         finally:
             await runtime.stop()

@@ -53,7 +53,7 @@ class CheckedCopy:
     def __init__(self, value: dict[str, Any]) -> None:
         header = read_session(value)
         if header.uuid is None:
-            raise Unusable("a session without a uuid")
+            raise Unusable("a session without a UUID")
         self.session = header.uuid
         self.created_at: datetime | None = header.columns["created_at"]
         self.turn_digest = first_digest(header.uuid, chain="turns")
@@ -84,7 +84,7 @@ class CheckedCopy:
                     is_whole = False
                 if not is_whole:
                     name = file["name"]
-                    self.damage.append(f"the attachment {name} is not what its digest says")
+                    self.damage.append(f"the attachment {name} does not match its digest")
 
     def _time(self, given: datetime | None, what: str) -> datetime:
         time = given or self.created_at
@@ -102,12 +102,12 @@ class CheckedCopy:
         ]
         self.problem = self.damage[0] if self.damage else ""
         if not receipts:
-            self.problem = "there is no receipt of it"
+            self.problem = "no receipt exists for it"
         elif not same:
             [newest, *_] = receipts
             self.problem = (
-                f"not what was purged: {self.turns} turns and {self.events} events, the"
-                f" receipt says {newest.turns} and {newest.events}, with other digests"
+                f"not what was purged: {self.turns} turns and {self.events} events; the receipt "
+                f"says {newest.turns} and {newest.events}, with other digests"
             )
         self.receipt = (same or receipts)[0].uuid if receipts else None
         return self

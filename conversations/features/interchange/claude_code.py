@@ -98,7 +98,7 @@ class _ClaudeCode(Conversation):
             offset += len(raw)
         if self.left:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.left.items()))
-            text = f"left out, since they are no part of the conversation: {kinds}"
+            text = f"skipped because they are not part of the conversation: {kinds}"
             yield Note(self.place, text, is_skipped=False)
         if not self.nodes:
             return

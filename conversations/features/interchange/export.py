@@ -74,7 +74,7 @@ def choose_sessions(
     if session is not None:
         found = found.filter(uuid=session)
         if not found.exists():
-            raise NotFound(f"There is no session {session}.")
+            raise NotFound(f"The session {session} does not exist.")
     if workspace is not None:
         found = found.filter(workspace__slug=workspace)
     return _by_key(found, page=PAGE)
@@ -93,7 +93,7 @@ def session_lines(session: Session) -> Iterator[str]:
     try:
         session.refresh_from_db()
     except Session.DoesNotExist:
-        raise NotFound("There is no such session.") from None
+        raise NotFound("This session does not exist.") from None
     # Only rows below the counters that were read are written, so that an export of a session
     # in use is whole as of its first line.
     yield dump_json(write_line("session", session, SESSION_COLUMNS, version=VERSION))
@@ -155,7 +155,7 @@ def session_markdown(session: Session) -> Iterator[str]:
         f"- Workspace: {_plain(session.workspace.name)}",
         f"- Session: {session.uuid}",
         f"- Model: {_plain(session.model)}" if session.model else "",
-        f"- Begun: {_moment(session.created_at)}",
+        f"- Created: {_moment(session.created_at)}",
         f"- Last active: {_moment(session.last_active_at)}",
         f"- Turns: {session.turn_count}",
     ]
@@ -284,7 +284,7 @@ FORMATS = {
         "Markdown, for reading", session_markdown, "md", "text/markdown; charset=utf-8"
     ),
     "jsonl": ExportFormat(
-        "JSON lines, with everything", session_text, "jsonl", "application/jsonl; charset=utf-8"
+        "JSON lines, complete", session_text, "jsonl", "application/jsonl; charset=utf-8"
     ),
     **{
         name: ExportFormat(

@@ -47,9 +47,9 @@ def store_rewind(
             columns[name] = _place(columns[name], numbering)
         if columns[f"from_{what}"] < 1 or columns[f"to_{what}"] > end:
             rows = "turns" if what == "turn" else "events"
-            raise Unusable(f"it rewinds {rows} that are not there")
+            raise Unusable(f"it rewinds {rows} that do not exist")
     if columns["reason"] not in Rewind.Reason.values:
-        raise Unusable("its reason is not known")
+        raise Unusable("its reason is unknown")
     columns["created_at"] = columns["created_at"] or session.created_at
     with transaction.atomic():
         if Rewind.objects.filter(session=session.pk, **columns).exists():
@@ -68,10 +68,10 @@ def store_skill(
     names a turn which is not there, or that is not what its digest says."""
     columns["turn_number"] = _place(columns["turn_number"], turns)
     if not 1 <= columns["turn_number"] <= session.turn_count:
-        raise Unusable("it was loaded at a turn that is not there")
+        raise Unusable("it was loaded at a turn that does not exist")
     digest = digest_of(columns["content"])
     if columns["digest"] not in ("", digest):
-        raise Unusable("its content is not what its digest says")
+        raise Unusable("its content does not match its digest")
     columns |= {"digest": digest, "loaded_at": columns["loaded_at"] or session.created_at}
     names = ("name", "path", "digest", "turn_number", "loaded_at")
     same = {name: columns.pop(name) for name in names}
@@ -87,9 +87,9 @@ def store_compaction(
     for name in ("from_turn", "to_turn"):
         columns[name] = _place(columns[name], turns)
     if not 1 <= columns["from_turn"] <= columns["to_turn"] <= session.turn_count:
-        raise Unusable("it stands for turns that are not there")
+        raise Unusable("it covers turns that do not exist")
     if columns["reason"] not in COMPACTION_REASONS:
-        raise Unusable("its reason is not known")
+        raise Unusable("its reason is unknown")
     told = f"compaction {session.uuid} {columns['to_turn']} {columns['summary']}"
     columns |= {
         "uuid": columns["uuid"] or uuid5(NAMESPACE, told),
@@ -104,7 +104,7 @@ def store_compaction(
             Compaction.objects.create(session=session, **columns)
             return True
         if known.session_id != session.pk:
-            raise Unusable("another session has a compaction with its uuid")
+            raise Unusable("another session has a compaction with this UUID")
         undone = {name: columns[name] for name in ("undone_at", "undone_by")}
         kept = Compaction.objects.filter(pk=known.pk, undone_at=None)
         return undone["undone_at"] is not None and bool(kept.update(**undone))
@@ -130,7 +130,7 @@ def store_attachment(
         added_by = added_by if added_by == session.owner.get_username() else ""
     known = Attachment.objects.filter(uuid=uuid).first()
     if known is not None and known.session_id != session.pk:
-        raise Unusable("another session has an attachment with its uuid")
+        raise Unusable("another session has an attachment with this UUID")
     name = clean_name(columns["name"])
     try:
         found = None if data is None else examine(data, name)
@@ -147,7 +147,7 @@ def store_attachment(
         facts = ("kind", "media_type", "width", "height", "pages")
         columns |= {fact: getattr(found, fact) for fact in facts}
     elif columns["media_type"] not in TYPES.get(columns["kind"], ()):
-        raise Unusable("neither its content nor a kind and type that are known are there")
+        raise Unusable("it has neither content nor a known kind and type")
     columns |= {
         "turn_number": turn,
         "name": name,
@@ -168,9 +168,9 @@ def _open(text: str, digest: str) -> bytes | None:
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Unusable("its content is not base64") from error
+        raise Unusable("its content is not valid base64") from error
     if sha256(data).hexdigest() != digest:
-        raise Unusable("its content is not what its digest says")
+        raise Unusable("its content does not match its digest")
     return data
 
 
@@ -181,5 +181,5 @@ def _find_user(username: str) -> User | None:
 def _place(original: int, numbering: Numbering) -> int:
     found = numbering.refer(original)
     if found is None:
-        raise Unusable("it names rows that were renumbered or left out")
+        raise Unusable("it refers to rows that were renumbered or left out")
     return found

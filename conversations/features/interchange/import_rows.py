@@ -99,7 +99,7 @@ def store_rows(
         is_done = not new_turns and not new_events
         if is_done or _append(before, new_turns, new_events, moves_activity=moves_activity):
             return counts, conflicts
-    raise Conflict("The session is being written to. Import it again later.")
+    raise Conflict("The session is in use. Import it again later.")
 
 
 def link_turn(previous: str, number: int, turn: NewTurn) -> str:
@@ -143,7 +143,7 @@ def _compare[T](
         elif found == digest:
             unchanged += 1
         else:
-            why = "is archived with other content" if found else "is missing in the archive"
+            why = "is archived with different content" if found else "is missing from the archive"
             conflicts.append((line, f"{what} {number} {why}"))
     return new, unchanged
 

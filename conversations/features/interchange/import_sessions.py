@@ -246,7 +246,7 @@ class SessionImporter(Archive):
     def _note_repairs(self, line: ImportedRowSource, odd: tuple[str, ...]) -> None:
         if odd:
             self._counts.repaired += 1
-            self._report(line, f"kept, but not as it is: {', '.join(odd)}")
+            self._report(line, f"imported with changes: {', '.join(odd)}")
 
     def _take_session(
         self, line: ImportedRowSource, value: Object, raw: bytes, following: bytes
@@ -283,7 +283,7 @@ class SessionImporter(Archive):
         if opened is None:
             raise Unusable("it belongs to no session")
         if opened.is_busy:
-            raise Unusable("an answer is being written in its session; import it again later")
+            raise Unusable("an answer is running in its session; import it again later")
         if kind == "turn":
             self._take_turn(opened, line, value)
         elif kind == "event":
@@ -293,7 +293,7 @@ class SessionImporter(Archive):
             found = read_attachment(value)
             turn = opened.turns.refer(found["turn_number"])
             if turn is None or not 1 <= turn <= opened.turns.end:
-                raise Unusable("its turn is not there")
+                raise Unusable("its turn does not exist")
             self._counts.attachments_added += store_attachment(
                 opened.session, found, turn=turn, is_trusted=not self._target.is_confined
             )
@@ -332,8 +332,8 @@ class SessionImporter(Archive):
             opened.warned.add(kind)
             self.note(
                 line,
-                f"its {kind}s are not numbered without gaps: from here on they get the next"
-                f" numbers, in the order of the file ({_shown(original)} becomes {number})",
+                f"its {kind}s are not numbered without gaps: from here on they get the next "
+                f"numbers, in the order of the file ({_shown(original)} becomes {number})",
             )
         return number
 
@@ -388,12 +388,12 @@ class SessionImporter(Archive):
             is_exact = is_exact_copy(session, opened.header)
             if is_exact is False:
                 self._counts.damaged += 1
-                missing = "its rows are not those that were exported: some are missing or changed"
+                missing = "its rows differ from the export: some are missing or changed"
                 self._report(opened.line, missing)
             if is_exact and opened.header.journal_turn is not None:
                 gaps = opened.markers["gap"]
                 for bad in restore_coverage(session, opened.header, [gap for _, gap in gaps]):
-                    self._note_skip(gaps[bad][0], "this gap does not fit into the session")
+                    self._note_skip(gaps[bad][0], "this gap does not match the session")
             elif opened.has_grown or not session.runs.exists():
                 compute_coverage(session, has_grown=opened.has_grown)
             render_uncovered_turns(session)

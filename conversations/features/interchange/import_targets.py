@@ -78,7 +78,7 @@ class ImportTarget:
         if known is None:
             return self._create(uuid, header, workspace, owner, following, tell), True
         if not self.may_add_to(known):
-            raise Unusable("a session of somebody else has its uuid")
+            raise Unusable("another person's session has its UUID")
         return known, False
 
     def _find_workspace(self, name: str, owner: User, tell: Tell) -> Workspace:
@@ -88,7 +88,7 @@ class ImportTarget:
             return found
         folder = self.root / slug
         folder.mkdir(parents=True, exist_ok=True)
-        tell(f"made the workspace {slug} on the folder {folder}")
+        tell(f"created the workspace {slug} on the folder {folder}")
         return create_workspace(root=folder.resolve(), name=slug, slug=slug, owner=owner)
 
     def _create(
@@ -104,7 +104,7 @@ class ImportTarget:
         columns = dict(header.columns)
         key = columns["key"]
         if key is not None and Session.objects.filter(workspace=workspace, key=key).exists():
-            tell("another session of the workspace has its key; kept without one")
+            tell("another session of the workspace has its key; imported without a key")
             extra["original_key"], columns["key"] = key, None
         if header.owner and header.owner != owner.username:
             extra["original_owner"] = header.owner
@@ -113,11 +113,13 @@ class ImportTarget:
         # Whom the operator names as owner may take part; a name in a file gives nobody access.
         if role_of(workspace, owner.pk) is None:
             if self.is_confined:
-                raise Unusable("its owner is no member of the workspace any more")
+                raise Unusable("its owner is no longer a member of the workspace")
             if owner == self.owner:
                 add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
             else:
-                tell(f"its owner {owner.username} is no member of the workspace {workspace.slug}")
+                tell(
+                    f"its owner {owner.username} is not a member of the workspace {workspace.slug}"
+                )
         created_at = columns["created_at"]
         if created_at is None:  # when the first row was written
             with suppress(Unusable):

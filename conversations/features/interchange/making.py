@@ -144,7 +144,7 @@ class Files:
             self.add(base64.b64decode(text, validate=True), name)
         except (binascii.Error, ValueError):
             kept = text if len(text) <= MAX_KEPT else ""
-            self.left.append({"name": name, "reason": "not base64", "data": kept})
+            self.left.append({"name": name, "reason": "not valid base64", "data": kept})
 
     def add_missing(self, name: str, described: Object, *, media_type: str = "") -> None:
         """A file of which only the name came along: a row says that it was there."""

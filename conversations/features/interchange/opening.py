@@ -123,7 +123,7 @@ class _ArchiveFile(io.FileIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if self.most is not None and size is not None and size > self.most:
-            raise NotReadable("The archive's list of its files is too long.")
+            raise NotReadable("The archive's file list is too long.")
         return super().read(-1 if size is None else size) or b""
 
 
@@ -134,7 +134,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
     total = sum(info.file_size for info in infos)
     if max_bytes and total > max_bytes:
         raise NotReadable(
-            f"The archive would grow to {total:,} bytes; at most {max_bytes:,} are read."
+            f"The archive would expand to {total:,} bytes; the limit is {max_bytes:,}."
         )
     source = ImportSource(name)
     for info in infos:
@@ -147,7 +147,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
         elif info.flag_bits & 1:
             reason = "it is protected by a password"
         elif info.file_size > SMALL and grows:
-            reason = f"it would grow to more than {MAX_RATIO} times its size"
+            reason = f"it would expand to more than {MAX_RATIO} times its size"
         else:
             file = SourceFile(info.filename, info.file_size, archive=archive, info=info)
             source.files.append(file)

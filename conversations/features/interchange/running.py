@@ -121,8 +121,8 @@ class Running:
             found = self._choose(source)
             if not found and not source.refused:
                 raise NotReadable(
-                    "Nothing in it is known here: no Loom database or interchange file, no"
-                    " Claude Code session, no export of ChatGPT, Claude or Open WebUI."
+                    "The format is unknown: it is not a Loom database or interchange file, a "
+                    "Claude Code session, or an export of ChatGPT, Claude or Open WebUI."
                 )
             for file, format in found:
                 source.used.add(file.name)
@@ -149,7 +149,7 @@ class Running:
                 named = ", ".join(unread[:NAMED_FILES])
                 self.report(ImportedRowSource(0, source.name), f"no conversations in {named}{more}")
             if not found:
-                raise NotReadable("Nothing of it could be read.")
+                raise NotReadable("Nothing in it could be read.")
 
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
         if self.format != AUTO and len(source.files) == 1:
@@ -157,9 +157,7 @@ class Running:
             with suppress(*DAMAGE):  # whoever reads it says so
                 recognised = recognise(file)
                 if recognised and recognised != self.format:
-                    raise NotReadable(
-                        f"It was to be read as {self.format}, but it is {recognised}."
-                    )
+                    raise NotReadable(f"It was given as {self.format}, but it is {recognised}.")
             return [(file, self.format)]
         wanted = None if self.format == AUTO else self.format
         found = []

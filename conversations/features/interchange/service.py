@@ -34,7 +34,7 @@ FOLDER = "imports"  # Of the data folder: the uploads.
 def require_imports() -> None:
     """Raises NotFound where they are switched off."""
     if not settings.LOOM.max_import_bytes:
-        raise NotFound("Nothing can be imported here.")
+        raise NotFound("Imports are turned off on this server.")
 
 
 def check_size(file: "UploadedFile[Any]") -> None:
@@ -42,7 +42,7 @@ def check_size(file: "UploadedFile[Any]") -> None:
     limit = settings.LOOM.max_import_bytes
     if (file.size or 0) > limit:
         raise Rejected(
-            f"It is too large: at most {filesizeformat(limit)} can be imported.",
+            f"It is too large; the limit is {filesizeformat(limit)}.",
             code="import_too_large",
         )
 
@@ -69,7 +69,7 @@ def take_upload(
                 kept.write(chunk)
         if own.filter(state__in=OPEN_STATES).count() >= MAX_OPEN:
             raise Conflict(
-                f"{MAX_OPEN} of your imports are not done yet. Wait for them.",
+                f"{MAX_OPEN} of your imports are still running. Wait for them to finish.",
                 code="too_many_imports",
             )
         made = Import.objects.create(
@@ -95,7 +95,7 @@ def get_import(user: User, uuid: UUID) -> Import:
     """Raises NotFound for one of somebody else."""
     found = Import.objects.select_related("workspace").filter(user=user, uuid=uuid).first()
     if found is None:
-        raise NotFound("There is no such import, or it is not yours.")
+        raise NotFound("This import does not exist, or it is not yours.")
     return found
 
 

@@ -77,7 +77,9 @@ class Tree:
             nodes = before + self._follow(uuid, node, current, archive)
             room -= len(nodes)
             if room < 0:
-                raise TooBranched("it branches so often that it would become millions of messages")
+                raise TooBranched(
+                    "it has so many branches that it would become millions of messages"
+                )
             owner = owners[parent] if parent is not None else self.main
             is_current = nodes[-1] in current
             paths.append(Path(uuid, nodes, len(paths), owner, len(before), is_current))
@@ -235,7 +237,7 @@ def read_conversations(
             for number, item in enumerate(read_items(stream), 1):
                 place = f"{file.name}: conversation {number}"
                 if not isinstance(item, dict):
-                    yield Note(place, "it is no object")
+                    yield Note(place, "it is not an object")
                     continue
                 try:
                     yield from conversation(item, place).read()
@@ -243,6 +245,6 @@ def read_conversations(
                     yield Note(place, str(error))
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     reason = f"{type(error).__name__}: {error}"
-                    yield Note(place, f"it is not built as expected ({reason})")
+                    yield Note(place, f"its structure is not as expected ({reason})")
     except (DamagedJson, *DAMAGE) as error:
         yield Note(f"{file.name}: after conversation {number}", str(error))

@@ -59,7 +59,7 @@ def export_response(session: Session, wanted: str, *, is_head: bool = False) -> 
     """The file, streamed. Raises Rejected for a format that is none."""
     format = EXPORT_FORMATS.get(wanted)
     if format is None:
-        raise Rejected(f"The format is one of {', '.join(EXPORT_FORMATS)}.", code="bad_format")
+        raise Rejected(f"The format must be one of {', '.join(EXPORT_FORMATS)}.", code="bad_format")
     pieces = iter(()) if is_head else format.write(session)
     response = StreamingHttpResponse(in_threads(pieces), content_type=format.content_type)
     # Letters, digits and hyphens: what every system takes as a name.
@@ -71,7 +71,7 @@ def export_response(session: Session, wanted: str, *, is_head: bool = False) -> 
 
 
 FORMAT_NAMES = {
-    AUTO: "Recognised by its content",
+    AUTO: "Detect automatically",
     "loom": "Loom Web (interchange file)",
     "loom-sqlite": "Loom (database)",
     "claude-code": "Claude Code",
@@ -84,13 +84,13 @@ FORMAT_NAMES = {
 TOLD = {
     "sessions_added": "Sessions added",
     "sessions_extended": "Sessions extended",
-    "sessions_unchanged": "Sessions that were there already",
+    "sessions_unchanged": "Sessions already present",
     "turns_added": "Messages added",
-    "turns_unchanged": "Messages that were there already",
+    "turns_unchanged": "Messages already present",
     "attachments_added": "Files added",
-    "skipped": "Entries that could not be read",
-    "conflicts": "Entries that differ from what is there",
-    "repaired": "Entries kept, but not as they are",
+    "skipped": "Unreadable entries",
+    "conflicts": "Entries that differ from existing ones",
+    "repaired": "Entries imported with changes",
 }
 
 
@@ -107,15 +107,15 @@ class ImportForm(forms.Form):
     )
     file = forms.FileField(
         label="File",
-        help_text="An export or database of another program, or an archive (ZIP) of such files.",
+        help_text="An export or database from another program, or a ZIP archive of such files.",
         error_messages={"required": "Choose a file.", "empty": "The file is empty."},
     )
     format = forms.ChoiceField(
         label="Format",
         choices=[(name, FORMAT_NAMES[name]) for name in (AUTO, *FORMATS)],
         error_messages={
-            "required": "Choose what the file is.",
-            "invalid_choice": "Choose what the file is.",
+            "required": "Choose a format.",
+            "invalid_choice": "Choose a format.",
         },
     )
 
@@ -177,5 +177,5 @@ def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
 @post_by_person
 def import_stop(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
     service.end_import(service.get_import(person(request), import_uuid).pk, STOPPED)
-    messages.success(request, "Stopped. What was imported stays.")
+    messages.success(request, "Stopped. Everything imported so far stays.")
     return redirect("import_one", import_uuid=import_uuid)

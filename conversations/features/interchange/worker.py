@@ -108,19 +108,22 @@ class ImportWorker:
             if isinstance(failure, Unavailable):
                 raise  # it stays open, and is begun again
             if isinstance(failure, StorageFull):
-                error = f"{failure.message} What was imported stays. Import it again later."
+                error = (
+                    f"{failure.message} Everything imported so far stays. Import the file again "
+                    "later."
+                )
             else:
                 logger.exception("import_failed")
-                error = "The server could not go on with it. What was imported stays."
+                error = "A server error ended the import. Everything imported so far stays."
         watch.tell()
         service.end_import(found.pk, FAILED if error else DONE, error=error)
         path.unlink(missing_ok=True)
 
     def _import(self, found: Import, path: Path, watch: "_Watch") -> str:
         if found.attempts > MAX_ATTEMPTS:
-            return f"The server ended {MAX_ATTEMPTS} times while it was at it."
+            return f"The server stopped {MAX_ATTEMPTS} times during this import."
         if not found.user.is_active or WRITE not in rights_in(found.workspace, found.user).allowed:
-            return "You may not write in the workspace any more."
+            return "You can no longer write in this workspace."
         require_space("Imports")
         try:
             watch.running.run(
@@ -129,10 +132,10 @@ class ImportWorker:
         except NotReadable as error:
             return str(error)
         except FileNotFoundError:
-            return "The uploaded file is gone. Upload it again."
+            return "The uploaded file no longer exists. Upload it again."
         counts = watch.counts
         came = counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
-        return "" if came or not counts.skipped else "Nothing of it could be read."
+        return "" if came or not counts.skipped else "Nothing in it could be read."
 
 
 class _Watch:

@@ -92,10 +92,10 @@ def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
     given = {call.pk for call in calls}
     for client_id in {call.run.client_id for call in calls}:
         if tools.waiting(session_pk, client_id) - given:
-            raise Rejected("Each call of a tool needs its result.", code="result_missing")
+            raise Rejected("Every tool call needs its result.", code="result_missing")
     for call in calls:
         if call.state not in (*OPEN_STATES, COMPLETED):
-            raise Rejected(f"The call {call.call_id} is over.", code="call_over")
+            raise Rejected(f"The call {call.call_id} has ended.", code="call_over")
 
 
 async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> None:

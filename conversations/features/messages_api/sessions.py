@@ -98,7 +98,7 @@ def open_exchange(request: HttpRequest, slug: str, asked: shapes.MessagesIn) -> 
         client_id = newest or (beginning if once or before else client_id)
     known = find_accepted(session, client_id)
     if known is not None and not was_said_before(known.run_pk, words.text, choices):
-        raise OtherRequest("This key was used in the session for something else.")
+        raise OtherRequest("This key was already used in this session for another request.")
     has_words = bool(words.text or words.files)
     results = [_read_result(session, user, block) for block in given]
     return ClientExchange(
@@ -162,7 +162,7 @@ def _read_result(
     calls = ToolCall.objects.select_related("run").filter(session=session.pk, call_id=call_id)
     call = calls.order_by("-pk").first() if is_storable(call_id) else None
     if call is None:
-        raise Rejected(f"There is no call {call_id} in this session.", code="no_such_call")
+        raise Rejected(f"The call {call_id} does not exist in this session.", code="no_such_call")
     content = block.get("content")
     blocks = content if isinstance(content, list) else []
     kept = []

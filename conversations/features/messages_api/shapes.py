@@ -16,9 +16,7 @@ from conversations.providers.model_limits import takes_sampling
 
 
 class MetadataIn(Schema):
-    user_id: str | None = Field(
-        None, description="A key of the session, where no header names one."
-    )
+    user_id: str | None = Field(None, description="The session's key, if no header gives one.")
 
 
 class MessagesIn(BaseModel):
@@ -32,28 +30,29 @@ class MessagesIn(BaseModel):
     model: str = Field(max_length=120)
     messages: list[dict[str, Any]] = Field(min_length=1)
     max_tokens: int = Field(
-        ge=1, description="The longest answer of one model call, within the workspace's limit."
+        ge=1,
+        description="Maximum length of the answer in one model call, within the workspace's limit.",
     )
     system: str | list[dict[str, Any]] = Field(
         "", description="The session's instructions from now on."
     )
     tools: list[dict[str, Any]] = Field(
-        default_factory=list, description="Tools that the client carries out itself."
+        default_factory=list, description="Tools that the client executes itself."
     )
     tool_choice: dict[str, Any] | None = Field(
-        None, description="Whether the model may or has to call tools."
+        None, description="Whether the model may or must call tools."
     )
     stop_sequences: list[str] = Field(
-        default_factory=list, max_length=64, description="Texts at which an answer ends."
+        default_factory=list, max_length=64, description="Text at which the answer ends."
     )
-    temperature: float | None = Field(None, ge=0, le=1, description="For models that take it.")
-    top_p: float | None = Field(None, ge=0, le=1, description="For models that take it.")
-    top_k: int | None = Field(None, ge=0, description="For models that take it.")
+    temperature: float | None = Field(None, ge=0, le=1, description="For models that support it.")
+    top_p: float | None = Field(None, ge=0, le=1, description="For models that support it.")
+    top_k: int | None = Field(None, ge=0, description="For models that support it.")
     thinking: dict[str, Any] | None = Field(
         None, description="Whether the model thinks: `adaptive` or `disabled`, without a budget."
     )
     output_config: dict[str, Any] | None = Field(
-        None, description="The effort, and the form of the answer."
+        None, description="The effort, and the format of the answer."
     )
     stream: bool = False
     metadata: MetadataIn | None = None
@@ -101,10 +100,10 @@ def split_messages(
     answers = [place for place, one in enumerate(messages) if one.get("role") == "assistant"]
     end = answers[-1] + 1 if answers else 0
     if end == len(messages):
-        raise Rejected("The last message is the person's.", code="nothing_to_answer")
+        raise Rejected("The last message must have the role user.", code="nothing_to_answer")
     for place, one in enumerate(messages[end:], end):
         if one.get("role") != USER:
-            reason = "What is said after the last answer has the role user. The system prompt is"
+            reason = "Messages after the last answer must have the role user. The system prompt is "
             raise Rejected(f"messages[{place}]: {reason} under `system`.", code=BAD_MESSAGE)
     return list(messages[:end]), list(messages[end:])
 
@@ -157,12 +156,12 @@ def read_client_choices(asked: MessagesIn) -> RunChoices:
     """Raises Rejected for what cannot be asked for here, and says why."""
     for name, value in (asked.model_extra or {}).items():
         if value is not None and name not in WITHOUT_EFFECT:
-            raise refused(name, "This is not known here, and would have no effect.")
+            raise refused(name, "This is not supported here and would have no effect.")
     if not all(one.strip() for one in asked.stop_sequences):
-        raise refused("stop_sequences", "Each has more than white space.")
+        raise refused("stop_sequences", "Each must contain more than white space.")
     if asked.thinking is not None and asked.thinking.get("type") not in THINKING:
         one_of = ", ".join(THINKING)
-        raise refused("thinking", f"Its type is one of {one_of}; a budget cannot be given.")
+        raise refused("thinking", f"Its type must be one of {one_of}; a budget is not supported.")
     passed = {
         "stop_sequences": asked.stop_sequences or None,
         TOOL_CHOICE: _read_tool_choice(asked),
@@ -175,7 +174,9 @@ def read_client_choices(asked: MessagesIn) -> RunChoices:
         passed={name: value for name, value in passed.items() if value is not None},
     )
     if len(dump_json(choices.as_json())) > MAX_CHOICES_CHARS:
-        raise Rejected(f"More than {MAX_CHOICES_CHARS} characters are asked of the answer.")
+        raise Rejected(
+            f"The parameters for the answer have more than {MAX_CHOICES_CHARS} characters."
+        )
     return choices
 
 
@@ -187,7 +188,7 @@ def require_forced_tool(choices: RunChoices, tools: Container[str]) -> None:
     """Raises Rejected where a call is to be forced of another tool than the client's."""
     choice = choices.passed.get(TOOL_CHOICE, {})
     if choice.get("type") == "tool" and choice["name"] not in tools:
-        raise refused(TOOL_CHOICE, f"{choice['name']} is none of the tools of the request.")
+        raise refused(TOOL_CHOICE, f"{choice['name']} is not among the tools of the request.")
 
 
 def _read_sampling(asked: MessagesIn, name: str) -> float | None:
@@ -195,7 +196,7 @@ def _read_sampling(asked: MessagesIn, name: str) -> float | None:
     if value is None or value == NEUTRAL.get(name):
         return None
     if not takes_sampling(asked.model):
-        raise refused(name, f"{asked.model} does not take it. Leave it out.")
+        raise refused(name, f"{asked.model} does not support it. Leave it out.")
     return value
 
 
@@ -205,9 +206,9 @@ def _read_tool_choice(asked: MessagesIn) -> Mapping[str, Any] | None:
         return None
     kind, name = choice.get("type"), choice.get("name")
     if kind not in TOOL_CHOICES:
-        raise refused(TOOL_CHOICE, f"Its type is one of {', '.join(TOOL_CHOICES)}.")
+        raise refused(TOOL_CHOICE, f"Its type must be one of {', '.join(TOOL_CHOICES)}.")
     if kind in FORCED and not asked.tools:
-        raise refused(TOOL_CHOICE, "A call can be forced of tools that the request has.")
+        raise refused(TOOL_CHOICE, "Forcing a call needs tools in the request.")
     if (kind == "tool") != isinstance(name, str):
-        raise refused(TOOL_CHOICE, "It has a name where its type is tool, and only there.")
+        raise refused(TOOL_CHOICE, "It needs a name if its type is tool, and only then.")
     return choice

@@ -88,11 +88,11 @@ def delete_conversation(
     _, order = _order(request, uuid, reason)
     if order.due_at > timezone.now():
         moment = f"{order.due_at:%Y-%m-%d %H:%M} UTC"
-        message = f"It will be purged on {moment}; until then that can be called off."
+        message = f"It will be purged on {moment}; until then the purge can be cancelled."
         return {"success": True, "message": message, "purge_at": order.due_at}
     origin = visit_of(request).origin
     receipt = service.carry_out_order(order, origin=origin, now=timezone.now())
-    message = f"It is purged: {receipt.turns} turns and all that belongs to them."
+    message = f"It is purged: {receipt.turns} turns and everything that belongs to them."
     return {"success": True, "message": message, "receipt": receipt.uuid}
 
 

@@ -84,4 +84,4 @@ class RetentionConfig(feature.Feature):
         from .service import verify_receipts
 
         count, problems = verify_receipts()
-        return problems, f"{count} receipts of purged sessions: all as written" if count else ""
+        return problems, f"{count} receipts of purged sessions: all intact" if count else ""

@@ -35,8 +35,8 @@ class PoliciesForm(forms.Form):
     uses_cold_storage = forms.BooleanField(
         required=False,
         label="Keep a copy of deleted sessions",
-        help_text="There is no cold storage any more: nothing is purged here until this is off."
-        " Export what you want to keep.",
+        help_text="Copies are no longer supported: nothing is deleted in this workspace until this "
+        "is off. Export the sessions that you want to keep.",
     )
 
     def __init__(self, *args: Any, workspace: Workspace, **kwargs: Any) -> None:

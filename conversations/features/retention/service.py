@@ -79,7 +79,7 @@ def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
     """End a hold. Raises NotFound, Conflict when it is released already."""
     with transaction.atomic():
         known = Hold.objects.select_related("session__workspace", "workspace").filter(pk=pk)
-        hold = require_found(known.first(), "There is no such hold.")
+        hold = require_found(known.first(), "This hold does not exist.")
         hold.released_at, hold.released_by = timezone.now(), origin.user
         released = Hold.objects.filter(pk=pk, released_at=None).update(
             released_at=hold.released_at, released_by=origin.user
@@ -116,8 +116,9 @@ def refuse_kept(session: Session) -> None:
     orders = PurgeOrder.objects.filter(session=session.pk, keeps_copy=True)
     if session.workspace.uses_cold_storage or orders.exists():
         raise Conflict(
-            "A copy was to be kept, and there is no cold storage any more: export the session,"
-            " then switch that off in the workspace's settings, or order the purge anew.",
+            "This deletion was to keep a copy, which is no longer supported: export the "
+            "session, then turn that off in the workspace's settings, or schedule the deletion "
+            "again.",
             code="no_cold_storage",
         )
 
@@ -285,7 +286,7 @@ def change_policies(
 
 def get_receipt(uuid: UUID) -> Receipt:
     """Raises NotFound."""
-    return require_found(Receipt.objects.filter(uuid=uuid).first(), "There is no such receipt.")
+    return require_found(Receipt.objects.filter(uuid=uuid).first(), "This receipt does not exist.")
 
 
 def find_receipts(query: str = "") -> QuerySet[Receipt]:
@@ -311,9 +312,9 @@ def verify_receipts() -> tuple[int, list[str]]:
         for receipt in page:
             count += 1
             if receipt.digest != digest_of_receipt(receipt):
-                problems.append(f"the receipt {receipt.uuid} is not what was written")
+                problems.append(f"the receipt {receipt.uuid} differs from what was written")
             elif entered.get(str(receipt.uuid)) != receipt.digest:
-                problems.append(f"the audit log has no entry of the receipt {receipt.uuid}")
+                problems.append(f"the audit log has no entry for the receipt {receipt.uuid}")
         last = page[-1].pk
     purged, last = AuditEntry.objects.filter(action=audit.PURGED).order_by("number"), 0
     while rows := list(purged.filter(number__gt=last).values_list("number", "metadata")[:PAGE]):

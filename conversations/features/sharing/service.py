@@ -37,7 +37,7 @@ from .models import ShareLink
 SALT = "loom.share"
 MAX_SHARE_LINKS = 50  # Links that a session may have at a time.
 
-GONE = "This link does not lead anywhere: it may have been revoked, or its time is over."
+GONE = "This link does not work: it may have been revoked or have expired."
 
 _SAID = (events.UserMessage, events.AssistantText)
 _BY_TOOLS = (events.ToolCallStarted, events.ToolCallCompleted, events.ContentIndicator)
@@ -46,7 +46,7 @@ _BY_TOOLS = (events.ToolCallStarted, events.ToolCallCompleted, events.ContentInd
 def require_sharing() -> None:
     """Raises NotFound where it is switched off."""
     if not settings.LOOM.share_links:
-        raise NotFound("Sharing by link is switched off on this server.")
+        raise NotFound("Sharing by link is turned off on this server.")
 
 
 def create_share_link(
@@ -61,16 +61,16 @@ def create_share_link(
     """Create a link, and enter it in the audit log. Raises Rejected."""
     if not 1 <= from_turn <= to_turn <= session.turn_count:
         raise Rejected(
-            f"The turns to share lie between 1 and {session.turn_count}, the first one first.",
+            f"The turns must be between 1 and {session.turn_count}, with the first one first.",
             code="bad_range",
         )
     if not 1 <= days <= settings.LOOM.share_days:
-        raise Rejected(f"A link ends after 1 to {settings.LOOM.share_days} days.", code="bad_days")
+        raise Rejected(f"A link can last 1 to {settings.LOOM.share_days} days.", code="bad_days")
     assert origin.user is not None
     with transaction.atomic():
         if open_links(session).count() >= MAX_SHARE_LINKS:
             raise Rejected(
-                f"This session has {MAX_SHARE_LINKS} links. Revoke one first.",
+                f"This session already has {MAX_SHARE_LINKS} links. Revoke one first.",
                 code="too_many_links",
             )
         now = timezone.now()
@@ -90,7 +90,7 @@ def create_share_link(
 def revoke_share_link(session: Session, uuid: UUID, *, origin: audit.AuditOrigin) -> None:
     """End a link at once. One that has ended already stays as it is. Raises NotFound."""
     known = ShareLink.objects.filter(session=session.pk, uuid=uuid).first()
-    link = require_found(known, "There is no such link.")
+    link = require_found(known, "This link does not exist.")
     with transaction.atomic():
         ended = ShareLink.objects.filter(pk=link.pk, revoked_at=None).update(
             revoked_at=timezone.now(), revoked_by=origin.user

@@ -32,7 +32,7 @@ class ShareForm(forms.Form):
         for name, label, initial, most in (
             ("from_turn", "First turn", 1, turn_count),
             ("to_turn", "Last turn", turn_count, turn_count),
-            ("days", "Days until it ends", longest, longest),
+            ("days", "Expires after (days)", longest, longest),
         ):
             self.fields[name] = forms.IntegerField(
                 label=label, initial=initial, min_value=1, max_value=most

@@ -23,8 +23,8 @@ from .screen import BOLD, DIM, PLAIN, RED, Keyboard, Screen, fit, visible
 # The commands of the composer, and two that only a terminal needs.
 TERMINAL_COMMANDS = (
     *COMMANDS,
-    Command(name="stop", says="Stop the answer while it is written, as Ctrl-C does"),
-    Command(name="quit", says="Leave, as Ctrl-D does; the session stays"),
+    Command(name="stop", says="Stop the running answer, like Ctrl-C"),
+    Command(name="quit", says="Leave, like Ctrl-D; the session stays"),
 )
 
 HISTORY_TURNS, FOUND_TURNS = 20, 10
@@ -97,12 +97,12 @@ class Chat:
         """The slug of the only workspace, or of the one that a person chooses."""
         found = self.call(self.connection.list_workspaces())
         if not found:
-            raise Nothing("There is no workspace yet: see create_workspace.")
+            raise Nothing("There is no workspace yet. Create one with create_workspace.")
         if len(found) == 1:
             return found[0][0]
         if self.keyboard is None:
             names = ", ".join(slug for slug, _ in found)
-            raise Nothing(f"Choose one of these workspaces by --workspace: {names}.")
+            raise Nothing(f"Choose a workspace with --workspace: {names}.")
         self.screen.notice("Workspaces:", BOLD)
         for number, (slug, name) in enumerate(found, 1):
             self.screen.notice(f"  [{number}] {name} ({slug})", PLAIN)
@@ -114,7 +114,7 @@ class Chat:
         listing = self.connection.list_sessions(workspace, query=words, limit=LISTED)
         found = self.call(listing)
         if not found:
-            raise Nothing("There is no such session.")
+            raise Nothing("This session does not exist.")
         chosen = 0
         if not words or len(found) > 1:
             if self.keyboard is None:
@@ -162,7 +162,7 @@ class Chat:
                 if is_leaving:
                     raise
                 is_leaving = True
-                self.screen.notice("\nCtrl-C again leaves, and so does Ctrl-D.")
+                self.screen.notice("\nPress Ctrl-C or Ctrl-D again to leave.")
 
     def carry_out(self, lines: Iterable[str]) -> None:
         """One line after the other, without a person. Raises Left."""
@@ -203,7 +203,7 @@ class Chat:
             _, rows = self.read_history(limit=REMEMBERED)
             self.keyboard.remember(row.text for row in rows if isinstance(row, UserMessage))
         if self.screen.is_terminal:
-            words = "A new session."
+            words = "New session."
             if session.turn_count:
                 title = session.title or "Untitled session"
                 words = f"{title}: {session.turn_count} turns in the archive."
@@ -244,7 +244,7 @@ class Chat:
             return
         self.oldest = oldest
         if oldest > 1:
-            screen.notice(f"… /history shows what was before turn {oldest}.")
+            screen.notice(f"… /history shows the messages before turn {oldest}.")
         printer = Printer(screen)
         for row in rows:
             printer.show(row)
@@ -260,7 +260,7 @@ class Chat:
         # Relative, since a server may have the product below a path of its own.
         below = reverse(command.view, args=[uuid]).removeprefix(reverse("session", args=[uuid]))
         chosen = choice_of(command, choice)
-        self.name_page("The session is at", f"{below}?{command.argument}={chosen}")
+        self.name_page("The address of the session is", f"{below}?{command.argument}={chosen}")
 
     # What each command does here.
 
@@ -269,8 +269,8 @@ class Chat:
         for command in TERMINAL_COMMANDS:
             usage = f"/{command.name} {command.argument and f'[{command.argument}]'}"
             screen.notice(f"{usage:<20}{command.says}", PLAIN)
-        screen.notice("A line that ends with \\ goes on in the next one.", DIM)
-        screen.notice("With a blank before it, a line that begins with / is a message.", DIM)
+        screen.notice("A line that ends with \\ continues on the next line.", DIM)
+        screen.notice("Put a space before / to send the line as a message.", DIM)
 
     def do_new(self, _: str) -> None:
         here = self.session
@@ -301,14 +301,14 @@ class Chat:
 
     def do_rename(self, title: str) -> None:
         kept = self.call(self.connection.rename(self.session.uuid, title))
-        self.screen.notice(f"The session is called {kept} now.")
+        self.screen.notice(f"Session renamed to {kept}.")
 
     def do_model(self, model: str) -> None:
         name = self.call(self.connection.choose_model(self.session.uuid, model))
-        self.screen.notice(f"From now on {name} answers.")
+        self.screen.notice(f"Model: {name}.")
 
     def do_undo(self, _: str) -> None:
-        self.name_page("Changed files are put back on the page", "changes/")
+        self.name_page("Undo file changes on the page", "changes/")
 
     def do_stop(self, _: str) -> None:
         self.call(self.connection.stop(self.session.uuid))

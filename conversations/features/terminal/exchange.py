@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.1
 
 ALL, NONE = "all", "none"
 
-NOBODY_THERE = "Nobody is there to be asked; do without it."
+NOBODY_THERE = "Nobody is there to approve it; continue without it."
 
 # A call that waits for a person: what it shows, and what the answer means.
 
@@ -51,14 +51,14 @@ def show_question(screen: Screen, asked: ApprovalRequest, *, url: str) -> None:
         style = {"+": GREEN, "-": RED, "@": DIM}.get(line[:1], PLAIN)
         screen.notice(f"  {line}", style if asked.diff and not asked.command else PLAIN)
     if len(text) > CARD_CHARS or len(lines) > CARD_LINES:
-        screen.notice(f"There is more of it, at {url}", YELLOW)
+        screen.notice(f"There is more of it at {url}", YELLOW)
 
 
 def choices(asked: ApprovalRequest) -> str:
     """The line behind which the answer is typed."""
     kind = asked.kind_label or asked.kind_key
     always = f", a = always ({kind})" if kind else ""
-    return f"Allow it? y = yes{always}, n = no (a reason may follow): "
+    return f"Allow it? y = yes{always}, n = no (you can add a reason): "
 
 
 def read_decision(line: str, asked: ApprovalRequest) -> tuple[str, str] | None:
@@ -170,7 +170,7 @@ class ChatExchange:
             self._decide(call, *decision)
         elif line.strip():
             self.later.append(line)
-            self.screen.notice("[This comes next.]")
+            self.screen.notice("[Will be sent next.]")
 
     def _take_row(self, row: Seen, printer: Printer) -> None:
         self.reached = max(self.reached, row.seq)
@@ -207,7 +207,7 @@ class ChatExchange:
         self._is_stopping = True
         self._waiting.clear()
         self._shown = None
-        self.screen.notice("[Stopping. Ctrl-C again leaves.]")
+        self.screen.notice("[Stopping. Press Ctrl-C again to leave.]")
         self._try(self.connection.stop(self.session.uuid))
 
     def _try(self, work: Coroutine[Any, Any, None]) -> None:

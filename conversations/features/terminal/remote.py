@@ -86,7 +86,7 @@ class Api:
     def __init__(self, server: str, token: str) -> None:
         address = urlsplit(server)
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise Rejected("The address of a server begins with https:// (or http://).")
+            raise Rejected("The address of a server must begin with https:// (or http://).")
         self.server = server.rstrip("/") + "/"
         self._root = urljoin(self.server, "api/v1/")
         self._session = ClientSession(headers={"Authorization": f"Bearer {token}"})

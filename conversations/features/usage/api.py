@@ -35,7 +35,7 @@ class UsageFilters(Schema):
 
 
 class AllUsageFilters(UsageFilters):
-    workspace: str = Field("", max_length=120, description="Its slug.")
+    workspace: str = Field("", max_length=120, description="The slug of the workspace.")
 
 
 class SumsOut(Schema):
@@ -143,10 +143,13 @@ def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]
         raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
     workspace = workspaces_of_budgets(rights).filter(slug=new.workspace or "").first()
     if (workspace is None) if new.workspace else not rights.sees_all:
-        raise Rejected("That is not yours to limit.", code="not_yours")
+        raise Rejected("You cannot set a budget for this.", code="not_yours")
     person = User.objects.filter(username=new.person).first() if new.person else None
     if new.person and (person is None or workspace is not None or not rights.sees_all):
-        raise Rejected("There is no such person, or it is not of one.", code="no_such_person")
+        raise Rejected(
+            "This person does not exist, or a person does not apply to this budget.",
+            code="no_such_person",
+        )
     budget = set_budget(
         visit_of(request).origin,
         workspace=workspace,

@@ -28,7 +28,7 @@ class UsageConfig(feature.Feature):
         from .recording import forget_session
 
         return feature.PurgedTables(
-            folded={UsageDay: forget_session}, names={UsageDay: "sums of what was used"}
+            folded={UsageDay: forget_session}, names={UsageDay: "usage totals"}
         )
 
     def check_model_call(self, session_pk: int, person_pk: int | None) -> feature.Notices | None:

@@ -167,9 +167,9 @@ def check_budgets(session_pk: int, person_pk: int | None) -> Notices | None:
         if budget.is_used_up:
             who = "An owner of the workspace" if budget.scope == WORKSPACE else "An administrator"
             raise BudgetReached(
-                f"The budget of {budget.of} for {budget.period_text} is used up:"
-                f" {budget.spent_text} of {budget.limit_text}. {who} can raise it;"
-                f" a new one begins on {budget.renews_on} (UTC)."
+                f"The budget of {budget.of} for {budget.period_text} is used up: "
+                f"{budget.spent_text} of {budget.limit_text}. {who} can raise it; a new period "
+                f"begins on {budget.renews_on} (UTC)."
             )
         if budget.is_near and not budget.is_warned:
             near.append(budget)
@@ -184,9 +184,9 @@ def _warn(near: Sequence[Budget]) -> list[Info]:
         )
         if is_new:
             text = (
-                f"{budget.percent} % of the budget of {budget.of} for {budget.period_text} is"
-                f" used: {budget.spent_text} of {budget.limit_text}. When it is used up, the model"
-                f" is not asked again before {budget.renews_on} (UTC)."
+                f"{budget.percent} % of the budget of {budget.of} for {budget.period_text} is "
+                f"used: {budget.spent_text} of {budget.limit_text}. Once it is used up, the "
+                f"model is not called before {budget.renews_on} (UTC)."
             )
             rows.append(Info(text=text, code="budget_warning"))
     return rows

@@ -26,9 +26,9 @@ class BudgetForm(forms.Form):
         label="Scope", error_messages={"invalid_choice": "You cannot set a budget for this."}
     )
     person = forms.CharField(
-        label="Username", required=False, max_length=150, help_text="For one person only."
+        label="Username", required=False, max_length=150, help_text="Only for “One person”."
     )
-    period = forms.ChoiceField(choices=((MONTH, "Each month"), (DAY, "Each day")))
+    period = forms.ChoiceField(choices=((MONTH, "Per month"), (DAY, "Per day")))
     limit = forms.DecimalField(min_value=Decimal(0), max_value=Decimal(MAX_AMOUNT))
     unit = forms.ChoiceField(choices=((USD, "US dollars"), (TOKENS, "Tokens")), label="Unit")
     warn_percent = forms.IntegerField(label="Warn at (%)", min_value=1, max_value=100, initial=80)
@@ -59,12 +59,12 @@ class BudgetForm(forms.Form):
         if found.get("of") == PERSON:
             found["user"] = User.objects.filter(username=found.get("person", "")).first()
             if found["user"] is None:
-                self.add_error("person", "There is no such person.")
+                self.add_error("person", "This person does not exist.")
         elif found.get("person") and "of" in found:
-            self.add_error("of", "A username goes with “One person”.")
+            self.add_error("of", "Enter a username only with “One person”.")
         limit, unit = found.get("limit"), found.get("unit")
         if limit is not None and unit == TOKENS and limit != int(limit):
-            self.add_error("limit", "Tokens are whole.")
+            self.add_error("limit", "Tokens must be a whole number.")
         return found
 
     @property
@@ -92,7 +92,7 @@ class UsageForm(forms.Form):
     last = date_field("To")
     workspace = forms.ChoiceField(
         required=False,
-        error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},
+        error_messages={"invalid_choice": "This workspace does not exist, or you have no access."},
     )
     person = forms.CharField(required=False, max_length=150, widget=forms.HiddenInput)
     model = forms.CharField(required=False, max_length=120, widget=forms.HiddenInput)
@@ -119,9 +119,9 @@ class UsageForm(forms.Form):
         found: dict[str, Any] = self.cleaned_data
         first, last = found.get("first"), found.get("last")
         if first and last and first > last:
-            self.add_error("last", "This lies before the other date.")
+            self.add_error("last", "This must not be before the first date.")
         elif first and last and (last - first).days >= MAX_PERIOD_DAYS:
-            self.add_error("last", f"At most {MAX_PERIOD_DAYS} days are shown at once.")
+            self.add_error("last", f"At most {MAX_PERIOD_DAYS} days can be shown at once.")
         return found
 
     def address(self, **changes: Any) -> str:

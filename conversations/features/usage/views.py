@@ -257,8 +257,8 @@ def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> Iterato
             "name": name,
             "kinds": kinds,
             "top": words(most),
-            "summary": f"{name} by day, {len(shown)} days from {first}: most on {peak},"
-            f" {words(most)}.",
+            "summary": f"{name} by day, {len(shown)} days from {first}: highest on {peak}, "
+            f"{words(most)}.",
             "bars": bars,
             "width": len(bars) * SLOT,
         }

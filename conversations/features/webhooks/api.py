@@ -34,7 +34,7 @@ Event = Literal[
 ]
 Events = Annotated[list[Event], Field(min_length=1, max_length=20)]
 Key = Annotated[
-    str | None, key_header("The same key of the same caller makes one webhook, whatever happens.")
+    str | None, key_header("With the same key, the same caller creates only one webhook.")
 ]
 
 
@@ -61,7 +61,7 @@ class HookOut(Schema):
     server has turned it off, because that lasted too long."""
 
     uuid: UUID
-    page: str = Field(description="Where people see it.")
+    page: str = Field(description="The address of its page.")
     workspace: str
     url: str
     events: list[str]

@@ -31,7 +31,7 @@ class WebhooksConfig(feature.Feature):
 
         yield feature.Metric(
             name="loom_webhooks_pending",
-            help="Messages of webhooks that wait to be delivered.",
+            help="Undelivered webhook messages.",
             value=count_pending(),
         )
 

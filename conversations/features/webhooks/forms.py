@@ -30,7 +30,7 @@ class WebhookForm(forms.Form):
     with_text = forms.BooleanField(
         label="Include transcript text",
         required=False,
-        help_text="The title, the answer and what a call would do. Otherwise only ids and states.",
+        help_text="The title, the answer and what a call would do. Otherwise only IDs and states.",
     )
 
     use_required_attribute = False

@@ -55,11 +55,11 @@ def create_webhook(
         Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
         if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
             if found.wish_digest not in (None, digest):
-                raise OtherRequest("This key was used for another webhook.")
+                raise OtherRequest("This key was already used for another webhook.")
             return found
         if Webhook.objects.filter(workspace=workspace).count() >= MAX_WEBHOOKS:
             raise Rejected(
-                f"This workspace has {MAX_WEBHOOKS} webhooks. Remove one first.",
+                f"This workspace already has {MAX_WEBHOOKS} webhooks. Delete one first.",
                 code="too_many_webhooks",
             )
         webhook = Webhook.objects.create(
@@ -115,7 +115,8 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
         found.generation += 1
         if found.generation - found.oldest_generation >= MAX_SECRETS:
             raise Conflict(
-                f"The secret was changed {MAX_SECRETS - 1} times within a day. Wait a day.",
+                f"The secret was already changed {MAX_SECRETS - 1} times today. Try again "
+                "tomorrow.",
                 code="too_many_secrets",
             )
         found.rotated_at = now
@@ -144,7 +145,7 @@ def list_webhooks(workspace: Workspace) -> QuerySet[Webhook]:
 def get_webhook(workspace: Workspace, uuid: UUID) -> Webhook:
     """Raises NotFound."""
     found = list_webhooks(workspace).filter(uuid=uuid).first()
-    return require_found(found, "There is no such webhook.")
+    return require_found(found, "This webhook does not exist.")
 
 
 def read_events(webhook: Webhook) -> list[str]:
@@ -171,7 +172,7 @@ def _key(webhook: Webhook, generation: int) -> bytes:
 def _events_text(events: Sequence[str]) -> str:
     chosen = [event for event in EVENTS if event in events]
     if not chosen or set(events) - set(EVENTS):
-        raise Rejected(f"Choose at least one event of {', '.join(EVENTS)}.", code="bad_events")
+        raise Rejected(f"Choose at least one of the events {', '.join(EVENTS)}.", code="bad_events")
     return dump_json(chosen)
 
 

@@ -25,9 +25,10 @@ def site_of(request: HttpRequest) -> str:
 
 
 STATES = {
-    "failing": "Nothing arrives. It is tried again.",
+    "failing": "Deliveries are failing and are retried.",
     "turned_off": (
-        "The server has turned it off: nothing arrived for too long, or its receiver wants no more."
+        "The server has disabled it: no delivery succeeded for too long, or the receiver wants "
+        "no more messages."
     ),
 }
 """State → what there is to say of it."""
@@ -119,7 +120,7 @@ def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> 
 def workspace_webhook_remove(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     _, found = _find(request, slug, webhook)
     service.remove_webhook(found, origin=visit_of(request).origin)
-    messages.success(request, "The webhook is removed.")
+    messages.success(request, "The webhook is deleted.")
     return redirect("workspace_webhooks", slug=slug)
 
 

@@ -119,13 +119,13 @@ def check_webhook_url(text: str) -> str:
     its name leads is looked at whenever something is sent."""
     url = read_url(text.strip())
     if len(str(url)) > MAX_URL_CHARS:  # what is no ASCII has become longer
-        raise Rejected(f"The address has more than {MAX_URL_CHARS} characters.", code="bad_url")
+        raise Rejected(f"The URL has more than {MAX_URL_CHARS} characters.", code="bad_url")
     if settings.LOOM.webhook_private_addresses:
         return str(url)
     if url.scheme != "https":
-        raise Rejected("A webhook's address begins with https://.", code="bad_url")
+        raise Rejected("A webhook's URL must begin with https://.", code="bad_url")
     if is_private_host(url.raw_host or ""):
-        raise Rejected(f"{url.host} is not on the Internet.", code="bad_url")
+        raise Rejected(f"{url.host} is not on the public Internet.", code="bad_url")
     return str(url)
 
 
@@ -163,7 +163,7 @@ async def attempt_delivery(delivery: Delivery, *, allows: Allows) -> DeliveryAtt
             return _read_answer(response)
     except TimeoutError:
         return DeliveryAttempt(
-            arrived=False, error=f"{url.host} did not answer in {SECONDS:g} seconds."
+            arrived=False, error=f"{url.host} did not respond within {SECONDS:g} seconds."
         )
     except (aiohttp.ClientError, OSError, ValueError) as error:
         return DeliveryAttempt(arrived=False, error=explain(error, url))
@@ -177,9 +177,9 @@ def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
     if status == GONE:
         return failed(error="The receiver wants no more messages (410).", is_gone=True)
     if 300 <= status < 400:
-        return failed(error=f"The receiver redirects ({status}), which is not followed.")
+        return failed(error=f"The receiver redirects ({status}); redirects are not followed.")
     wait = _read_wait(response.headers.get("Retry-After", ""))
-    return failed(error=f"The receiver answered with {status}.", wait=wait)
+    return failed(error=f"The receiver responded with {status}.", wait=wait)
 
 
 def _read_wait(text: str) -> timedelta | None:

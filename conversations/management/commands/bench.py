@@ -16,17 +16,19 @@ from django.core.management.base import BaseCommand, CommandError
 
 
 class Command(BaseCommand):
-    help = "Measure speed against the targets. Takes minutes; uses no data of yours."
+    help = "Measure speed against the targets. Takes minutes; does not touch your data."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--only", metavar="NAME,…", help="Some groups, such as age,streams.")
+        parser.add_argument(
+            "--only", metavar="NAME,…", help="Only some groups, such as age,streams."
+        )
         parser.add_argument("--quick", action="store_true", help="Fewer repetitions.")
-        parser.add_argument("--json", metavar="FILE", help="Write the figures there too.")
+        parser.add_argument("--json", metavar="FILE", help="Also write the results to FILE.")
 
     def handle(self, *, only: str | None, quick: bool, json: str | None, **_: Any) -> None:
         if importlib.util.find_spec("websockets") is None:
-            raise CommandError("The benchmarks need the development packages: uv sync.")
+            raise CommandError("The benchmarks need the development packages: run uv sync.")
         command = [sys.executable, "-m", "benchmarks"]
         command += ["--only", only] if only else []
         command += ["--quick"] if quick else []

@@ -17,7 +17,9 @@ class Command(BaseCommand):
     help = "Connect to the configured tool servers and list their tools."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--workspace", metavar="SLUG", help="Only those of this workspace.")
+        parser.add_argument(
+            "--workspace", metavar="SLUG", help="Only the servers of this workspace."
+        )
 
     def handle(self, *, workspace: str | None, **_: Any) -> None:
         config = settings.LOOM.mcp
@@ -28,7 +30,7 @@ class Command(BaseCommand):
             return
         places = [place for place in list_places() if workspace in (None, place.workspace)]
         if not places:
-            raise CommandError("There is no such workspace.", returncode=2)
+            raise CommandError("This workspace does not exist.", returncode=2)
         servers = ToolServers(config, Timing(wait=SECONDS, connect=SECONDS))
         states = asyncio.run(_connect(servers, {p.workspace: p.root for p in places}))
         for slug, found in states.items():
@@ -39,7 +41,7 @@ class Command(BaseCommand):
                 lines += [f"    left out: {note}" for note in state.left_out]
                 self.stdout.write("\n".join(lines))
         if any(state.is_failed for found in states.values() for state in found):
-            raise CommandError("Not every server answers.", returncode=1)
+            raise CommandError("Some servers do not respond.", returncode=1)
 
 
 async def _connect(servers: ToolServers, places: dict[str, Path]) -> dict[str, list[ServerState]]:

@@ -11,20 +11,23 @@ from conversations.management.base import DatabaseCommand
 
 
 class Command(DatabaseCommand):
-    help = "Create a token for a person; print it. It cannot be shown again."
+    help = "Create a token for a person and print it. It cannot be shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", metavar="USER")
-        parser.add_argument("--name", required=True, help="A label, only shown to its owner.")
+        parser.add_argument("--name", required=True, help="A label, only shown to the person.")
         parser.add_argument(
             "--scope",
             action="append",
             choices=list(SCOPES),
             dest="scopes",
-            help="What it may; given several times. Reads and writes if absent.",
+            help="What the token allows; can be repeated. Default: read and write.",
         )
         parser.add_argument(
-            "--days", type=int, metavar="N", help="LOOM_TOKEN_DAYS if absent, which is the most."
+            "--days",
+            type=int,
+            metavar="N",
+            help="Lifetime in days. Default and maximum: LOOM_TOKEN_DAYS.",
         )
 
     def handle(
@@ -34,7 +37,7 @@ class Command(DatabaseCommand):
         if days is None:
             days = most
         elif not 1 <= days <= (most or 36_500):
-            raise CommandError(f"--days is between 1 and {most or 36_500}.", returncode=2)
+            raise CommandError(f"--days must be between 1 and {most or 36_500}.", returncode=2)
         token = create_token(
             find_user(username),
             name=name,

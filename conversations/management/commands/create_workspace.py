@@ -11,14 +11,12 @@ from ._first_run import make_first_user
 
 
 class Command(DatabaseCommand):
-    help = "Make a workspace on an existing folder; print its slug and its page."
+    help = "Create a workspace on an existing folder; print its slug and its page."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("path", metavar="PATH", help="A folder below LOOM_WORKSPACE_ROOTS.")
-        parser.add_argument("--name", default="", help="The folder's name if absent.")
-        parser.add_argument(
-            "--owner", metavar="USERNAME", help="The first administrator if absent."
-        )
+        parser.add_argument("path", metavar="PATH", help="A folder under LOOM_WORKSPACE_ROOTS.")
+        parser.add_argument("--name", default="", help="Default: the folder's name.")
+        parser.add_argument("--owner", metavar="USERNAME", help="Default: the first administrator.")
 
     def handle(self, *, path: str, name: str, owner: str | None, **_: Any) -> None:
         person = find_user(owner) if owner else make_first_user()

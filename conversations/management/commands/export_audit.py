@@ -16,21 +16,25 @@ def day(text: str) -> datetime:
     try:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError as error:
-        raise ArgumentTypeError("a date looks like 2026-01-31") from error
+        raise ArgumentTypeError("a date must look like 2026-01-31") from error
 
 
 class Command(DatabaseCommand):
-    help = "Export the audit log as JSON lines or CSV. That it was exported is entered in it."
+    help = "Export the audit log as JSON lines or CSV. The export itself is recorded in it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
-        parser.add_argument("--person", metavar="NAME", help="Only what this person did.")
+        parser.add_argument("--person", metavar="NAME", help="Only entries of this person.")
         parser.add_argument("--action", choices=sorted(ACTIONS), default="", metavar="ACTION")
         parser.add_argument("--session", type=UUID, metavar="UUID")
         parser.add_argument("--workspace", default="", metavar="SLUG")
-        parser.add_argument("--after", type=day, metavar="DATE", help="From this day on.")
-        parser.add_argument("--before", type=day, metavar="DATE", help="Up to it, without it.")
-        parser.add_argument("--output", metavar="FILE", help="Instead of standard output.")
+        parser.add_argument(
+            "--after", type=day, metavar="DATE", help="From this day on, inclusive."
+        )
+        parser.add_argument("--before", type=day, metavar="DATE", help="Up to this day, exclusive.")
+        parser.add_argument(
+            "--output", metavar="FILE", help="Write to FILE instead of standard output."
+        )
 
     def handle(self, *, format: str, person: str | None, output: str | None, **asked: Any) -> None:
         names = ("action", "session", "workspace", "after", "before")

@@ -6,13 +6,13 @@ from conversations.management.base import DatabaseCommand
 
 
 class Command(DatabaseCommand):
-    help = "Remove copies of files that nothing refers to, while the server runs."
+    help = "Remove stored file contents that nothing refers to. The server may run meanwhile."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--days", type=int, default=7, help=f"Unused for so long, at least {SAFE_DAYS}."
+            "--days", type=int, default=7, help=f"Days without use, at least {SAFE_DAYS}."
         )
-        parser.add_argument("--dry-run", action="store_true", help="Count, remove nothing.")
+        parser.add_argument("--dry-run", action="store_true", help="Count only, remove nothing.")
 
     def handle(self, *, days: int, dry_run: bool, **_: Any) -> None:
         done = prune_blobs(days=days, dry_run=dry_run)

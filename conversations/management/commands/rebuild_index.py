@@ -18,11 +18,11 @@ PROGRESS_TURNS = 1000
 
 
 class Command(DatabaseCommand):
-    help = "Make the search index anew while the server runs, or check it."
+    help = "Rebuild the search index while the server runs, or check it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--session", metavar="UUID", help="Only this one.")
-        parser.add_argument("--check", action="store_true", help="Compare, change nothing.")
+        parser.add_argument("--session", metavar="UUID", help="Only this session.")
+        parser.add_argument("--check", action="store_true", help="Compare only, change nothing.")
 
     def handle(self, *, session: str | None, check: bool, **_: Any) -> None:
         only = find_session(session).pk if session else None
@@ -44,9 +44,11 @@ class Command(DatabaseCommand):
                     sys.stderr.flush()
             turns += done
         if check_index():
-            self.stdout.write("The index does not fit the entries; writes wait while it is mended.")
+            self.stdout.write(
+                "The index does not match the entries; writes wait while it is repaired."
+            )
             mend_index()
-        self.stdout.write(f"{len(sessions)} sessions, {turns} turns indexed anew")
+        self.stdout.write(f"{len(sessions)} sessions, {turns} turns reindexed")
 
     def _check(self, only: int | None) -> int:
         sessions = sessions_in_order(only)
@@ -57,6 +59,6 @@ class Command(DatabaseCommand):
         for problem in problems:
             self.stdout.write(problem)
         count = len(problems)
-        verdict = f"{count} wrong; rebuild_index mends it" if count else "all as it should be"
+        verdict = f"{count} wrong; run rebuild_index to repair" if count else "all correct"
         self.stdout.write(f"{len(sessions)} sessions: {verdict}")
         return count

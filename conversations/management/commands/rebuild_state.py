@@ -13,8 +13,8 @@ class Command(DatabaseCommand):
     help = "Rebuild the session state and its checkpoints from the turns and edits."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--session", type=UUID, metavar="UUID", help="Only this one.")
-        parser.add_argument("--check", action="store_true", help="Change nothing; compare.")
+        parser.add_argument("--session", type=UUID, metavar="UUID", help="Only this session.")
+        parser.add_argument("--check", action="store_true", help="Compare only, change nothing.")
 
     def handle(self, *, session: UUID | None, check: bool, **_: Any) -> None:
         every = walk_sessions(Session.objects.all())
@@ -26,6 +26,6 @@ class Command(DatabaseCommand):
             if problem:
                 different += 1
                 self.stdout.write(f"{uuid}: {problem}")
-        self.stdout.write(f"{count} sessions: {count - different} as they should be")
+        self.stdout.write(f"{count} sessions: {count - different} correct")
         if check and different:
             sys.exit(1)

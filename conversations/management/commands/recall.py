@@ -15,20 +15,22 @@ from conversations.search.results import SNIPPET, SearchResults, as_answer
 
 
 class Command(DatabaseCommand):
-    help = "Look up turns of a session by words, best first."
+    help = "Search the turns of a session, best match first."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("session", help="Its uuid, the beginning of it, or its key.")
-        parser.add_argument("query", nargs="?", help="What to look for: see docs/search.md.")
-        parser.add_argument("--limit", type=int, default=10, metavar="N", help="At most 200.")
-        parser.add_argument("--json", action="store_true", help="One JSON object a query.")
-        parser.add_argument("--stdin", action="store_true", help="One query a line.")
+        parser.add_argument("session", help="UUID, unique prefix of a UUID, or key.")
+        parser.add_argument("query", nargs="?", help="What to search for: see docs/search.md.")
+        parser.add_argument(
+            "--limit", type=int, default=10, metavar="N", help="Maximum number of turns, up to 200."
+        )
+        parser.add_argument("--json", action="store_true", help="Print one JSON object per query.")
+        parser.add_argument("--stdin", action="store_true", help="Read one query per line.")
 
     def handle(self, **options: Any) -> None:
         if (options["query"] is None) != options["stdin"]:
-            raise CommandError("Give one query, or --stdin with one a line.", returncode=2)
+            raise CommandError("Give one query, or --stdin with one per line.", returncode=2)
         if options["limit"] < 1:
-            raise CommandError("--limit is at least 1.", returncode=2)
+            raise CommandError("--limit must be at least 1.", returncode=2)
         session = find_session(options["session"])
         with suppress(OperationalError):  # the database may only be read
             index_session(session.pk)
@@ -55,4 +57,4 @@ class Command(DatabaseCommand):
             f"{least}{found.total} turns matched." if found.hits else "Nothing found."
         )
         if found.missing:
-            self.stdout.write(f"In no turn: {', '.join(found.missing)}")
+            self.stdout.write(f"No turn contains: {', '.join(found.missing)}")

@@ -18,10 +18,10 @@ class Command(DatabaseCommand):
 
     def handle(self, *, username: str, **_: Any) -> None:
         if settings.LOOM.two_factor == "off":
-            raise CommandError("Two factors are off: LOOM_TWO_FACTOR.")
+            raise CommandError("Two-factor authentication is off: see LOOM_TWO_FACTOR.")
         user = User.objects.filter(username=username).first()
         if user is None:
-            raise CommandError(f"There is no account {username!r}.")
+            raise CommandError(f"The account {username!r} does not exist.")
         if not remove_second_factors(user, origin=AuditOrigin(name="reset_two_factor")):
-            raise CommandError(f"{username} has set up no second factor.")
-        self.stdout.write(f"{username} has no second factor any more.")
+            raise CommandError(f"{username} has no second factor.")
+        self.stdout.write(f"The second factor of {username} is removed.")

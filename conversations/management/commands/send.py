@@ -38,33 +38,38 @@ from conversations.runtime.following import POLL_SECONDS, wait_for_final_state
 from conversations.runtime.options import read_options
 from conversations.runtime.service import Runtime
 
-NOBODY_THERE = "Nobody is there to be asked; do without it."
+NOBODY_THERE = "Nobody is there to approve it; continue without it."
 
 
 class Command(DatabaseCommand):
-    help = "Send a message, wait for the answer, print it."
+    help = "Send a message, wait for the answer and print it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         where = parser.add_mutually_exclusive_group(required=True)
         where.add_argument("--session", type=UUID, metavar="UUID")
-        where.add_argument("--workspace", metavar="SLUG", help="A new session there, or by --key.")
-        parser.add_argument(
-            "--key", help="Find the session of the workspace by its key, or begin it."
+        where.add_argument(
+            "--workspace",
+            metavar="SLUG",
+            help="A new session in this workspace, or the session of --key.",
         )
-        parser.add_argument("--json", action="store_true", help="One JSON object a row.")
-        parser.add_argument("--stdin", action="store_true", help="One message a line.")
+        parser.add_argument(
+            "--key", help="Find the session of this key in the workspace, or create it."
+        )
+        parser.add_argument("--json", action="store_true", help="Print one JSON object per row.")
+        parser.add_argument("--stdin", action="store_true", help="Read one message per line.")
         parser.add_argument(
             "--approve",
             choices=("all", "none"),
-            help="Allow, or deny, whatever call asks; else somebody answers on the page.",
+            help="Approve or deny every call that asks, instead of waiting for an answer on the "
+            "page.",
         )
         parser.add_argument("text", nargs="?")
 
     def handle(self, **options: Any) -> None:
         if options["key"] and not options["workspace"]:
-            raise CommandError("--key goes with --workspace.", returncode=2)
+            raise CommandError("--key needs --workspace.", returncode=2)
         if (options["text"] is None) != options["stdin"]:
-            raise CommandError("Give one message, or --stdin with one a line.", returncode=2)
+            raise CommandError("Give one message, or --stdin with one per line.", returncode=2)
         try:
             if options["session"]:
                 session = get_session(options["session"])
@@ -80,7 +85,9 @@ class Command(DatabaseCommand):
         except LoomError as error:
             raise CommandError(error.message) from error
         except KeyboardInterrupt:
-            raise CommandError("Stopped; what had arrived is kept.", returncode=130) from None
+            raise CommandError(
+                "Stopped; everything received so far is saved.", returncode=130
+            ) from None
         if not all_completed:
             sys.exit(1)
 

@@ -23,13 +23,13 @@ MAX_FRAME_SENT_BYTES = 64_000_000  # bytes of the largest frame that is sent to 
 
 
 class Command(BaseCommand):
-    help = "Start the server; on first use, make what it needs."
+    help = "Start the server; on first use, create what it needs."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default=settings.LOOM.host)
         parser.add_argument("--port", type=int, default=settings.LOOM.port)
-        parser.add_argument("--no-prepare", action="store_true", help="Do not migrate.")
+        parser.add_argument("--no-prepare", action="store_true", help="Skip the migrations.")
 
     def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
         listener = self._listen(host, port)
@@ -37,7 +37,7 @@ class Command(BaseCommand):
             if not no_prepare:
                 call_command("migrate", verbosity=0, interactive=False)
             if missing := missing_guards(connection):
-                raise CommandError(f"The archive is not guarded ({missing[0]}). Run migrate.")
+                raise CommandError(f"The archive is not protected ({missing[0]}). Run migrate.")
         except OperationalError as error:
             sentence = describe_storage_error(error) or f"The database cannot be used: {error}"
             raise CommandError(sentence.strip()) from error
@@ -68,21 +68,21 @@ class Command(BaseCommand):
 
     def _greet(self, address: str, token: str) -> None:
         lines = [
-            f"Loom Web runs at {address}/",
+            f"Loom Web is running at {address}/",
             "",
-            "Sign in by this link (it works once, within 12 hours):",
+            "Sign in with this link (works once, within 12 hours):",
             f"    {address}/sign-in/link/{token}/",
             "",
         ]
         if not settings.LOOM.api_key:
             lines += [
                 "No ANTHROPIC_API_KEY is set, so the built-in demo model answers.",
-                "To connect a real one: ANTHROPIC_API_KEY=… make run",
+                "To connect a real model: ANTHROPIC_API_KEY=… make run",
                 "",
             ]
         if find_mode() != SANDBOXED:
             lines += [f"{describe()} See docs/operating.md.", ""]
-        lines.append("Ctrl-C stops the server; running answers are stopped and kept.")
+        lines.append("Press Ctrl-C to stop the server; running answers are stopped and saved.")
         self.stdout.write("\n".join(lines))
         self.stdout.flush()
 

@@ -20,19 +20,18 @@ PROGRESS_SESSIONS = 20
 
 class Command(DatabaseCommand):
     help = (
-        "Verify every turn, event and audit entry against its hash chain, the markers, the"
-        " receipts of what was purged, the triggers that guard the archive and the database"
-        " file."
+        "Verify every turn, event and audit entry against its hash chain, the markers, the "
+        "receipts of purges, the triggers that protect the archive, and the database file."
     )
     # The guards are looked at here; a missing one is a finding, not a reason to stop.
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--session", type=UUID, metavar="UUID", help="Only this one.")
+        parser.add_argument("--session", type=UUID, metavar="UUID", help="Only this session.")
         parser.add_argument(
             "--windows",
             action="store_true",
-            help="Also make every request to the model again and compare its digest.",
+            help="Also rebuild every request to the model and compare its digest.",
         )
 
     def handle(self, *, session: UUID | None, windows: bool, **_: Any) -> None:
@@ -50,7 +49,7 @@ class Command(DatabaseCommand):
 
     def _check_database(self, *, check_file: bool) -> int:
         missing = missing_guards(connection)
-        found = [f"the guard {name} is missing; migrate puts it back" for name in missing]
+        found = [f"the trigger {name} is missing; migrate restores it" for name in missing]
         damage = check_database_file() if check_file else ""
         if damage:
             found.append(f"the database file is damaged: {damage}")
@@ -71,13 +70,13 @@ class Command(DatabaseCommand):
                 sys.stderr.flush()
         self.stdout.write(
             f"{sessions} sessions, {turns} turns, {events} events: "
-            + (f"{damaged} damaged" if damaged else "all whole")
+            + (f"{damaged} damaged" if damaged else "all intact")
         )
         return damaged
 
     def _check_others(self) -> int:
         entries, problem = verify_audit()
-        whole = f"{entries} audit entries: all whole" if entries else ""
+        whole = f"{entries} audit entries: all intact" if entries else ""
         count = self._say([problem] if problem else [], whole)
         return count + sum(self._say(*feature.verify()) for feature in features())
 
@@ -95,6 +94,6 @@ class Command(DatabaseCommand):
         self.stdout.write(
             f"requests to the model: {damaged} damaged"
             if damaged
-            else "requests to the model: all rebuilt to the same bytes"
+            else "requests to the model: all rebuilt identically"
         )
         return damaged

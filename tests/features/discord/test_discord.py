@@ -246,7 +246,7 @@ async def test_strangers_cannot_use_the_list(club: Club, wire: WireThread) -> No
     await club.open()
     await club.server.choose(DM_OF[EVE], "new", person=EVE)
     await club.until(lambda: club.server.responses)
-    assert club.server.responses[0]["content"] == "You may not talk to this bot here."
+    assert club.server.responses[0]["content"] == "You are not allowed to use this bot here."
     assert await club.sessions() == []
 
 

@@ -119,13 +119,13 @@ def test_how_it_ended_is_said_and_what_can_be_done() -> None:
     [item] = make_items([failed, TurnSeparator(state="failed")], done=True, most=5)
     assert (item.text, item.action) == ("-# The provider is overloaded. Retry.", "retry")
     assert texts(make_items([TurnSeparator(state="stopped")], done=True, most=5)) == ["-# Stopped."]
-    assert texts(make_items([], done=True, most=5)) == ["-# There is no answer."]
+    assert texts(make_items([], done=True, most=5)) == ["-# No answer."]
     assert make_items([], done=False, most=5) == []
 
 
 def test_a_damaged_row_says_so() -> None:
     [item] = make_items([Fallback(reason="not JSON", raw="{")], done=True, most=5)
-    assert item.text == "-# A row cannot be shown: not JSON"
+    assert item.text == "-# Unreadable row: not JSON"
 
 
 @pytest.mark.parametrize(

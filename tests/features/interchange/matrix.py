@@ -46,7 +46,7 @@ from conversations.features.interchange.models import Import
 from conversations.models import Workspace
 made = Import.objects.create(workspace=Workspace.objects.get(slug="example"),
     user=User.objects.get(pk=1), name="{"long-name-" * 20}.zip", size=10**8, format="chatgpt",
-    state="failed", error="The server ended 3 times while it was at it.", report_left=7,
+    state="failed", error="The server stopped 3 times during this import.", report_left=7,
     created_at=timezone.now(), finished_at=timezone.now(), counts=json.dumps({{
         "sessions_added": 12, "turns_added": 3456, "skipped": 2}}), report=json.dumps([
         ["conversations.json: conversation 7", "skipped: it is no object"],

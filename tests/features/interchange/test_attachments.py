@@ -141,7 +141,7 @@ def test_a_file_without_contents_is_imported_and_healed_later(
         ({"data": "!"}, "not base64"),
         ({"digest": "../../etc"}, "a uuid and a digest"),
         ({"uuid": None}, "a uuid and a digest"),
-        ({"turn": 99}, "its turn is not there"),
+        ({"turn": 99}, "its turn does not exist"),
         ({"data": None, "media_type": "text/html"}, "neither its content"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_receipt_proves_what_it_held(lines: list[str]) -> None:
 def test_a_session_without_a_receipt_has_none(lines: list[str]) -> None:
     other = "00000000-0000-4000-8000-000000000000"
     uuid = str(Receipt.objects.get().session)
-    assert checked([line.replace(uuid, other) for line in lines]) == "there is no receipt of it"
+    assert checked([line.replace(uuid, other) for line in lines]) == "no receipt exists for it"
 
 
 def test_an_export_is_checked_and_brings_a_purged_session_back(
@@ -66,7 +66,7 @@ def test_an_export_is_checked_and_brings_a_purged_session_back(
     """What cold storage was for."""
     receipt, copy = Receipt.objects.get(), tmp_path / "copy.jsonl.gz"
     copy.write_bytes(gzip.compress("\n".join(lines).encode()))
-    assert f"what was purged, by receipt {receipt.uuid}" in run_command("verify_receipt", str(copy))
+    assert f"matches receipt {receipt.uuid}" in run_command("verify_receipt", str(copy))
     plain = tmp_path / "copy.jsonl"
     plain.write_text("\n".join(lines))
     run_command("import_sessions", str(plain))

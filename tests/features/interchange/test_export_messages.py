@@ -121,7 +121,7 @@ def test_files_come_along_as_they_were_attached(session: Session, user: User) ->
     assert [part["text"] for part in result_of_tool["content"]] == ["A rose", "[image]"]
     remove_blob(kept[0].digest)
     message = read_messages(session, format=ANTHROPIC, limit=5).messages[0]
-    assert message["content"][0]["text"] == "[roses.png was attached; it is not kept any more.]"
+    assert message["content"][0]["text"] == "[roses.png was attached; it is no longer stored.]"
 
 
 @pytest.mark.parametrize("name", [ANTHROPIC, OPENAI])

@@ -284,8 +284,8 @@ def test_other_content_under_a_number_is_a_conflict_and_changes_nothing(
     counts = importing(opening(), turn(1), turn(2, "assistant", "other"), turn(4), event(1))
     assert counts.conflicts == 2
     assert importing.reports == [
-        "3: conflict: turn 2 is archived with other content",
-        "5: conflict: event 1 is archived with other content",
+        "3: conflict: turn 2 is archived with different content",
+        "5: conflict: event 1 is archived with different content",
     ]
     assert stored_turn(2).content == "«assistant 2»"
     assert counts.turns_added == 1
@@ -556,8 +556,8 @@ def test_keys_that_an_unreadable_event_cannot_take_in_are_named(importing: Impor
     broken = {"type": "event", "seq": 1, "payload_raw": "{broken", "event_type": "info", "mood": 1}
     importing(opening(), broken, event(2, payload="{broken", mood=1))
     assert importing.reports == [
-        "2: kept, but not as it is: mood (left out)",
-        "3: kept, but not as it is: mood (left out)",
+        "2: imported with changes: mood (left out)",
+        "3: imported with changes: mood (left out)",
     ]
 
 
@@ -1122,7 +1122,7 @@ def test_a_truncated_export_fails_the_command(
     file.write_bytes(b"\n".join(map(_raw, [opening(**digest), turn(1)])))
     with pytest.raises(SystemExit):
         call_command("import_sessions", str(file))
-    assert "sessions that are not what was exported: 1" in capsys.readouterr().out
+    assert "sessions that differ from their export: 1" in capsys.readouterr().out
 
 
 def test_the_command_reads_standard_input(

@@ -80,9 +80,9 @@ def test_a_newer_export_brings_the_undoing(talked: Session, user: User) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"turn": 99}, "it was loaded at a turn that is not there"),
-        ({"turn": 0}, "it was loaded at a turn that is not there"),
-        ({"content": "other"}, "its content is not what its digest says"),
+        ({"turn": 99}, "it was loaded at a turn that does not exist"),
+        ({"turn": 0}, "it was loaded at a turn that does not exist"),
+        ({"content": "other"}, "its content does not match its digest"),
         ({"content": None}, "a skill has a name and a content"),
         ({"turn": "x"}, "no number for turn"),
     ],
@@ -101,9 +101,9 @@ def test_a_skill_line_that_cannot_be_is_reported(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"to_turn": 99}, "it stands for turns that are not there"),
-        ({"from_turn": 5}, "it stands for turns that are not there"),
-        ({"reason": "whim"}, "its reason is not known"),
+        ({"to_turn": 99}, "it covers turns that do not exist"),
+        ({"from_turn": 5}, "it covers turns that do not exist"),
+        ({"reason": "whim"}, "its reason is unknown"),
         ({"summary": " "}, "a compaction has a summary"),
         ({"to_turn": None}, "no number for to_turn"),
     ],

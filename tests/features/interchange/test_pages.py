@@ -87,7 +87,7 @@ def test_an_upload_waits_is_imported_and_tells_what_became_of_it(
     [
         (b"\x00\x01 no export", "Nothing in it is known here"),
         (b"PK\x05\x06" + b"\x00" * 18, "Nothing in it is known here"),
-        (b'{"some": "settings"}', "Nothing of it could be read."),
+        (b'{"some": "settings"}', "Nothing in it could be read."),
     ],
 )
 def test_what_is_no_export_fails_with_a_sentence(
@@ -142,7 +142,7 @@ def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
     assert upload(owner, workspace="kitchen").status_code == 400
     for name, says in {
         "workspace": "Choose the workspace.",
-        "format": "Choose what the file is.",
+        "format": "Choose a format.",
         "file": "Choose a file.",
     }.items():
         page = upload(owner, **{name: ""})
@@ -159,7 +159,7 @@ def test_viewers_cannot_import_and_who_has_left_is_not_imported_for(
     upload(owner)
     Membership.objects.filter(workspace=workspace, user=user).update(role="viewer")
     carry_out()
-    assert the_import().error == "You may not write in the workspace any more."
+    assert the_import().error == "You can no longer write in this workspace."
     assert "need to be a member of a workspace" in owner.get("/import/").text
     assert upload(owner).status_code == 400
     assert not Session.objects.exists()
@@ -285,7 +285,7 @@ def test_an_archive_with_too_long_a_list_is_not_opened(
     monkeypatch.setattr(opening._ArchiveFile, "most", 4_000)
     upload(owner, path.read_bytes())
     carry_out()
-    assert the_import().error == "The archive's list of its files is too long."
+    assert the_import().error == "The archive's file list is too long."
 
 
 def test_a_damaged_file_of_an_archive_costs_only_itself(

@@ -164,7 +164,7 @@ async def test_a_client_that_goes_on_without_results_is_answered(
     provider.enqueue(Scenario(text="Hello."))
     message = await say(client, "Never mind")
     assert [block.text for block in message.content] == ["Hello."]
-    assert ("tool", "The program that brought this tool along went on without a result.") in (
+    assert ("tool", "The program that provided this tool continued without a result.") in (
         await turns()
     )
     late = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}

@@ -72,7 +72,10 @@ def test_bringing_back_needs_the_purge_called_off(
     stale = {"next": "workspace"} if where == "workspace" else {}
     answer = owner.post(reverse("session_archive", args=[session.uuid]), stale, follow=True)
     assert answer.redirect_chain[-1][1] == 302
-    assert "A purge of this session is ordered. Call that off to bring it back." in answer.text
+    assert (
+        "This session is scheduled for deletion. Cancel the deletion to unarchive it."
+        in answer.text
+    )
     assert get_session(session.uuid).archived_at is not None
     assert actions() == [audit.PURGE_ORDERED]
 

@@ -83,7 +83,7 @@ def test_a_blank_before_it_makes_a_message_of_a_command(piped: Piped) -> None:
 def test_what_is_no_command_is_not_sent_and_fails(piped: Piped) -> None:
     piped("/histery", "/resume nothing like it", "/model no such", "table")
     assert "Did you mean /history?" in piped.err
-    assert "There is no such session." in piped.err
+    assert "This session does not exist." in piped.err
     assert "Choose one of these models" in piped.err
     assert Session.objects.get().turn_count == 2
     assert piped.code == 1

@@ -145,7 +145,7 @@ def test_a_name_is_never_left_out_of_a_budget(
     for of in ("installation", f"workspace:{workspace.slug}"):
         status, html = post(browser_of(administrator), of=of, person=user.username)
         assert status == 400
-        assert "A username goes with “One person”." in html
+        assert "Enter a username only with “One person”." in html
         assert f'value="{user.username}"' in html
     assert not Budget.objects.exists()
 
@@ -156,9 +156,9 @@ def test_a_name_is_never_left_out_of_a_budget(
         ({"limit": ""}, "This field is required."),
         ({"limit": "-1"}, "greater than or equal to 0"),
         ({"limit": "NaN"}, "Enter a number."),
-        ({"limit": "1.5", "unit": "tokens"}, "Tokens are whole."),
+        ({"limit": "1.5", "unit": "tokens"}, "Tokens must be a whole number."),
         ({"warn_percent": "101"}, "less than or equal to 100"),
-        ({"of": "person", "person": "nobody\0"}, "There is no such person."),
+        ({"of": "person", "person": "nobody\0"}, "This person does not exist."),
     ],
 )
 def test_what_is_no_budget_is_said_to_be_none(

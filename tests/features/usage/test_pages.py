@@ -118,10 +118,10 @@ def test_what_purged_sessions_used_stands_there(session: Session, user: User) ->
 
 def test_days_that_cannot_be_shown_are_said_to_be_so(owner: Client) -> None:
     wrong = {
-        "first=2026-02-30": "A date looks like 2026-01-31.",
-        "first=2026-02-03&last=2026-02-01": "This lies before the other date.",
-        "first=2020-01-01&last=2026-02-01": "At most 366 days are shown at once.",
-        "workspace=nowhere": "There is no such workspace, or it is not yours.",
+        "first=2026-02-30": "A date must look like 2026-01-31.",
+        "first=2026-02-03&last=2026-02-01": "This must not be before the first date.",
+        "first=2020-01-01&last=2026-02-01": "At most 366 days can be shown at once.",
+        "workspace=nowhere": "This workspace does not exist, or you have no access.",
     }
     for query, sentence in wrong.items():
         assert sentence in text_of(owner, f"/usage/?{query}", status=400)

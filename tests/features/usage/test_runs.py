@@ -83,7 +83,7 @@ async def test_a_budget_that_is_used_up_stops_before_the_model_is_asked(
     [notice] = await notices(garden)
     assert (notice.code, notice.kind, notice.action) == ("budget_reached", "error", "retry")
     assert "for today is used up: $10.00 of $10.00. An owner of the workspace can" in notice.text
-    assert "Your message is kept." in notice.text
+    assert "Your message is saved." in notice.text
     assert await ModelCall.objects.acount() == 0
     assert [turn.content async for turn in Turn.objects.all()] == ["Go"]
 

@@ -94,5 +94,5 @@ made = Webhook.objects.create(uuid="{WEBHOOK}", workspace=Workspace.objects.get(
 for state in ("delivered", "failed", "pending"):
     Delivery.objects.create(webhook=made, event="run.waiting_approval", payload="{{}}",
         state=state, next_at=now, created_at=now, attempts=3, status=500,
-        error="The receiver answered with 500.")
+        error="The receiver responded with 500.")
 """

@@ -340,7 +340,7 @@ def test_a_message_arrives(webhook: Webhook) -> None:
     assert webhook.failing_since is None
 
 
-BROKEN = DeliveryAttempt(arrived=False, status=500, error="The receiver answered with 500.")
+BROKEN = DeliveryAttempt(arrived=False, status=500, error="The receiver responded with 500.")
 
 
 def test_what_does_not_arrive_is_tried_again_until_it_is_given_up(webhook: Webhook) -> None:
@@ -352,7 +352,7 @@ def test_what_does_not_arrive_is_tried_again_until_it_is_given_up(webhook: Webho
         [delivery] = walk_deliveries(webhook)
         now = max(now, delivery.next_at)
     assert (delivery.state, delivery.status) == (FAILED, 500)
-    assert delivery.error == "The receiver answered with 500."
+    assert delivery.error == "The receiver responded with 500."
     assert not claim(now=now + timedelta(days=9))
     deliver_again(webhook, delivery.uuid)
     [outgoing] = claim(now=now)

@@ -137,12 +137,12 @@ async def test_what_a_receiver_says_beside_yes(garden: Session, receiver: Receiv
     ]
     assert (gone.is_gone, gone.status) == (True, 410)
     assert busy.wait == timedelta(hours=1)
-    assert (down.wait, down.error) == (None, "The receiver answered with 503.")
+    assert (down.wait, down.error) == (None, "The receiver responded with 503.")
     receiver.answers = [(503, {"Retry-After": f"Mon, 01 Jan 2024 00:00:00 +{'9' * 30}"})]
     assert (await attempt_delivery(claimed, allows=allowed_addresses())).wait is None
     claimed.webhook.url = "http://127.0.0.1:1/"
     attempt = await attempt_delivery(claimed, allows=allowed_addresses())
-    assert (attempt.arrived, attempt.error) == (False, "127.0.0.1 cannot be reached.")
+    assert (attempt.arrived, attempt.error) == (False, "127.0.0.1 is unreachable.")
 
 
 def test_an_address_is_looked_at_when_it_is_given(settings: Any) -> None:

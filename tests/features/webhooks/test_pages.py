@@ -82,7 +82,7 @@ def test_what_the_server_has_turned_off_can_be_turned_on(
     page = f"{LIST}{webhook.uuid}/"
     long_ago = timezone.now() - timedelta(days=9)
     Webhook.objects.update(failing_since=long_ago)
-    assert "Nothing arrives. It is tried again." in owner.get(page).text
+    assert "Deliveries are failing and are retried." in owner.get(page).text
     Webhook.objects.update(is_active=False, switched_off_at=timezone.now())
     assert "The server has turned it off" in owner.get(page).text
     assert "turn it on first" in owner.post(f"{page}test/", follow=True).text

@@ -33,20 +33,17 @@ def _find_problem() -> str:
     """What can be said before a connection is made, as a sentence; empty: nothing is missing."""
     loom, rules = settings.LOOM, read_rules()
     if find_spec("discord") is None:
-        return (
-            "This needs discord.py, which is not installed. "
-            "Install it with: uv sync --extra discord"
-        )
+        return "discord.py is not installed. Install it with: uv sync --extra discord"
     if not loom.discord_token:
         return "Set LOOM_DISCORD_TOKEN or LOOM_DISCORD_TOKEN_FILE. See docs/discord.md."
     if not loom.discord_workspace:
         return "Set LOOM_DISCORD_WORKSPACE to the slug of a workspace. See docs/discord.md."
     if not rules.people and not rules.everybody:
-        return "Nobody may talk to the bot: set LOOM_DISCORD_USERS. See docs/discord.md."
+        return "Nobody is allowed to use the bot: set LOOM_DISCORD_USERS. See docs/discord.md."
     if not loom.discord_account and rules.lets_in_strangers:
         return (
-            "People without an account may talk to the bot: set LOOM_DISCORD_ACCOUNT to the "
-            "account by which they act. See docs/discord.md."
+            "People without an account may use the bot: set LOOM_DISCORD_ACCOUNT to the "
+            "account for them. See docs/discord.md."
         )
     try:
         get_workspace(loom.discord_workspace)

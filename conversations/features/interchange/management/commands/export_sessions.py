@@ -20,15 +20,17 @@ PROGRESS_LINES = 2000
 
 
 class Command(DatabaseCommand):
-    help = "Export sessions with every turn and event, for reading, or as messages."
+    help = "Export sessions: complete, as Markdown, or as messages of other APIs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("--session", type=UUID, metavar="UUID")
         which.add_argument("--workspace", metavar="SLUG")
-        which.add_argument("--all", action="store_true", help="Every session there is.")
+        which.add_argument("--all", action="store_true", help="All sessions.")
         parser.add_argument("--format", choices=list(FORMATS), default="jsonl")
-        parser.add_argument("--output", metavar="FILE", help="Instead of standard output.")
+        parser.add_argument(
+            "--output", metavar="FILE", help="Write to FILE instead of standard output."
+        )
 
     def handle(
         self,

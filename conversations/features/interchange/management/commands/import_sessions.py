@@ -29,10 +29,9 @@ JSONL = "jsonl"  # The interchange file by the name that ``export_sessions`` giv
 
 class Command(DatabaseCommand):
     help = (
-        "Import sessions from interchange files, databases of earlier Loom versions, Claude"
-        " Code sessions, and exports of ChatGPT, Claude and Open WebUI: files, folders or"
-        " ZIP archives, known by their content. Importing again adds what is new and changes"
-        " nothing else."
+        "Import sessions from interchange files, databases of earlier Loom versions, Claude "
+        "Code sessions, and exports of ChatGPT, Claude and Open WebUI: files, folders or ZIP "
+        "archives, recognized by content. Importing again only adds what is new."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -40,22 +39,26 @@ class Command(DatabaseCommand):
             "files",
             nargs="+",
             metavar="FILE",
-            help="A file, a folder or an archive; - is an interchange file on standard input.",
+            help="A file, a folder or an archive; - reads an interchange file from standard input.",
         )
         parser.add_argument(
             "--format",
             choices=[AUTO, JSONL, *FORMATS],
             default=AUTO,
-            help="What the files are, where their content does not say it.",
+            help="The format, if the content does not show it.",
         )
         parser.add_argument(
-            "--workspace", metavar="SLUG", help="Where sessions go, whatever the file says."
+            "--workspace",
+            metavar="SLUG",
+            help="The workspace for new sessions; overrides the file.",
         )
         parser.add_argument(
-            "--owner", metavar="USERNAME", help="Whose they are, whatever the file says."
+            "--owner", metavar="USERNAME", help="The owner of new sessions; overrides the file."
         )
         parser.add_argument(
-            "--json", action="store_true", help="The report as one JSON object on standard output."
+            "--json",
+            action="store_true",
+            help="Print the report as one JSON object on standard output.",
         )
 
     def handle(
@@ -92,8 +95,8 @@ class Command(DatabaseCommand):
                 self._import(name, LOOM if format == JSONL else format, target, counts, reports)
         except DatabaseError as error:
             raise CommandError(
-                f"The database stopped the import: {error} What was imported stays;"
-                " the same command goes on."
+                f"The database stopped the import: {error} Imported sessions stay; run the same "
+                "command again to continue."
             ) from error
         if json:
             self.stdout.write(dumps(asdict(counts) | {"reports": reports}))
@@ -151,5 +154,5 @@ def _summary(c: ImportCounts) -> str:
         f" {c.repaired} kept but not as they are",
     ]
     if c.damaged:
-        lines.append(f"sessions that are not what was exported: {c.damaged}")
+        lines.append(f"sessions that differ from their export: {c.damaged}")
     return "\n".join(lines)

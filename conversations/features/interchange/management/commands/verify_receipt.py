@@ -17,7 +17,7 @@ class Command(DatabaseCommand):
     help = "Compare the sessions of an interchange file (.jsonl or .jsonl.gz) with receipts."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", metavar="FILE", help="A file; - is standard input.")
+        parser.add_argument("file", metavar="FILE", help="A file; - reads standard input.")
 
     def handle(self, *, file: str, **_: Any) -> None:
         count = damaged = 0
@@ -28,13 +28,13 @@ class Command(DatabaseCommand):
                 for checked in check_copy(lines):
                     count += 1
                     damaged += bool(checked.problem)
-                    said = checked.problem or f"what was purged, by receipt {checked.receipt}"
+                    said = checked.problem or f"matches receipt {checked.receipt}"
                     self.stdout.write(
                         f"{checked.session}: {checked.turns} turns, {checked.events} events: {said}"
                     )
         except (OSError, EOFError) as error:
             raise CommandError(f"{file}: {error}", returncode=2) from error
         if not count:
-            raise CommandError(f"{file} has no session.", returncode=2)
+            raise CommandError(f"{file} contains no session.", returncode=2)
         if damaged:
             sys.exit(1)

@@ -12,13 +12,13 @@ from conversations.management.base import DatabaseCommand
 
 class Command(DatabaseCommand):
     help = (
-        "Take note of expired sessions, order purges where a workspace's policy asks for"
-        " them, carry out those that are due. The server does this by itself every hour."
+        "Mark expired sessions, schedule purges according to the workspaces' policies, and "
+        "execute those that are due. The server does this every hour."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="Say it, do nothing.")
-        parser.add_argument("--json", action="store_true", help="Report as one JSON object.")
+        parser.add_argument("--dry-run", action="store_true", help="Report only, change nothing.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON object.")
 
     def handle(self, *, dry_run: bool, json: bool, **_: Any) -> None:
         report = run_retention(now=timezone.now(), dry_run=dry_run)

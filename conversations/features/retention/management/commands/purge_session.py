@@ -21,16 +21,18 @@ NAME = "purge_session"
 
 class Command(DatabaseCommand):
     help = (
-        "Order the purge of a session: it is archived, and removed after the grace period."
-        " A receipt remains. With --now it is removed at once."
+        "Schedule the purge of a session: it is archived, and removed after the grace period. "
+        "A receipt remains. With --now it is removed at once."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("session", type=UUID, metavar="UUID")
-        parser.add_argument("--reason", required=True, help="Why; it stays on record.")
-        parser.add_argument("--dry-run", action="store_true", help="Count, do nothing.")
-        parser.add_argument("--now", action="store_true", help="Without a grace period.")
-        parser.add_argument("--yes", action="store_true", help="Do not ask (with --now).")
+        parser.add_argument("--reason", required=True, help="The reason; it is kept on record.")
+        parser.add_argument("--dry-run", action="store_true", help="Count only, change nothing.")
+        parser.add_argument("--now", action="store_true", help="Skip the grace period.")
+        parser.add_argument(
+            "--yes", action="store_true", help="Do not ask for confirmation (with --now)."
+        )
 
     def handle(self, *, session: UUID, reason: str, **options: Any) -> None:
         try:
@@ -44,17 +46,17 @@ class Command(DatabaseCommand):
             return
         if options["now"] and not options["yes"]:
             if not sys.stdin.isatty():
-                raise CommandError("This cannot be undone. Say --yes.", returncode=2)
-            answer = input(f"Remove {plan.row_count} rows for good? Type yes: ")
+                raise CommandError("This cannot be undone. Confirm with --yes.", returncode=2)
+            answer = input(f"Permanently delete {plan.row_count} rows? Type yes: ")
             if answer.strip().lower() != "yes":
-                raise CommandError("Nothing was removed.")
+                raise CommandError("Nothing was deleted.")
         now, origin = timezone.now(), AuditOrigin(name=NAME, place=NAME, reason=reason)
         try:
             if not options["now"]:
                 order = order_purge(found, origin=origin, reason=reason, now=now)
                 self.stdout.write(
-                    f"ordered: it will be purged on {order.due_at:%Y-%m-%d %H:%M} UTC;"
-                    f" restore_session {found.uuid} calls that off"
+                    f"scheduled: it will be purged on {order.due_at:%Y-%m-%d %H:%M} UTC; "
+                    f"restore_session {found.uuid} cancels it"
                 )
                 return
             request = PurgeRequest(reason=reason, by_name=NAME)
@@ -62,12 +64,12 @@ class Command(DatabaseCommand):
         except LoomError as error:
             raise CommandError(error.message) from error
         except DatabaseError as error:
-            raise CommandError(f"Nothing was removed: {error}") from error
+            raise CommandError(f"Nothing was deleted: {error}") from error
         self.stdout.write(f"purged: receipt {receipt.uuid}, digest {receipt.digest}")
         if waiting := remove_contents(now).waiting:
             self.stdout.write(
-                f"{waiting} contents were in use within the hour; the next expire_sessions"
-                " removes them"
+                f"{waiting} contents were in use within the last hour; the next expire_sessions "
+                "removes them"
             )
 
 

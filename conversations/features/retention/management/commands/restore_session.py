@@ -13,7 +13,9 @@ from conversations.management.base import DatabaseCommand
 
 
 class Command(DatabaseCommand):
-    help = "Call the purge of a session off. What is purged comes back by import_sessions."
+    help = (
+        "Cancel the scheduled purge of a session. To restore a purged session, import its export."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("session", type=UUID, metavar="UUID")
@@ -24,4 +26,4 @@ class Command(DatabaseCommand):
             call_off_purge(get_session(session), origin=origin, now=timezone.now())
         except LoomError as error:
             raise CommandError(error.message) from error
-        self.stdout.write("called off: the session is as it was before")
+        self.stdout.write("cancelled: the session is as it was before")

@@ -24,21 +24,21 @@ INTERRUPTED = 130
 
 
 class Command(DatabaseCommand):
-    help = "Chat in the terminal; in a pipe, one message a line."
+    help = "Chat in the terminal, or in a pipe with one message per line."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--workspace", metavar="SLUG", help="Not needed where there is one.")
+        parser.add_argument("--workspace", metavar="SLUG", help="Optional if there is only one.")
         parser.add_argument(
-            "--session", metavar="NAME", help="A name of your choice, or a session's uuid."
+            "--session", metavar="NAME", help="A name of your choice, or a session's UUID."
         )
         parser.add_argument(
-            "--server", metavar="URL", help="A running server, in the data folder's place."
+            "--server", metavar="URL", help="A running server, instead of the data folder."
         )
-        parser.add_argument("--token-file", metavar="FILE", help="Has the token for it.")
+        parser.add_argument("--token-file", metavar="FILE", help="A file with the token for it.")
         parser.add_argument(
             "--approve",
             choices=(ALL, NONE),
-            help="Allow, or deny, whatever call asks; else you are asked.",
+            help="Approve or deny every call that asks, instead of asking you.",
         )
 
     def uses_database(self, options: dict[str, Any]) -> bool:
@@ -69,7 +69,9 @@ class Command(DatabaseCommand):
         except EOFError:
             return
         except (KeyboardInterrupt, Left):
-            raise CommandError("Left; what had arrived is kept.", returncode=INTERRUPTED) from None
+            raise CommandError(
+                "Left; everything received so far is saved.", returncode=INTERRUPTED
+            ) from None
         if chat.failed and not is_terminal:
             sys.exit(1)
 
@@ -79,7 +81,9 @@ def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Itera
     given = options["server"]
     server: str = settings.LOOM.chat_server if given is None else given
     if is_readable_on_the_way(server):
-        screen.notice("Not encrypted: who is on the way can read all of it, the token too.", YELLOW)
+        screen.notice(
+            "Not encrypted: others on the network can read everything, including the token.", YELLOW
+        )
     token = _read_token(options["token_file"]) if server else ""
 
     async def connect() -> ChatConnection:
@@ -106,7 +110,7 @@ def _read_token(file: str | None) -> str:
         except (OSError, ValueError) as error:
             raise Rejected(f"Cannot read the token from {path}.") from error
     if not token.strip().isascii() or len(token.split()) != 1:
-        raise Rejected("Set one token for the server with LOOM_TOKEN or --token-file.")
+        raise Rejected("Set only one of LOOM_TOKEN and --token-file.")
     return token.strip()
 
 

@@ -7,13 +7,13 @@ from conversations.management.base import DatabaseCommand
 
 
 class Command(DatabaseCommand):
-    help = "Add up anew what model calls used, from the records of the calls."
+    help = "Recompute the usage totals from the records of model calls."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--check",
             action="store_true",
-            help="Change nothing; name what differs, with exit code 1.",
+            help="Change nothing; report differences with exit code 1.",
         )
 
     def handle(self, *, check: bool, **_: Any) -> None:
@@ -21,6 +21,8 @@ class Command(DatabaseCommand):
         for line in different:
             self.stdout.write(f"differs: {line}")
         if check:
-            self.stdout.write(f"{len(different)} sums differ" if different else "all as recorded")
+            self.stdout.write(
+                f"{len(different)} totals differ" if different else "all totals match"
+            )
             sys.exit(1 if different else 0)
         self.stdout.write(f"{rebuild_usage()} rows")
