@@ -59,8 +59,6 @@ from .rows import (
 )
 from .sockets import Socket, open_socket
 
-pytestmark = pytest.mark.django_db
-
 TABLE: dict[str, Row] = {
     "home": Row(get=signed_in(200), post=signed_in(405)),
     "start": Row(get=signed_in(302), post=signed_in(405)),
