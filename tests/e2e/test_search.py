@@ -1,6 +1,5 @@
 """Looking things up in a browser: the search page, and finding in a session."""
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +31,7 @@ def import_turns(server: Server, *turns: dict[str, object], title: str) -> str:
         {"type": "session", "uuid": uuid, "workspace": "example", "title": title}
     ]
     lines += [{"type": "turn", "number": n, **turn} for n, turn in enumerate(turns, 1)]
-    server.manage("import_sessions", "-", stdin="\n".join(json.dumps(line) for line in lines))
+    server.import_lines(lines)
     return uuid
 
 

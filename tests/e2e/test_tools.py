@@ -167,7 +167,7 @@ def rows_session(server: Server) -> str:
         {"type": "event", "seq": seq, "event_type": kind, "payload": payload, "turn": min(seq, 2)}
         for seq, (kind, payload) in enumerate(events, 1)
     ]
-    server.manage("import_sessions", "-", stdin="\n".join(json.dumps(line) for line in lines))
+    server.import_lines(lines)
     return uuid
 
 
