@@ -58,8 +58,7 @@ class Server:
 
     def __init__(self, folder: Path, environment: dict[str, str], starts: Starts) -> None:
         self.folder = folder
-        own = {"LOOM_DATA_DIR": str(folder), "LOOM_PORT": str(free_port())}
-        self.environment = clean_environment(own | environment)
+        self.environment = clean_environment({"LOOM_DATA_DIR": str(folder), **environment})
         self.link = ""
         self.url = ""
         self._resources = ExitStack()
@@ -72,6 +71,7 @@ class Server:
         return self._resources.enter_context(self._all_starts.loaded(self.environment))
 
     def start(self) -> None:
+        self.environment.setdefault("LOOM_PORT", str(free_port()))
         self._process = self.launch("manage.py", "serve")
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -179,7 +179,7 @@ def make_server(
         started.append(server)
         if not is_new:
             copy(prepared / "loom.sqlite3", server.folder)
-            copytree(prepared / "static", server.folder / "static")
+        copytree(prepared / "static", server.folder / "static")
         server.start()
         return server
 
@@ -215,7 +215,7 @@ def story(server: Server) -> str:
 
 @pytest.fixture(scope="session")
 def demo_server(make_server: Callable[..., Server]) -> Server:
-    """A server as a newcomer has it: an empty data folder and no key."""
+    """A server as a newcomer has it: no database yet, and no key."""
     return make_server(is_new=True, LOOM_DEMO_DELAY="0.005")
 
 
