@@ -5,6 +5,7 @@ environment of its own, reads the settings, loads the product and ends as any pr
 Python does; it can be stopped and killed as any other.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -149,6 +150,19 @@ class Starts:
                 file.seek(0)
             return subprocess.CompletedProcess(command, code, out.read(), errors.read())
 
+    @contextmanager
+    def loaded(self, env: Mapping[str, str]) -> Iterator["Starts"]:
+        """A fork that has loaded the product as well, with its settings in ``env``, and is
+        forked in turn."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                order = json.dumps({"load": dict(env)}).encode()
+                socket.send_fds(self._orders, [order], [theirs.fileno()])
+                pid = int(self._orders.recv(100))
+            yield Starts(ours, _settings_in(env))
+        self.reap(pid)
+
     def reap(self, pid: int) -> int:
         self._orders.send(json.dumps({"reap": pid}).encode())
         return int(self._orders.recv(100))
@@ -199,10 +213,14 @@ def wait_for_orders(orders: socket.socket) -> list[str]:
             os.close(file)
         orders.send(str(answer).encode())
     orders.close()
+    os.environ.clear()
+    if "load" in order:
+        os.environ.update(order["load"])
+        load_product()
+        return wait_for_orders(socket.socket(fileno=files[0]))
     for number, file in enumerate(files, 1):
         os.dup2(file, number)
         os.close(file)
-    os.environ.clear()
     os.environ.update(order["env"])
     if order["cwd"] != str(ROOT):
         os.chdir(order["cwd"])
@@ -210,6 +228,15 @@ def wait_for_orders(orders: socket.socket) -> list[str]:
         for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
             del sys.modules[name]
     return list(order["command"])
+
+
+def load_product() -> None:
+    import django
+
+    os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
+    django.setup()
+    import_module("loomweb.urls")
+    gc.freeze()
 
 
 def run(command: list[str]) -> None:
@@ -229,9 +256,5 @@ if __name__ == "__main__":
     for name in sys.argv[2:]:
         import_module(name)
     if "LOOM_DATA_DIR" in os.environ:
-        import django
-
-        os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
-        django.setup()
-        import_module("loomweb.urls")
+        load_product()
     run(wait_for_orders(socket.socket(fileno=int(sys.argv[1]))))

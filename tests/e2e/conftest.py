@@ -4,10 +4,13 @@ import fcntl
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from shutil import copy, copytree
 from typing import Any
@@ -17,8 +20,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from xdist.scheduler import LoadScopeScheduling
 
-from benchmarks.processes import clean_environment
+from benchmarks.processes import clean_environment, free_port
 from scripts.find_browser import find_browser
+from tests.starting import Forked, Starts, forked_starts
 from tests.wire.server import WireThread
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,79 +56,72 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByServer:
 class Server:
     """`manage.py serve` on a data folder of its own; can be killed and started again."""
 
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], starts: Starts) -> None:
         self.folder = folder
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("LOOM_", "DJANGO_"))},
-            "LOOM_DATA_DIR": str(folder),
-            "LOOM_PORT": "0",
-            **environment,
-        }
-        self.environment.pop("DATABASE_URL", None)
-        self.prefix = [sys.executable]
-        self._process: subprocess.Popen[str] | None = None
-        self._commands: subprocess.Popen[str] | None = None
-        self._log = (folder / "server.log").open("a")
+        self.environment = clean_environment({"LOOM_DATA_DIR": str(folder), **environment})
         self.link = ""
         self.url = ""
+        self._resources = ExitStack()
+        self._log = self._resources.enter_context((folder / "server.log").open("a"))
+        self._all_starts = starts
+        self._process: Forked | subprocess.Popen[str] | None = None
+
+    @cached_property
+    def _starts(self) -> Starts:
+        return self._resources.enter_context(self._all_starts.loaded(self.environment))
 
     def start(self) -> None:
-        command = [*self.prefix, "manage.py", "serve"]
-        self._process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-        )
+        self.environment.setdefault("LOOM_PORT", str(free_port()))
+        self._process = self.launch("manage.py", "serve")
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if found := re.search(r"(http\S+?)/sign-in/link/\S+", line):
                 self.link, self.url = found.group(0), found.group(1)
-                self.environment["LOOM_PORT"] = self.url.rpartition(":")[2]
             if "Ctrl-C" in line:
                 return
         raise AssertionError((self.folder / "server.log").read_text())
 
-    def kill(self) -> None:
+    def launch(self, *command: str) -> "Forked | subprocess.Popen[str]":
+        return self._starts.popen(
+            [sys.executable, *command],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+
+    @property
+    def pid(self) -> int:
         assert self._process is not None
-        assert self._process.stdout is not None
-        self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
+        return self._process.pid
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
 
     def stop(self) -> None:
         """End it in order. Where the tests run in a shell's background, SIGINT is
         ignored by all that they start."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait(20)
-        if self._process is not None and self._process.stdout is not None:
-            self._process.stdout.close()
-        if self._commands is not None:
-            self._commands.communicate()  # it ends with what it reads
-        self._log.close()
+        self._end(signal.SIGTERM)
+        self._resources.close()
 
-    def manage(self, *arguments: str, stdin: str | None = None) -> str:
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.wait(20)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+    def manage(self, *arguments: str) -> str:
         """What a command prints, in a process of its own on the same data."""
-        if self._commands is None:
-            self._commands = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.commands"],
-                cwd=ROOT,
-                env=self.environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        assert self._commands.stdin is not None
-        assert self._commands.stdout is not None
-        out, err = self.folder / "command.out", self.folder / "command.err"
-        order = {"arguments": arguments, "input": stdin, "out": str(out), "err": str(err)}
-        self._commands.stdin.write(json.dumps(order) + "\n")
-        self._commands.stdin.flush()
-        assert int(self._commands.stdout.readline()) == 0, err.read_text()
-        return out.read_text()
+        ended = self._starts.run("manage.py", *arguments, env=self.environment)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def import_lines(self, lines: Iterable[Mapping[str, object]]) -> None:
+        file = self.folder / "import.jsonl"
+        file.write_text("\n".join(json.dumps(line) for line in lines))
+        self.manage("import_sessions", str(file))
 
 
 @pytest.fixture(scope="session")
@@ -150,7 +147,13 @@ collect_static_files()
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def starts() -> Iterator[Starts]:
+    with forked_starts() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str, starts: Starts) -> Path:
     """A data folder with a migrated database and the static files, made once for all
     workers: most of a first start."""
     base = tmp_path_factory.getbasetemp()
@@ -159,27 +162,24 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "static").exists():
-            subprocess.run(
-                [sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", PREPARE],
-                cwd=ROOT,
-                env=clean_environment({"LOOM_DATA_DIR": str(folder)}),
-                check=True,
-            )
+            env = clean_environment({"LOOM_DATA_DIR": str(folder)})
+            made = starts.run("manage.py", "shell", "--verbosity", "0", "-c", PREPARE, env=env)
+            assert made.returncode == 0, made.stderr
     return folder
 
 
 @pytest.fixture(scope="session")
 def make_server(
-    tmp_path_factory: pytest.TempPathFactory, prepared: Path
+    tmp_path_factory: pytest.TempPathFactory, prepared: Path, starts: Starts
 ) -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
     def make(*, is_new: bool = False, **environment: str) -> Server:
-        server = Server(tmp_path_factory.mktemp("data"), environment)
+        server = Server(tmp_path_factory.mktemp("data"), environment, starts)
         started.append(server)
         if not is_new:
             copy(prepared / "loom.sqlite3", server.folder)
-            copytree(prepared / "static", server.folder / "static")
+        copytree(prepared / "static", server.folder / "static")
         server.start()
         return server
 
@@ -209,19 +209,13 @@ def start_ordinary(make_server: Callable[..., Server], provider: WireThread) -> 
 @pytest.fixture(scope="session")
 def story(server: Server) -> str:
     """A session with every kind of row, read or unreadable."""
-    return (
-        server.manage(
-            "import_sessions",
-            "-",
-            stdin=(Path(__file__).parent / "every_row.jsonl").read_text(),
-        )
-        and "11111111-2222-4333-8444-555555555555"
-    )
+    server.manage("import_sessions", str(Path(__file__).parent / "every_row.jsonl"))
+    return "11111111-2222-4333-8444-555555555555"
 
 
 @pytest.fixture(scope="session")
 def demo_server(make_server: Callable[..., Server]) -> Server:
-    """A server as a newcomer has it: an empty data folder and no key."""
+    """A server as a newcomer has it: no database yet, and no key."""
     return make_server(is_new=True, LOOM_DEMO_DELAY="0.005")
 
 
@@ -381,7 +375,7 @@ def long_session(server: Server, *, turns: int, title: str = "A long one") -> st
                 "turn": number,
             }
         )
-    server.manage("import_sessions", "-", stdin="\n".join(json.dumps(line) for line in lines))
+    server.import_lines(lines)
     return uuid
 
 

@@ -175,17 +175,17 @@ def test_two_tabs_stay_in_step(open_chat: Callable[..., Chat], wire: WireThread)
 
 
 def test_older_rows_come_without_a_jump(server: Server, open_chat: Callable[..., Chat]) -> None:
-    uuid = long_session(server, turns=400)
+    uuid = long_session(server, turns=120)
     chat = open_chat().open(uuid)
     expect(chat.rows).to_have_count(50)
-    expect(chat.rows.last).to_contain_text("Row number 400")
+    expect(chat.rows.last).to_contain_text("Row number 120")
     take_picture(chat.page, "long-session")
     chat.page.evaluate("document.querySelector('#transcript').scrollTop = 900")
     settle()
-    anchor = chat.page.locator('[data-seq="370"]')
+    anchor = chat.page.locator('[data-seq="90"]')
     before = anchor.bounding_box()
     chat.page.get_by_role("button", name="Load older").dispatch_event("click")
-    expect(chat.page.locator('[data-seq="320"]')).to_be_attached()
+    expect(chat.page.locator('[data-seq="40"]')).to_be_attached()
     settle()
     after = anchor.bounding_box()
     assert before is not None
@@ -209,27 +209,27 @@ def load_until(chat: Chat, name: str, row: Locator) -> None:
 def test_the_render_cap_drops_the_far_end_which_can_be_loaded_again(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:
-    uuid = long_session(server, turns=400)
+    uuid = long_session(server, turns=220)
     chat = open_chat().open(uuid)
     load_until(chat, "Load older", chat.page.locator('[data-seq="1"]'))
     wait_until(lambda: chat.rows.count() <= 151)
-    seqs = [int(row.get_attribute("data-seq") or 0) for row in chat.rows.all()]
+    seqs = chat.rows.evaluate_all("rows => rows.map((row) => +row.dataset.seq)")
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
-    load_until(chat, "Load newer", chat.page.locator('[data-seq="400"]'))
+    load_until(chat, "Load newer", chat.page.locator('[data-seq="220"]'))
 
 
 def test_a_permalink_opens_the_page_around_a_turn(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:
-    uuid = long_session(server, turns=400)
-    chat = open_chat().open(uuid, "t/150/")
-    expect(chat.page.locator('[data-turn="150"]')).to_be_in_viewport()
+    uuid = long_session(server, turns=220)
+    chat = open_chat().open(uuid, "t/100/")
+    expect(chat.page.locator('[data-turn="100"]')).to_be_in_viewport()
     expect(chat.page.get_by_role("button", name="Load older")).to_be_attached()
     expect(chat.page.get_by_role("button", name="Load newer")).to_be_attached()
     take_picture(chat.page, "permalink")
     settle(1.5)
-    expect(chat.page.locator('[data-turn="150"]')).to_be_in_viewport()
-    expect(chat.page.locator('[data-seq="400"]')).not_to_be_attached()
+    expect(chat.page.locator('[data-turn="100"]')).to_be_in_viewport()
+    expect(chat.page.locator('[data-seq="220"]')).not_to_be_attached()
 
 
 def test_the_view_follows_only_at_the_bottom(

@@ -7,8 +7,12 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.e2e.accessibility import violations, violations_light_and_dark
-from tests.e2e.conftest import NARROW, WIDE, Chat, Server, long_session, take_picture
+from tests.e2e.accessibility import (
+    violations,
+    violations_everywhere,
+    violations_light_and_dark,
+)
+from tests.e2e.conftest import NARROW, Chat, Server, long_session, take_picture
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -45,8 +49,6 @@ def test_commands_are_found_and_carried_out_by_keyboard(chat: Chat, wire: WireTh
     chat.message.press("ArrowUp")
     assert chosen(page).startswith("/export")
     expect(page.get_by_text("10 choices")).to_be_attached()
-    assert violations_light_and_dark(page, "commands-wide") == []
-    page.emulate_media(color_scheme="light")
     chat.message.press_sequentially("ren")
     expect(choices(page)).to_have_text([re.compile("^/rename")])
     chat.message.press("Tab")
@@ -269,24 +271,16 @@ def test_the_palette_opens_on_every_page_and_narrow(
     page.wait_for_url("**/s/**")
 
 
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_the_keys_are_listed_and_single_ones_can_be_switched_off(
-    server: Server, open_chat: Callable[..., Chat], viewport: dict[str, int]
-) -> None:
-    chat = open_chat(viewport=viewport).new()
+def test_the_keys_are_listed_and_single_ones_can_be_switched_off(chat: Chat) -> None:
     page = chat.page
-    width = "wide" if viewport is WIDE else "narrow"
     chat.message.press("/")
     expect(choices(page)).to_have_count(10)
-    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
-    if width == "narrow":
-        assert violations_light_and_dark(page, "commands-narrow") == []
-        page.emulate_media(color_scheme="light")
+    assert violations_everywhere(page, "commands") == []
     choices(page).first.click()
     dialog = page.get_by_role("dialog", name="Commands and keys")
     expect(dialog).to_be_visible()
     expect(chat.message).to_have_value("")
-    assert violations_light_and_dark(page, f"help-{width}") == []
+    assert violations_everywhere(page, "help") == []
     dialog.get_by_label("Single-letter keys").uncheck()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
@@ -295,14 +289,13 @@ def test_the_keys_are_listed_and_single_ones_can_be_switched_off(
     page.keyboard.press("/")
     expect(dialog).to_be_hidden()
     expect(chat.transcript).to_be_focused()
-    if width == "wide":
-        page.get_by_role("link", name="Commands and keys").click()
-        dialog.get_by_label("Single-letter keys").check()
-        dialog.get_by_role("button", name="Close").click()
-        chat.transcript.focus()
-        page.keyboard.press("/")
-        expect(chat.message).to_be_focused()
-        expect(chat.message).to_have_value("")
+    page.get_by_role("link", name="Commands and keys").click()
+    dialog.get_by_label("Single-letter keys").check()
+    dialog.get_by_role("button", name="Close").click()
+    chat.transcript.focus()
+    page.keyboard.press("/")
+    expect(chat.message).to_be_focused()
+    expect(chat.message).to_have_value("")
 
 
 @pytest.mark.noisy  # the browser reports what is refused

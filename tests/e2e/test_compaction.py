@@ -11,6 +11,7 @@ from tests.wire.server import WireThread
 
 from .conftest import (
     NARROW,
+    WIDE,
     Chat,
     Server,
     long_session,
@@ -61,6 +62,10 @@ def test_a_summary_is_shown_and_undone_with_one_click(
     row_of(chat.page).get_by_text("Summary by").click()
     expect(chat.page.get_by_role("heading", name="Instructions from the person")).to_be_visible()
     take_both_pictures(chat.page, "compaction-open-wide")
+    chat.page.set_viewport_size(NARROW)
+    take_both_pictures(chat.page, "compaction-open-narrow")
+    assert not chat.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    chat.page.set_viewport_size(WIDE)
     wire.enqueue(Scenario(text="South, as you said."))
     chat.ask("Which way does the door open?")
     sent = json.dumps(wire.requests[-1]["messages"])
@@ -99,20 +104,3 @@ def test_with_too_little_it_says_so(chat: Chat, wire: WireThread) -> None:
     chat.ask("hi")
     summarise(chat.page)
     expect(chat.page.get_by_text("There is nothing to summarize yet.")).to_be_visible()
-
-
-def test_it_works_on_a_narrow_page(
-    open_chat: Callable[..., Chat], server: Server, wire: WireThread
-) -> None:
-    uuid = long_session(server, turns=60, title="The shed")
-    chat = open_chat(viewport=NARROW).open(uuid)
-    wire.enqueue(Scenario(text=SUMMARY))
-    chat.page.get_by_label("Actions for this session").click()
-    take_both_pictures(chat.page, "compaction-menu-narrow")
-    chat.page.get_by_role("button", name="Summarize older turns").click()
-    expect(row_of(chat.page)).to_be_visible()
-    chat.wait_idle()
-    take_both_pictures(chat.page, "compaction-narrow")
-    row_of(chat.page).get_by_text("Summary by").click()
-    chat.page.get_by_role("heading", name="Open points").scroll_into_view_if_needed()
-    take_both_pictures(chat.page, "compaction-open-narrow")

@@ -1,5 +1,6 @@
 """A message that the server has no room for, in a browser with scripts and without."""
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from conversations.agent.sandbox.supervise import children
 from tests.crash.fill_disk import Ballast
+from tests.starting import Starts
 
-from .conftest import NARROW, Chat, Server, sign_in, take_picture
+from .conftest import NARROW, ROOT, Chat, Server, sign_in, take_picture
 
 TEXT = "A message that is to be kept. " * 2000
 
@@ -20,34 +22,40 @@ TEXT = "A message that is to be kept. " * 2000
 class OnSmallDisk(Server):
     """Its data folder is a small file system, which only its own process sees."""
 
-    def start(self) -> None:
+    def launch(self, *command: str) -> subprocess.Popen[str]:
         small = self.folder / "data"
-        self.environment["LOOM_DATA_DIR"] = str(small)
-        script = 'cp -r "$1"/. "$2"; shift 2; exec "$@"'
-        self.prefix = [
-            *("bwrap", "--dev-bind", "/", "/", "--size", str(40 * 2**20), "--tmpfs", str(small)),
-            *("--die-with-parent", "sh", "-c", script, "sh", str(self.folder / "seed"), str(small)),
-            sys.executable,
-        ]
-        super().start()
+        copied = ["sh", "-c", 'cp -r "$1"/. "$2"; shift 2; exec "$@"', "sh"]
+        return subprocess.Popen(
+            [
+                *("bwrap", "--dev-bind", "/", "/", "--size", str(40 * 2**20), "--tmpfs", small),
+                *("--die-with-parent", *copied, self.folder / "seed", small),
+                *(sys.executable, *command),
+            ],
+            cwd=ROOT,
+            env=self.environment | {"LOOM_DATA_DIR": str(small)},
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
 
     @property
     def disk(self) -> Path:
         """The file system, as the server's process sees it."""
-        assert self._process is not None
-        [pid] = children(self._process.pid)
+        [pid] = children(self.pid)
         return Path(f"/proc/{pid}/root{self.folder}/data")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Iterator[OnSmallDisk]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, prepared: Path, starts: Starts
+) -> Iterator[OnSmallDisk]:
     folder = tmp_path_factory.mktemp("small")
     (folder / "data").mkdir()
     (folder / "seed").mkdir()
     copy(prepared / "loom.sqlite3", folder / "seed")
     copytree(prepared / "static", folder / "seed" / "static")
     environment = {"LOOM_DEMO_DELAY": "0.005", "LOOM_MIN_FREE_MIB": "2"}
-    server = OnSmallDisk(folder, environment)
+    server = OnSmallDisk(folder, environment, starts)
     try:
         server.start()
         yield server

@@ -29,7 +29,6 @@ def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
         "workspace": "/w/example/",
         "no-hits": "/w/example/?q=zzzzzz",
         "archived": "/w/example/?archived=1",
-        "settings": "/w/example/settings/",
         "every-row": f"/s/{story}/",
         "turn": f"/s/{story}/t/2/",
         "password": "/password/",

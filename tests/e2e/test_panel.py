@@ -5,12 +5,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
-from tests.e2e.accessibility import (
-    violations,
-    violations_everywhere,
-    violations_light_and_dark,
-)
-from tests.e2e.conftest import NARROW, WIDE, Chat, settle, take_picture
+from tests.e2e.accessibility import violations, violations_everywhere
+from tests.e2e.conftest import NARROW, Chat, settle, take_picture
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -191,25 +187,15 @@ def test_a_change_that_fails_loses_nothing(decided: Chat) -> None:
     expect(item(page, "tabs").get_by_role("textbox", name="Wording")).to_have_value("x" * 161)
 
 
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_axe_finds_nothing_in_the_state(
-    open_chat: Callable[..., Chat], wire: WireThread, viewport: dict[str, int]
-) -> None:
-    chat = open_chat(viewport=viewport).new()
-    wire.enqueue(Scenario(text="Understood."))
-    chat.ask("We use tabs for indentation.\n\nNever commit to main.")
-    page = chat.page
-    opener(page).click()
+def test_axe_finds_nothing_in_the_state(decided: Chat) -> None:
+    page = decided.page
     item(page, "tabs").get_by_role("button", name="Pin").first.click()
     item(page, "main").get_by_role("button", name="Remove").first.click()
     panel(page).locator("#struck summary").click()
-    width = "wide" if viewport is WIDE else "narrow"
     settle()
-    assert violations_light_and_dark(page, f"state-{width}") == []
-    page.goto(f"{chat.server.url}/s/{chat.uuid}/state/")
-    assert violations(page) == []
-    take_picture(page, f"state-page-{width}")
-    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert violations_everywhere(page, "state") == []
+    page.goto(f"{decided.server.url}/s/{decided.uuid}/state/")
+    assert violations_everywhere(page, "state-page") == []
 
 
 @pytest.fixture
@@ -263,6 +249,9 @@ def test_axe_finds_nothing_in_what_the_model_saw(chat: Chat, wire: WireThread) -
     wire.enqueue(Scenario(text="Yes."))
     chat.ask("We use tabs. Do you?")
     page, uuid = chat.page, chat.uuid
+    page.locator("#meter").click()
+    expect(panel(page).get_by_text("and identical to what was sent")).to_be_visible()
+    assert violations_everywhere(page, "panel-window") == []
     for name, path in {
         "window": f"/s/{uuid}/window/",
         "call": f"/s/{uuid}/calls/2/",
@@ -275,17 +264,3 @@ def test_axe_finds_nothing_in_what_the_model_saw(chat: Chat, wire: WireThread) -
     for summary in page.locator("details.text summary").all():
         summary.click()
     assert violations_everywhere(page, "page-text") == []
-
-
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_axe_finds_nothing_in_the_window_beside_the_chat(
-    open_chat: Callable[..., Chat], wire: WireThread, viewport: dict[str, int]
-) -> None:
-    chat = open_chat(viewport=viewport).new()
-    wire.enqueue(Scenario(text="Yes."))
-    chat.ask("We use tabs. Do you?")
-    page = chat.page
-    width = "wide" if viewport is WIDE else "narrow"
-    page.locator("#meter").click()
-    expect(panel(page).get_by_text("and identical to what was sent")).to_be_visible()
-    assert violations_light_and_dark(page, f"panel-window-{width}") == []

@@ -1,11 +1,8 @@
 """What the recall tool shows of itself: the line of its row, and links to turns."""
 
-from collections.abc import Callable
-
-import pytest
 from playwright.sync_api import expect
 
-from tests.e2e.conftest import NARROW, WIDE, Chat, Server, take_both_pictures
+from tests.e2e.conftest import Chat, Server, take_both_pictures
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -15,11 +12,9 @@ SEARCH = ToolCall(
 )
 
 
-@pytest.mark.parametrize("width", ["wide", "narrow"])
 def test_a_recall_says_what_it_looked_up_and_links_to_the_turns(
-    server: Server, wire: WireThread, open_chat: Callable[..., Chat], width: str
+    server: Server, wire: WireThread, chat: Chat
 ) -> None:
-    chat = open_chat(viewport=WIDE if width == "wide" else NARROW).new()
     wire.enqueue(Scenario(text="Noted."))
     chat.ask("The zinnia is **red**.")
     wire.enqueue(Scenario(tools=(SEARCH,), text="Let me look."), Scenario(text="It is red."))
@@ -30,7 +25,7 @@ def test_a_recall_says_what_it_looked_up_and_links_to_the_turns(
     link = row.get_by_role("link", name="[Turn 1]")
     expect(link).to_have_attribute("href", f"/s/{chat.uuid}/t/1/")
     link.scroll_into_view_if_needed()
-    take_both_pictures(chat.page, f"recall-{width}")
+    take_both_pictures(chat.page, "recall")
     row.locator("summary").click()
     live = chat.rows_html()
     chat.page.reload()

@@ -66,8 +66,7 @@ def _read_to_the_end(socket: ClientConnection) -> None:
 
 def memory_of(server: Server) -> int:
     """Bytes that the server's process holds."""
-    assert server._process is not None
-    status = Path(f"/proc/{server._process.pid}/status").read_text()
+    status = Path(f"/proc/{server.pid}/status").read_text()
     return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status).group(1))  # type: ignore[union-attr]
 
 
@@ -77,12 +76,13 @@ def test_a_download_waits_for_who_reads_slowly(server: Server) -> None:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
     opener.open(server.manage("sign_in_link").strip()).close()
     uuid = str(uuid4())
-    lines = [json.dumps({"type": "session", "uuid": uuid, "workspace": "example"})]
-    for number in range(1, 301):
-        turn = {"type": "turn", "number": number, "role": "user", "content": "beans" * 24_000}
-        lines.append(json.dumps(turn))
+    lines: list[dict[str, object]] = [{"type": "session", "uuid": uuid, "workspace": "example"}]
+    lines += [
+        {"type": "turn", "number": number, "role": "user", "content": "beans" * 24_000}
+        for number in range(1, 301)
+    ]
     size = 300 * 120_000
-    server.manage("import_sessions", "-", stdin="\n".join(lines))
+    server.import_lines(lines)
     host, _, port = server.url.removeprefix("http://").partition(":")
     cookie = "; ".join(f"{c.name}={c.value}" for c in cookies)
     before = memory_of(server)

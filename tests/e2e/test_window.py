@@ -13,15 +13,16 @@ from tests.e2e.conftest import (
     Chat,
     Server,
     settle,
+    sign_in,
     take_picture,
 )
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 
-@pytest.fixture(scope="session")
-def small(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """A server whose model has a small window, and pages that hold few rows."""
+@pytest.fixture(scope="module")
+def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    """One whose model has a small window, and pages that hold few rows."""
     return make_server(
         ANTHROPIC_API_KEY=provider.key,
         ANTHROPIC_BASE_URL=provider.url,
@@ -31,25 +32,15 @@ def small(make_server: Callable[..., Server], provider: WireThread) -> Server:
     )
 
 
-@pytest.fixture(scope="session")
-def small_state(browser: Browser, small: Server) -> Any:
-    context = browser.new_context()
-    context.new_page().goto(small.link)
-    state = context.storage_state()
-    context.close()
-    return state
+@pytest.fixture(scope="module")
+def signed_in_state(browser: Browser, server: Server) -> Any:
+    return sign_in(browser, server)
 
 
 @pytest.fixture
-def long_chat(
-    small: Server,
-    small_state: Any,
-    open_context: Callable[..., BrowserContext],
-    wire: WireThread,
-) -> Chat:
+def long_chat(chat: Chat, wire: WireThread) -> Chat:
     """A session that has outgrown its window, with the page that was open all along."""
-    page = open_context(storage_state=small_state).new_page()
-    return outgrow(Chat(page, small).new(), wire)
+    return outgrow(chat, wire)
 
 
 def outgrow(chat: Chat, wire: WireThread) -> Chat:
@@ -60,27 +51,23 @@ def outgrow(chat: Chat, wire: WireThread) -> Chat:
     return chat
 
 
-@pytest.fixture(scope="session")
-def long_session(browser: Browser, small: Server, small_state: Any, provider: WireThread) -> str:
+@pytest.fixture(scope="module")
+def long_session(
+    browser: Browser, server: Server, signed_in_state: Any, provider: WireThread
+) -> str:
     """Such a session, which is only looked at; its uuid."""
     provider.server.forget()
-    context = browser.new_context(storage_state=small_state)
+    context = browser.new_context(storage_state=signed_in_state)
     context.add_init_script(NOTE_THE_CONNECTION)
-    uuid = outgrow(Chat(context.new_page(), small).new(), provider).uuid
+    uuid = outgrow(Chat(context.new_page(), server).new(), provider).uuid
     context.close()
     return uuid
 
 
 @pytest.fixture
-def reader(
-    small: Server,
-    small_state: Any,
-    long_session: str,
-    open_context: Callable[..., BrowserContext],
-) -> Chat:
+def reader(tab: Page, server: Server, long_session: str) -> Chat:
     """That session, opened."""
-    page = open_context(storage_state=small_state).new_page()
-    return Chat(page, small).open(long_session).wait_connected()
+    return Chat(tab, server).open(long_session).wait_connected()
 
 
 def line(page: Page) -> Locator:
@@ -94,7 +81,7 @@ def floor_of(page: Page) -> int:
     )
 
 
-def test_the_line_is_where_the_window_starts_live_and_after_a_reload(
+def test_line_and_meter_are_the_same_live_and_after_a_reload(
     long_chat: Chat, wire: WireThread
 ) -> None:
     page = long_chat.page
@@ -102,14 +89,23 @@ def test_the_line_is_where_the_window_starts_live_and_after_a_reload(
     floor = floor_of(page)
     expect(line(page)).to_contain_text(f"Context starts here: {floor - 1} earlier turns")
     take_picture(page, "window-line")
+    meter = page.locator("#meter")
+    expect(meter).to_contain_text("Context 100 % full")
+    live_meter = meter.evaluate("element => element.outerHTML")
     rows = long_chat.rows.count()
     live = long_chat.rows_html()
     page.reload()
     settle()
+    assert meter.evaluate("element => element.outerHTML") == live_meter
     while long_chat.rows.count() < rows:
         page.get_by_role("button", name="Load older").dispatch_event("click")
         settle(0.4)
     assert long_chat.rows_html() == live
+    meter.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Context", exact=True)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(meter).to_be_focused()
 
 
 def test_the_line_moves_with_the_floor(long_chat: Chat, wire: WireThread) -> None:
@@ -142,30 +138,14 @@ def test_a_page_around_a_turn_has_the_line_in_the_same_place(reader: Chat) -> No
 
 
 def test_the_line_is_there_without_javascript(
-    reader: Chat, small_state: Any, open_context: Callable[..., BrowserContext]
+    reader: Chat, open_context: Callable[..., BrowserContext]
 ) -> None:
     floor = floor_of(reader.page)
-    page = open_context(storage_state=small_state, java_script_enabled=False).new_page()
+    page = open_context(java_script_enabled=False).new_page()
     page.goto(f"{reader.server.url}/s/{reader.uuid}/t/{floor}/")
     expect(line(page)).to_have_count(1)
     line(page).get_by_role("link", name="Context starts here").click()
     expect(page.get_by_role("heading", name="Context", exact=True)).to_be_visible()
-
-
-def test_the_meter_is_the_same_live_and_after_a_reload_and_opens_the_window(
-    long_chat: Chat,
-) -> None:
-    page = long_chat.page
-    meter = page.locator("#meter")
-    expect(meter).to_contain_text("Context 100 % full")
-    live = meter.evaluate("element => element.outerHTML")
-    page.reload()
-    assert meter.evaluate("element => element.outerHTML") == live
-    meter.focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Context", exact=True)).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(meter).to_be_focused()
 
 
 def test_axe_finds_nothing_with_line_and_meter(reader: Chat) -> None:
