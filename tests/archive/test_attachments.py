@@ -241,7 +241,7 @@ def test_a_file_is_its_senders_alone_until_it_is_sent(
         get_attachment(session.pk, kept.uuid, user_pk=other_user.pk)
     with pytest.raises(NotFound):
         remove_attachment(session.pk, kept.uuid, user_pk=other_user.pk)
-    with pytest.raises(Rejected, match="not there any more"):
+    with pytest.raises(Rejected, match="no longer exists"):
         check_attachments(session.pk, [str(kept.uuid)], user_pk=other_user.pk)
     Attachment.objects.update(turn_number=1)
     assert get_attachment(session.pk, kept.uuid, user_pk=other_user.pk) == kept

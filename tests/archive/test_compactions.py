@@ -225,7 +225,7 @@ def test_an_attempt_that_did_not_help_is_remembered(talked: Session, user: User)
     ("sql", "found"),
     [
         ("UPDATE conversations_sessionskill SET content = 'x'", "is not what its digest says"),
-        ("UPDATE conversations_sessionskill SET turn_number = 99", "at a turn that is missing"),
+        ("UPDATE conversations_sessionskill SET turn_number = 99", "at a missing turn"),
         ("UPDATE conversations_compaction SET to_turn = 99", "turn 99, which is missing"),
     ],
 )

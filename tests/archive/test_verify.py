@@ -173,7 +173,7 @@ def test_the_command_reports_a_missing_guard(
         call_command("verify_archive")
     install_guards()
     assert ended.value.code == 1
-    assert f"the guard {name} is missing" in capsys.readouterr().out
+    assert f"the trigger {name} is missing" in capsys.readouterr().out
     assert missing_guards(connection) == []
 
 

@@ -199,7 +199,7 @@ def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls)
 
     call = calls.make_call(state="running")
     watch = command(root, calls, work, call)
-    assert "is found out when the server starts next" in watch.note
+    assert "will be determined when the server starts next" in watch.note
     away.rename(root)
     async_to_sync(complete_all)(read=crossing, write=crossing)
     assert not paths()  # it is not over

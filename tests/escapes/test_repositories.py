@@ -681,6 +681,6 @@ def test_file_tools_make_no_repository(commands: Commands, last: str) -> None:
             commands.run("write_file", path=path, content="ref: refs/heads/main\n")
     result = commands.run("write_file", path=last, content="ref: refs/heads/main\n")
     assert not result.ok
-    assert "git's own data" in result.output
+    assert "git’s own data" in result.output
     commands.run("write_file", path="y", content="ref: refs/heads/main\n")
     assert not commands.run("move_file", source="y", destination=last).ok

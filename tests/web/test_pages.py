@@ -121,14 +121,14 @@ def symlink_loop(roots: Path) -> Path:
 @pytest.mark.parametrize(
     ("choose", "reason"),
     [
-        (outside, "A workspace lies under one of"),
-        (symlink_out, "A workspace lies under one of"),
-        (symlink_loop, "There is no folder"),
-        (lambda roots: roots / "notes" / ".." / "..", "A workspace lies under one of"),
-        (lambda roots: f"{roots}-elsewhere", "A workspace lies under one of"),
-        (lambda roots: "/", "A workspace lies under one of"),
-        (lambda roots: "~", "A workspace lies under one of"),
-        (lambda roots: roots / "missing", "There is no folder"),
+        (outside, "A workspace must be under one of"),
+        (symlink_out, "A workspace must be under one of"),
+        (symlink_loop, "The folder"),
+        (lambda roots: roots / "notes" / ".." / "..", "A workspace must be under one of"),
+        (lambda roots: f"{roots}-elsewhere", "A workspace must be under one of"),
+        (lambda roots: "/", "A workspace must be under one of"),
+        (lambda roots: "~", "A workspace must be under one of"),
+        (lambda roots: roots / "missing", "The folder"),
         (lambda roots: roots / ("x" * 300), "not the path of a folder"),
         (lambda roots: "notes", "needs the absolute path"),
         (lambda roots: "../notes", "needs the absolute path"),
@@ -266,8 +266,8 @@ def test_removing_nobody_changes_nothing(
 
 
 def test_the_last_owner_stays(owner: Client, workspace: Workspace) -> None:
-    assert "keeps at least one owner" in remove(owner, "ann").text
-    assert "keeps at least one owner" in add(owner, "ann", "viewer").text
+    assert "must keep at least one owner" in remove(owner, "ann").text
+    assert "must keep at least one owner" in add(owner, "ann", "viewer").text
     assert members_of(workspace) == [("ann", "owner")]
 
 
@@ -1146,7 +1146,7 @@ def test_a_folder_of_somebody_elses_workspace_is_refused(owner: Client, roots: P
     for folder in (theirs, theirs / "inner", roots):
         response = create(owner, folder)
         assert response.status_code == 400
-        assert "Another workspace uses this folder" in response.text
+        assert "Another workspace already uses this folder" in response.text
 
 
 def test_the_folder_of_ones_own_workspace_may_hold_another(owner: Client, roots: Path) -> None:
@@ -1163,4 +1163,4 @@ def test_the_servers_own_data_is_no_workspace(
     monkeypatch.setattr(settings.LOOM, "workspace_roots", [data_dir.parent])
     for folder in (data_dir, data_dir.parent, data_dir / "run"):
         response = create(owner, folder)
-        assert "own data lies there" in response.text
+        assert "own data" in response.text

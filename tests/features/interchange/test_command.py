@@ -46,5 +46,5 @@ def test_of_an_archive_only_what_is_of_the_format_is_imported(
 def test_what_nobody_knows_is_said(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Only words.")
-    with pytest.raises(CommandError, match="Nothing in it is known here"):
+    with pytest.raises(CommandError, match="The format is unknown"):
         call_command("import_sessions", str(path))

@@ -1145,7 +1145,9 @@ def test_the_documented_examples_can_be_imported(importing: Importing) -> None:
     assert len(examples) == 2
     for example in examples:
         assert importing(*example.splitlines()).is_clean
-        assert [report for report in importing.reports if "made the workspace" not in report] == []
+        assert [
+            report for report in importing.reports if "created the workspace" not in report
+        ] == []
 
 
 def test_every_key_is_documented(importing: Importing) -> None:

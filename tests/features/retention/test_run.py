@@ -140,7 +140,7 @@ def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, use
         order_purge(session, origin=origin, reason="Mine", now=now, grace=30 * DAY)
     with pytest.raises(Conflict, match="archived"):
         accept_message(session, client_id="client-1", text="x", user_pk=None, max_queued=5)
-    with pytest.raises(Conflict, match="Call that off"):
+    with pytest.raises(Conflict, match="Cancel the deletion"):
         archive_session(session, archived=False)
     call_off_purge(session, origin=origin, now=now)
     assert get_session(session.uuid).archived_at is None
@@ -203,7 +203,7 @@ def test_what_fails_is_reported_and_the_rest_goes_on(
     order_purge(other, origin=origin, reason="b", now=now, grace=DAY)
     report = run_retention(now=now + 2 * DAY)
     assert uuids(report, "failed") == [str(session.uuid)]
-    assert "no cold storage" in report.failed[0]["reason"]
+    assert "no longer supported" in report.failed[0]["reason"]
     assert uuids(report, "purged") == [str(other.uuid)]
 
 
@@ -342,8 +342,8 @@ def receipt(session: Session, user: User) -> Receipt:
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("UPDATE conversations_receipt SET reason = 'other'", "is not what was written"),
-        ("UPDATE conversations_receipt SET uuid = '{other}'", "is not what was written"),
+        ("UPDATE conversations_receipt SET reason = 'other'", "differs from what was written"),
+        ("UPDATE conversations_receipt SET uuid = '{other}'", "differs from what was written"),
         ("DELETE FROM conversations_receipt", "is missing"),
     ],
 )
@@ -399,7 +399,7 @@ def test_a_purge_at_once_is_confirmed_and_leaves_a_receipt(
     say(session, "Plant the beans")
     uuid = str(session.uuid)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    with pytest.raises(CommandError, match="Say --yes"):
+    with pytest.raises(CommandError, match="Confirm with --yes"):
         run_command("purge_session", uuid, "--reason", "x", "--now")
     text = run_command("purge_session", uuid, "--reason", "They asked", "--now", "--yes")
     receipt = Receipt.objects.get()

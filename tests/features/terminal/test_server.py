@@ -97,7 +97,7 @@ def test_without_a_token_or_a_server_it_says_so(
 ) -> None:
     at = ("--server", "http://127.0.0.1:9")
     for arguments, reason in (
-        (at, "Set one token"),
+        (at, "Set only one"),
         ((*at, "--token-file", f"{token}.gone"), "Cannot read the token"),
         ((*at, "--token-file", str(token)), "not responding"),
         (("--server", "chat.example.org", "--token-file", str(token)), "https://"),
@@ -106,5 +106,5 @@ def test_without_a_token_or_a_server_it_says_so(
             piped("hello", arguments=arguments)
         assert refused.value.returncode == 2
     monkeypatch.setattr(settings.LOOM, "chat_token", "a b")
-    with pytest.raises(CommandError, match="Set one token"):
+    with pytest.raises(CommandError, match="Set only one"):
         piped("hello", arguments=at)
