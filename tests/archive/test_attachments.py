@@ -283,5 +283,5 @@ def test_too_many_files_that_wait_are_refused(session: Session, user: User) -> N
         )
         for _ in range(99)
     )
-    with pytest.raises(Conflict, match="100 files wait"):
+    with pytest.raises(Conflict, match="100 files are already waiting"):
         upload_attachment(session.pk, data=b"words", name="a.txt", user_pk=user.pk)

@@ -169,7 +169,7 @@ def test_too_many_files_spare_what_is_deep(root: Path, calls: Calls, settings: A
     finally:
         settings.LOOM.snapshot_max_files = was
     assert paths() == ["seen"]
-    assert "not known" in watch.note
+    assert "unknown" in watch.note
 
 
 def test_what_is_no_file_is_left_alone(root: Path, calls: Calls) -> None:

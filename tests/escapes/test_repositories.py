@@ -388,7 +388,7 @@ def test_beyond_the_limit_known_repositories_are_looked_at_and_the_rest_is_told(
     monkeypatch.setattr("conversations.agent.sandbox.repositories.NAMES_PER_FILE", 0.003)
     command = f"cd inner; touch $(seq 200); {ATTEMPTS['strategy_of_a_pick']}"
     result = attempt(commands, marker, command)
-    assert "is not known" in result.output
+    assert "too many files to scan completely" in result.output
     assert "inner/.git/sequencer/opts" in result.output
     use_git_everywhere(root)
     assert not marker.exists()

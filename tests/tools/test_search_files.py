@@ -179,7 +179,7 @@ def test_an_expression_that_never_ends_is_ended(
     (root / "a.txt").write_text("a" * 40 + "b\n")
     result = use("search_files", pattern="(a+)+$")
     assert result.ok
-    assert "[Stopped after 1 s, so this is not all." in result.output
+    assert "[Stopped after 1 s; the result is incomplete." in result.output
 
 
 def test_files_are_found_by_pattern_newest_first(use: Use, garden: Path) -> None:

@@ -261,7 +261,7 @@ def test_a_member_that_cannot_be_is_refused(
 def test_removing_nobody_changes_nothing(
     owner: Client, workspace: Workspace, username: str
 ) -> None:
-    assert "There is no account" in remove(owner, username).text
+    assert "does not exist" in remove(owner, username).text
     assert len(members_of(workspace)) == 1
 
 
@@ -808,7 +808,7 @@ async def test_archiving_a_session_has_it_summarised_where_that_is_wanted(
 @pytest.mark.parametrize(
     ("text", "status", "reason"),
     [
-        ("x" * 51, 413, "This message has 51 characters; at most 50 can be sent."),
+        ("x" * 51, 413, "This message has 51 characters; the limit is 50."),
         (" \n ", 400, "The message is empty."),
         ("", 400, "The message is empty."),
     ],

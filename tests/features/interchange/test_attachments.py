@@ -137,7 +137,7 @@ def test_a_file_without_contents_is_imported_and_healed_later(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"data": "d29yZHM="}, "not what its digest says"),
+        ({"data": "d29yZHM="}, "not match its digest"),
         ({"data": "!"}, "not valid base64"),
         ({"digest": "../../etc"}, "a uuid and a digest"),
         ({"uuid": None}, "a uuid and a digest"),

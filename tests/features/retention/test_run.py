@@ -163,7 +163,7 @@ def test_an_order_has_a_reason_and_no_answer_is_cut_off(session: Session, user: 
     with pytest.raises(Rejected, match="Enter a reason"):
         order_purge(session, origin=origin, reason=" ", now=now, grace=DAY)
     accept_message(session, client_id="client-1", text="Hello", user_pk=user.pk, max_queued=5)
-    with pytest.raises(Conflict, match="being written"):
+    with pytest.raises(Conflict, match="still running"):
         order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
     place_hold(session, origin=origin, reason="A dispute")
     with pytest.raises(Conflict, match="on hold"):
@@ -389,7 +389,7 @@ def test_a_purge_is_counted_ordered_and_called_off_by_commands(session: Session)
     assert "it will be purged on" in run_command("purge_session", uuid, "--reason", "x")
     with pytest.raises(CommandError, match="already scheduled for deletion"):
         run_command("purge_session", uuid, "--reason", "x")
-    assert "called off" in run_command("restore_session", uuid)
+    assert "cancelled" in run_command("restore_session", uuid)
     assert get_session(session.uuid).archived_at is None
 
 
@@ -407,14 +407,14 @@ def test_a_purge_at_once_is_confirmed_and_leaves_a_receipt(
     assert (receipt.ordered_by_name, receipt.reason) == ("purge_session", "They asked")
     assert not Turn.objects.exists()
     assert "1 receipts" in run_command("verify_archive")
-    with pytest.raises(CommandError, match="no such session"):
+    with pytest.raises(CommandError, match="This session does not exist"):
         run_command("restore_session", uuid)
 
 
 def test_a_purge_needs_a_session_and_a_reason(session: Session) -> None:
     unknown = "00000000-0000-4000-8000-000000000000"
     for uuid, reason, said in (
-        (unknown, "x", "no such session"),
+        (unknown, "x", "This session does not exist"),
         (str(session.uuid), " ", "Enter a reason"),
     ):
         with pytest.raises(CommandError, match=said):

@@ -70,7 +70,7 @@ def test_a_conversation_with_a_server_survives_its_end(
         server.kill()
         server.start()
         typist.until("The server is not responding")
-        typist.until("The server stopped while this answer was being written")
+        typist.until("The server stopped during this answer")
         typist.until(READY)
         wire.enqueue(Scenario(text="Here again."))
         typist.type("And now?")
@@ -78,7 +78,7 @@ def test_a_conversation_with_a_server_survives_its_end(
         typist.until(READY)
         for command, said in {
             "/model haiku-5": "Haiku 5.5 answers",
-            "/rename Beans": "is called Beans now",
+            "/rename Beans": "renamed to Beans",
             "/history beans": r"1|2  ",
             "/new": "A new session",
             "/resume bean": r"Beans: .* turns in the archive[\s\S]*Here again\.",
