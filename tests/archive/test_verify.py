@@ -91,12 +91,24 @@ def test_an_untouched_session_is_whole(full: Session) -> None:
 @pytest.mark.parametrize(
     ("sql", "found"),
     [
-        ("UPDATE conversations_turn SET content = 'x' WHERE number = 2", "turn 2 differs from what"),
-        ("UPDATE conversations_turn SET role = 'tool' WHERE number = 4", "turn 4 differs from what"),
-        ("UPDATE conversations_turn SET metadata = '' WHERE number = 1", "turn 1 differs from what"),
+        (
+            "UPDATE conversations_turn SET content = 'x' WHERE number = 2",
+            "turn 2 differs from what",
+        ),
+        (
+            "UPDATE conversations_turn SET role = 'tool' WHERE number = 4",
+            "turn 4 differs from what",
+        ),
+        (
+            "UPDATE conversations_turn SET metadata = '' WHERE number = 1",
+            "turn 1 differs from what",
+        ),
         ("DELETE FROM conversations_turn WHERE number = 3", "turn 3 is missing"),
         ("DELETE FROM conversations_turn WHERE number = 5", "turn 5 is missing"),
-        ("UPDATE conversations_chatevent SET payload = '{}' WHERE seq = 3", "event 3 differs from what"),
+        (
+            "UPDATE conversations_chatevent SET payload = '{}' WHERE seq = 3",
+            "event 3 differs from what",
+        ),
         ("DELETE FROM conversations_chatevent WHERE seq = 1", "event 1 is missing"),
         ("UPDATE conversations_session SET next_turn = 5", "does not end at turn 4"),
         ("UPDATE conversations_session SET next_seq = 9", "event 5 is missing"),

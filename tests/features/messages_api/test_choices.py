@@ -148,7 +148,10 @@ async def test_a_temperature_is_for_the_models_that_take_one(
         ({"tool_choice": {"type": "any"}}, "needs tools in the request"),
         ({"tool_choice": {"type": "some"}}, "auto, any, tool, none"),
         ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "It needs a name"),
-        ({"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]}, "grep is not among"),
+        (
+            {"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]},
+            "grep is not among",
+        ),
         ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "budget"),
         ({"metadata": {"user_id": 7}}, "user_id"),
         ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not known"),
