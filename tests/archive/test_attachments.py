@@ -241,7 +241,7 @@ def test_a_file_is_its_senders_alone_until_it_is_sent(
         get_attachment(session.pk, kept.uuid, user_pk=other_user.pk)
     with pytest.raises(NotFound):
         remove_attachment(session.pk, kept.uuid, user_pk=other_user.pk)
-    with pytest.raises(Rejected, match="not there any more"):
+    with pytest.raises(Rejected, match="no longer exists"):
         check_attachments(session.pk, [str(kept.uuid)], user_pk=other_user.pk)
     Attachment.objects.update(turn_number=1)
     assert get_attachment(session.pk, kept.uuid, user_pk=other_user.pk) == kept
@@ -283,5 +283,5 @@ def test_too_many_files_that_wait_are_refused(session: Session, user: User) -> N
         )
         for _ in range(99)
     )
-    with pytest.raises(Conflict, match="100 files wait"):
+    with pytest.raises(Conflict, match="100 files are already waiting"):
         upload_attachment(session.pk, data=b"words", name="a.txt", user_pk=user.pk)

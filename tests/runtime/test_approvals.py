@@ -252,7 +252,7 @@ async def test_messages_queue_and_edits_are_refused_while_a_call_waits(
     await send(runtime, garden)
     [call] = await until_waiting(garden)
     await send(runtime, garden, "more")
-    with pytest.raises(Conflict, match="waits for your approval"):
+    with pytest.raises(Conflict, match="needs your approval"):
         await runtime.edit(garden, client_id="client-e", turn=1, text="no", user_pk=None)
     await allow(runtime, garden, call)
     await runtime.wait_idle(garden.pk)

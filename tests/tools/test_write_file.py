@@ -93,8 +93,8 @@ def test_a_file_a_link_and_an_empty_folder_are_deleted(use: Use, root: Path) -> 
     assert use("delete_file", path="link").output == "Deleted the link link."
     assert use("delete_file", path="empty/").output == "Deleted the empty folder empty/."
     refused = use("delete_file", path="full")
-    assert "holds 1 entry; only empty folders" in refused.output
-    assert "There is no a.txt" in use("delete_file", path="a.txt").output
+    assert "contains 1 entry; only empty folders" in refused.output
+    assert "a.txt does not exist" in use("delete_file", path="a.txt").output
     assert sorted(entry.name for entry in root.iterdir()) == ["b.txt", "full"]
 
 

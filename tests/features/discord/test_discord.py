@@ -155,7 +155,7 @@ async def test_more_than_that_is_a_file(club: Club, wire: WireThread) -> None:
     await club.until(lambda: club.server.said(DM) and not club.is_busy)
     first, last = club.server.of_bot(DM)
     assert first["content"].startswith("Paragraph 0.")
-    assert "whole answer is in the file" in last["content"]
+    assert "complete answer is in the file" in last["content"]
     assert [file.strip() for file in last["files"]] == [text.strip()]
 
 

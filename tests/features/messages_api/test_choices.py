@@ -145,10 +145,13 @@ async def test_a_temperature_is_for_the_models_that_take_one(
         ({"temperature": 3}, "temperature"),
         ({"stop_sequences": ["  "]}, "white space"),
         ({"stop_sequences": "END"}, "stop_sequences"),
-        ({"tool_choice": {"type": "any"}}, "tools that the request has"),
+        ({"tool_choice": {"type": "any"}}, "needs tools in the request"),
         ({"tool_choice": {"type": "some"}}, "auto, any, tool, none"),
-        ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "It has a name"),
-        ({"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]}, "grep is none"),
+        ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "It needs a name"),
+        (
+            {"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]},
+            "grep is not among",
+        ),
         ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "budget"),
         ({"metadata": {"user_id": 7}}, "user_id"),
         ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not known"),
@@ -272,7 +275,7 @@ async def test_a_person_has_no_more_streams_than_may_be(
         async with client.messages.stream(**request(text)) as stream:
             await stream.get_final_message()
     lines.take(STREAMS, user.pk)
-    with pytest.raises(anthropic.RateLimitError, match="No more than 1 streams"):
+    with pytest.raises(anthropic.RateLimitError, match="At most 1 streams can be open"):
         async with client.messages.stream(**request("three")):
             pass
     assert await Turn.objects.filter(role="user").acount() == 2
