@@ -429,10 +429,13 @@ def _with_value(state: SessionState, number: int, index: int, stated: StatedValu
     kinds = _amount_kinds(stated.amounts)
     times, replaced, kept = int(stated.is_changed), state.replaced, []
     for old in state.values:
-        if kinds.isdisjoint(_amount_kinds(old.amounts)) or not is_same_value(old.text, stated.text):
+        is_kind = old.turn != number and not kinds.isdisjoint(_amount_kinds(old.amounts))
+        if not is_kind or not is_same_value(
+            old.text, stated.text, is_date=kinds <= {"date", "clock"}
+        ):
             kept.append(old)
         elif old.amounts != stated.amounts:
-            times += max(1, old.times)
+            times += max(stated.is_own or stated.is_changed, old.times)
             replaced += (Replaced(old.id, VALUE, old.text, old.turn, SAID, number),)
         else:
             times = max(times, old.times)

@@ -10,8 +10,10 @@ from .languages import read_languages
 
 MIN_SHARED = 0.75  # Of the tokens of both: the same said again, or the opposite of it.
 MIN_SHARED_BESIDE = 0.5  # Of what is left beside alternatives that differ.
-# Of the tokens of the shorter of two clauses with a value, and of those of both.
-MIN_SHARED_WITH_VALUE, MIN_SHARED_OF_BOTH = 0.5, 0.3
+# Of two clauses with a value: of the tokens of both where two are shared, else of the shorter
+# and of both; with dates, which say less, of the shorter.
+MIN_SHARED_OF_TWO, MIN_SHARED_OF_LESS, MIN_SHARED_OF_MORE = 0.5, 0.5, 0.35
+MIN_SHARED_DATED = 0.6
 
 # A number that counts something, not one that names it (``4 spaces``, not ``line 4``).
 _AMOUNT = re.compile(r"\b\d+(?=[ -][a-z%])", re.IGNORECASE)
@@ -75,13 +77,15 @@ def _shared(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / len(a | b)
 
 
-def is_same_value(earlier: str, later: str) -> bool:
+def is_same_value(earlier: str, later: str, *, is_date: bool) -> bool:
     """Whether two clauses with values name the same thing."""
     a, b = matter_of(earlier).beside, matter_of(later).beside
     a, b = (frozenset(t for t in tokens if not t[0].isdigit()) for tokens in (a, b))
     both = len(a & b)
-    return (
-        both > 1
-        and both >= (MIN_SHARED_WITH_VALUE if both > 2 else 0.6) * min(len(a), len(b))
-        and both >= MIN_SHARED_OF_BOTH * len(a | b)
-    )
+    if both < 2:
+        return False
+    if is_date:
+        return both >= MIN_SHARED_DATED * min(len(a), len(b))
+    if both == 2:
+        return _shared(a, b) >= MIN_SHARED_OF_TWO
+    return both >= MIN_SHARED_OF_LESS * min(len(a), len(b)) and _shared(a, b) >= MIN_SHARED_OF_MORE

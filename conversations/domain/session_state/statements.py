@@ -142,7 +142,10 @@ def _preference(sentence: str, language: Language) -> str:
         return ""
     bare = _QUOTED.sub(lambda found: "…" * len(found[0]), sentence)
     match = language.preferences.search(bare)
-    if match is None or language.asked.search(bare[: match.start()]):
+    if match is None:
+        return ""
+    is_named = language.named.match(bare, match.start()) is not None
+    if not is_named and language.asked.search(bare[: match.start()]):
         return ""
     end = language.ends.search(bare, match.end() + 3)
     said = sentence[: end.start()] if end else sentence
@@ -156,6 +159,8 @@ def _preference(sentence: str, language: Language) -> str:
         # What follows a short one often says what it is for.
         rest = language.asks.sub(" …", sentence[len(said) :])
         said = cut_words(said + rest, lead + MAX_SHORT_CHARS)
+    if is_named:
+        lead, said = 0, language.named.sub(language.says, said[match.start() :], count=1)
     text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？… ")
     is_enough = len(text.split()) > MIN_SENTENCE_WORDS or len(_DENSE.findall(text)) > 3
     return one_line(text, limit=ITEM_CHARS) if is_enough else ""

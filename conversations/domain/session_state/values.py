@@ -34,11 +34,12 @@ _UNIT = re.compile(r"[\d.,\s-]+")
 
 class StatedValue(NamedTuple):
     """``amounts`` are the class and the value of each; ``is_changed``: the clause itself says
-    that it was another one."""
+    that it was another one; ``is_own``: it names somebody whose it is."""
 
     text: str
     amounts: tuple[str, ...]
     is_changed: bool
+    is_own: bool
 
 
 def find_values(text: str) -> tuple[StatedValue, ...]:
@@ -72,6 +73,8 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 counts = _WORD_AFTER.match(sentence, match.end()) is not None
                 if not counts and not _LEADS_TO.search(before):
                     continue
+                if sentence.startswith("-", match.end()):
+                    continue  # What kind of a thing it is, such as ``6-sided``.
             if clauses and match.start() < span[1]:
                 clauses[span].append((f"{kind} {match[0].strip()}", False))
                 continue
@@ -90,11 +93,21 @@ def _read(sentence: str) -> Iterator[StatedValue]:
             named = {token for token in matter_of(clause).tokens if token.isalpha()}
             is_changed = any(changed for _, changed in amounts)
             whole = sentence[max(0, low - OWNER_CHARS) : high]
-            is_own = language.owned.search(whole) or language.told.search(clause)
-            if len(named) < MIN_NAMED or _FORMULA.search(clause) or not (is_changed or is_own):
+            if not is_changed and (language.events.search(whole) or _is_shape(amounts)):
+                continue
+            is_own = language.owned.search(whole) is not None
+            is_told = is_changed or is_own or language.told.search(clause)
+            if len(named) < MIN_NAMED or not is_told:
+                continue
+            if _FORMULA.search(clause) or language.untold.search(sentence, max(0, low - 30), high):
                 continue
             text = one_line(clause, limit=CLAUSE_CHARS)
-            yield StatedValue(text, tuple(amount for amount, _ in amounts), is_changed)
+            yield StatedValue(text, tuple(amount for amount, _ in amounts), is_changed, is_own)
+
+
+def _is_shape(amounts: list[tuple[str, bool]]) -> bool:
+    """Whether all only say what kind of a thing it is (``6-sided``, ``30-minute``)."""
+    return all("-" in amount and amount[-1].isalpha() for amount, _ in amounts)
 
 
 def _clause(sentence: str, start: int, end: int, language: Language) -> tuple[int, int]:

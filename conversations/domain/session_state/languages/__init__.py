@@ -36,6 +36,8 @@ class Language:
     preferences: re.Pattern[str]
     preference_hints: tuple[str, ...]
     asked: re.Pattern[str]
+    named: re.Pattern[str]
+    says: str
     refers: re.Pattern[str]
     asks: re.Pattern[str]
     ends: re.Pattern[str]
@@ -44,6 +46,8 @@ class Language:
     new_since: re.Pattern[str]
     owned: re.Pattern[str]
     told: re.Pattern[str]
+    untold: re.Pattern[str]
+    events: re.Pattern[str]
     dated: re.Pattern[str]
     borders: re.Pattern[str]
     opening: re.Pattern[str]
@@ -91,6 +95,8 @@ def _language(table: dict[str, Any]) -> Language:
         preferences=compiled(*preferences.get("strong", [])),
         preference_hints=tuple(preferences.get("hints", [])),
         asked=compiled(preferences.get("asked", "")),
+        named=compiled(preferences.get("named", "")),
+        says=preferences.get("says", ""),
         refers=compiled(preferences.get("refers", "")),
         asks=compiled(preferences.get("asks", "")),
         ends=compiled(preferences.get("ends", "")),
@@ -98,6 +104,8 @@ def _language(table: dict[str, Any]) -> Language:
         changed=compiled(rf"(?:{values['changed']})$" if values else ""),
         owned=compiled(values.get("owned", "")),
         told=compiled(values.get("told", "")),
+        untold=compiled(values.get("untold", "")),
+        events=compiled(values.get("events", "")),
         dated=compiled(values.get("dated", "")),
         new_since=compiled(values.get("new_since", "")),
         borders=compiled(values.get("borders", "")),
