@@ -28,8 +28,10 @@ router = Router(tags=["Session state and files"])
 
 
 class StateItemOut(Schema):
-    """An item of the session state. ``actions`` can be done to it now; ``original`` is the
-    text before a person reworded it."""
+    """An item of the session state. ``kind``: file, decision, error, focus, rule, preference or
+    value. ``actions`` can be done to it now; ``original`` is the text before a person reworded
+    it. ``struck_by``: person, model, or later: a statement of the turn ``replaced_in`` took its
+    place. ``times``: how often it was said."""
 
     id: str
     kind: str
@@ -40,6 +42,8 @@ class StateItemOut(Schema):
     is_pinned: bool
     original: str
     struck_by: str
+    replaced_in: int
+    times: int
     actions: list[str]
 
 

@@ -13,6 +13,7 @@ from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailabl
 from conversations.domain.events import INFO, Info, Malformed, parse_payload
 from conversations.domain.session_state import (
     ACTIONS,
+    BY_LATER,
     BY_MODEL,
     DECISION,
     EMPTY,
@@ -23,12 +24,15 @@ from conversations.domain.session_state import (
     ITEM_CHARS,
     MAX_PINS,
     PIN,
+    PREFERENCE,
     PREFIX,
     REWORD,
+    RULE,
     STATE_EDIT,
     STRIKE,
     UNPIN,
     UNSTRIKE,
+    VALUE,
     SessionState,
     StateEdit,
     StateItem,
@@ -374,8 +378,8 @@ class StateText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateView:
-    """The items of the register, by kind (file, decision, error, focus) and turn, and
-    those that were struck. At most some hundred, whatever the session's length."""
+    """The items of the register, by kind and turn, and those that were struck. At most some
+    hundred, whatever the session's length."""
 
     items: tuple[StateItem, ...]
     struck: tuple[StateItem, ...]
@@ -414,7 +418,15 @@ def _text(stored: StoredState, state: SessionState, moment: StateMoment) -> Stat
     return StateText(yaml=yaml, turn=moment.turn, seq=moment.seq)
 
 
-NAMES = {FILE: "File", DECISION: "Decision", ERROR: "Resolved error", FOCUS: "Focus"}
+NAMES = {
+    FILE: "File",
+    DECISION: "Decision",
+    ERROR: "Resolved error",
+    FOCUS: "Focus",
+    RULE: "Rule",
+    PREFERENCE: "Preference",
+    VALUE: "Value",
+}
 DONE = {
     PIN: "pinned",
     UNPIN: "unpinned",
@@ -457,8 +469,8 @@ def edit_state(
         if is_so[action]:
             return Appended(turns=[], rows=[])
         _refuse_impossible(view, found, action, wording)
-        # What the model took back and a person restores is pinned: it stays.
-        kept = PIN if action == UNSTRIKE and found.struck_by == BY_MODEL else action
+        # What left the register and a person restores is pinned: it stays.
+        kept = PIN if action == UNSTRIKE and found.struck_by in (BY_MODEL, BY_LATER) else action
         edit = StateEdit(action=kept, item=found.as_mark(), text=wording)
         told = f"{NAMES[found.kind]} {DONE[action]}: {wording or found.text}"
         by = "" if actor_pk is None else read_username(actor_pk)
@@ -482,7 +494,7 @@ def _refuse_impossible(view: StateView, item: StateItem, action: str, wording: s
             f"The focus can have at most {FOCUS_CHARS} characters.", code="state_text_too_long"
         )
     pins = sum(item.is_pinned for item in view.items)
-    if pins >= MAX_PINS and (action == PIN or item.struck_by == BY_MODEL):
+    if pins >= MAX_PINS and (action == PIN or item.struck_by in (BY_MODEL, BY_LATER)):
         raise Rejected(
             f"{MAX_PINS} items are already pinned. Unpin one first.", code="state_pins_full"
         )

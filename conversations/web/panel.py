@@ -19,7 +19,9 @@ from conversations.archive.session_state import read_state_view
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.session_state import (
     ACTIONS,
+    BY_LATER,
     BY_MODEL,
+    BY_PERSON,
     COMMIT,
     DECISION,
     ERROR,
@@ -29,11 +31,14 @@ from conversations.domain.session_state import (
     ITEM_CHARS,
     NOTED,
     PIN,
+    PREFERENCE,
     REWORD,
+    RULE,
     SAID,
     STRIKE,
     UNPIN,
     UNSTRIKE,
+    VALUE,
     StateItem,
 )
 from conversations.domain.text import one_line, storable
@@ -44,7 +49,16 @@ from .pages import is_fragment, render_page
 
 # The session state's items as the panel shows them.
 
-GROUPS = {FOCUS: "Focus", DECISION: "Decisions", FILE: "Files", ERROR: "Resolved errors"}
+GROUPS = {
+    FOCUS: "Focus",
+    RULE: "Rules",
+    PREFERENCE: "Preferences",
+    DECISION: "Decisions",
+    VALUE: "Changed values",
+    FILE: "Files",
+    ERROR: "Resolved errors",
+}
+STRUCK_BY = {BY_MODEL: "removed by the model", BY_PERSON: "removed by a person"}
 BUTTONS = {PIN: "Pin", UNPIN: "Unpin", STRIKE: "Remove", UNSTRIKE: "Restore"}
 SOURCES = {SAID: "said", COMMIT: "from a commit", NOTED: "noted by the model"}
 DONE = {PIN: "Pinned", UNPIN: "Unpinned", STRIKE: "Struck", UNSTRIKE: "Restored", REWORD: "Saved"}
@@ -55,12 +69,11 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
     shown = []
     for item in items:
         is_focus = item.kind == FOCUS
-        struck = "removed by the model" if item.struck_by == BY_MODEL else "removed by a person"
         facts = (
             item.action,
             "" if is_focus else SOURCES.get(item.source, ""),
             "reworded" if item.original else "",
-            struck if item.struck_by else "",
+            STRUCK_BY.get(item.struck_by, ""),
         )
         buttons = [name for name in item.actions if name in BUTTONS]
         shown.append(
@@ -122,6 +135,8 @@ def _state(
     # Of each kind the pinned ones stand first, then the newest.
     items = sorted(view.items, key=lambda item: (not item.is_pinned, -item.turn))
     shown = show_items(items, drafts or {})
+    replaced = [item for item in view.struck if item.struck_by == BY_LATER]
+    removed = [item for item in view.struck if item.struck_by != BY_LATER]
     groups = [
         {"kind": kind, "name": name, "entries": [item for item in shown if item["kind"] == kind]}
         for kind, name in GROUPS.items()
@@ -129,7 +144,11 @@ def _state(
     context = {
         "heading": "Session state",
         "groups": [group for group in groups if group["entries"]],
-        "struck": show_items(reversed(view.struck), {}),
+        "histories": [
+            {"id": "replaced", "name": "Replaced", "entries": show_items(reversed(replaced), {})},
+            {"id": "struck", "name": "Removed", "entries": show_items(reversed(removed), {})},
+        ],
+        "has_items": bool(items or view.struck),
         "said": said,
         "error": error.message if error else "",
         "forks": forks[:MAX_FORKS_SHOWN],

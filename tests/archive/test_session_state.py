@@ -48,7 +48,7 @@ def test_the_state_has_the_form_that_models_know(session: Session) -> None:
             "total_tokens": 7,
         },
         "files_touched": [{"path": "src/auth.py", "action": "created", "turn": 2}],
-        "key_decisions": ["Never use an ORM (turn 1)"],
+        "rules": ["Never use an ORM (turn 1)"],
         "current_focus": "Never use an ORM.",
     }
 

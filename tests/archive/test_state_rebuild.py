@@ -30,6 +30,7 @@ from conversations.archive.session_state import (
 from conversations.archive.sessions import create_session, get_session
 from conversations.domain.errors import Unavailable
 from conversations.domain.events import Info
+from conversations.domain.session_state import PREFIX
 from conversations.models import Session, StateCheckpoint, Workspace
 from tests.properties import costly
 
@@ -163,7 +164,7 @@ def test_an_edit_of_a_session_from_before_is_kept(session: Session) -> None:
 def test_a_damaged_checkpoint_is_said_and_mended(session: Session) -> None:
     write(session, message("We use tabs"))
     edit_state(session, actor_pk=None, action="pin", item="d1.0")
-    StateCheckpoint.objects.filter(session=session).update(state='{"v":1,')
+    StateCheckpoint.objects.filter(session=session).update(state=PREFIX)
     with pytest.raises(Unavailable, match="rebuild_state"):
         rebuild_state_text(session.pk, turn=1, seq=1, rewinds=0)
     rebuild_state(session.pk)

@@ -15,8 +15,8 @@ from conversations.domain.session_state import (
     Focus,
     Resolved,
     SessionState,
-    StateDecision,
     StateEdit,
+    Statement,
     apply_edit,
     list_items,
     write_yaml,
@@ -35,7 +35,7 @@ def parsed(state: SessionState) -> Any:
 def full(text: str) -> SessionState:
     return SessionState(
         files=tuple(File(f"{n} {text}"[:200], "edited", n) for n in range(20)),
-        decisions=tuple(StateDecision(f"d{n}.0", f"{n} {text}"[:160], n, SAID) for n in range(10)),
+        decisions=tuple(Statement(f"d{n}.0", f"{n} {text}"[:160], n, SAID) for n in range(10)),
         errors=tuple(Resolved(f"e{n}.0.0", f"{n} {text}"[:160], n) for n in range(5)),
         focus=Focus(text[:100], 30),
     )
@@ -54,7 +54,7 @@ def test_it_is_empty_when_there_is_nothing_to_say() -> None:
 def test_any_text_comes_back(text: str) -> None:
     state = SessionState(
         files=(File(text, "read", 1),),
-        decisions=(StateDecision("d1.0", text, 1, SAID),),
+        decisions=(Statement("d1.0", text, 1, SAID),),
         focus=Focus(text, 1),
         model=text,
     )
@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_left_out_oldest_first_and_pinned_last() -> None:
     state = full("word " * 50)
     state = state._replace(
         files=(*state.files[:19], File("read.py", "read", 50)),
-        decisions=(*state.decisions[:9], StateDecision("d9.0", "word " * 30, 9, COMMIT)),
+        decisions=(*state.decisions[:9], Statement("d9.0", "word " * 30, 9, COMMIT)),
     )
     found = parsed(pinned(state, "d0.0"))
     paths = [file["path"] for file in found["files_touched"]]

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.session_state import SessionState, dump_state, list_items, load_state
+from conversations.domain.session_state import (
+    MAX_PREFERENCES,
+    PREFERENCE,
+    RULE,
+    VALUE,
+    SessionState,
+    dump_state,
+    list_items,
+    load_state,
+    write_yaml,
+)
 from conversations.domain.session_state.facts import fold_facts, read_facts
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
@@ -356,4 +366,143 @@ def test_a_command_that_says_its_exit_code_failed(line: str) -> None:
 def test_items_have_ids_that_stay() -> None:
     items, struck = list_items(fold(message("We use tabs. Never use eval."), *edit("a.py")))
     assert struck == ()
-    assert [item.id for item in items] == ["ff0de093a8c24f6a3", "d1.0", "d1.1", "c1"]
+    assert [item.id for item in items] == ["ff0de093a8c24f6a3", "d1.0", "r1.1", "c1"]
+
+
+def told(*messages: str) -> tuple[list[str], list[tuple[str, str, int]]]:
+    """What is in force after these messages, and what a later one replaced, with its turn."""
+    items, struck = list_items(fold(*map(message, messages)))
+    shown = [item.text for item in items if item.kind in (RULE, PREFERENCE, VALUE)]
+    return shown, [(item.text, item.struck_by, item.replaced_in) for item in struck]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Use tabs, not spaces", "From now on use spaces, not tabs"),
+        ("Use 2 spaces of indentation", "Please use 4 spaces of indentation everywhere"),
+        ("Always answer in German", "Please answer in English"),
+        ("Always include version numbers", "Never include version numbers"),
+        ("All dates must be UTC", "All dates must be local"),
+        (
+            "Always use the 24-hour format for meetings",
+            "Always use the 12-hour format for meetings",
+        ),
+        ("I prefer tabs over spaces", "I prefer spaces over tabs"),
+        ("I prefer morning meetings", "I prefer evening meetings"),
+        ("I prefer tabs over spaces", "Use spaces, not tabs"),
+    ],
+)
+def test_a_later_statement_replaces_one_on_the_same_matter(earlier: str, later: str) -> None:
+    if earlier.startswith("Use 2"):
+        earlier = f"Please {earlier.lower()} everywhere"
+    assert told(earlier, "Thanks.", later) == ([later], [(earlier, "later", 3)])
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Always include prices when I ask about phones", "Always include prices in USD"),
+        (
+            "Always provide detailed timelines when I ask about training",
+            "Always provide detailed timelines when I ask about visa deadlines",
+        ),
+        ("I prefer Android phones", "I prefer quiet libraries"),
+        ("Always use tabs", "I prefer spaces to tabs"),
+        ("Always write line 1", "Always write line 2"),
+    ],
+)
+def test_statements_on_other_matters_stay(earlier: str, later: str) -> None:
+    assert told(earlier, later) == ([earlier, later], [])
+
+
+def test_what_is_said_again_keeps_its_first_turn_and_counts() -> None:
+    state = fold(
+        message("Always quote paths"), message("Never use eval"), message("always quote paths")
+    )
+    assert [(rule.text, rule.turn, rule.times) for rule in state.rules] == [
+        ("Never use eval", 2, 1),
+        ("Always quote paths", 1, 2),
+    ]
+
+
+def test_a_part_of_a_preference_said_again_keeps_the_whole() -> None:
+    whole = "I prefer step-by-step explanations with concrete examples over definitions"
+    state = fold(message(whole), message("As I prefer step-by-step explanations, show me one?"))
+    assert [(wish.text, wish.times) for wish in state.preferences] == [(whole, 2)]
+
+
+def test_the_newest_value_replaces_the_one_before() -> None:
+    shown, struck = told(
+        "The dashboard API has an average response time of 300 ms, is that good?",
+        "My Zotero library has 45 sources, how do I sort them?",
+        "The response time of the dashboard API is now 250 ms, what else can I do?",
+        "I added 52 sources to my Zotero library, what now?",
+    )
+    assert shown == [
+        "response time of the dashboard API is now 250 ms",
+        "added 52 sources to my Zotero library",
+    ]
+    assert sorted(turn for _, _, turn in struck) == [3, 4]
+
+
+def test_a_value_that_did_not_change_is_remembered_but_not_shown() -> None:
+    shown, struck = told("My Zotero library has 45 sources, how do I sort them?")
+    assert (shown, struck) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is the probability of a sum of 7 with 2 dice?",
+        "Solve x^2 + 3x = 10 for me",
+        "We use Python 3.13 and PostgreSQL 16",
+        "On March 5 I went to the park with Sam",
+        "```\nthe response time is now 250 ms\n```",
+        "Is a 54-year-old allowed to drive a bus there?",
+    ],
+)
+def test_numbers_that_are_no_value_are_left_alone(text: str) -> None:
+    assert told(text, text.replace("3", "4").replace("7", "8"))[0] == []
+
+
+def test_a_rule_outlives_any_number_of_other_things() -> None:
+    said = [
+        "Never push to main",
+        *(
+            f"I prefer the plant {word(n)} for the garden of {word(n)}s in the long summer here"
+            for n in range(90)
+        ),
+    ]
+    state = fold(*map(message, said))
+    assert [rule.text for rule in state.rules] == ["Never push to main"]
+    assert len(state.preferences) == MAX_PREFERENCES
+    text = write_yaml(state, session="id", workspace="/srv/garden", turn_count=91)
+    assert "Never push to main" in text
+    assert state.preferences[-1].text in text
+    assert state.preferences[0].text not in text
+
+
+def word(number: int) -> str:
+    return "".join(chr(ord("a") + int(digit)) for digit in f"{number:04}") * 2
+
+
+def test_the_model_takes_a_rule_back_like_a_decision() -> None:
+    strike = used(
+        "session_state", {"action": "strike", "text": "tabs"}, "Struck r1.0: Always use tabs"
+    )
+    items, struck = list_items(fold(message("Always use tabs"), *strike))
+    assert [item for item in items if item.kind == RULE] == []
+    assert [(item.id, item.kind, item.struck_by) for item in struck] == [("r1.0", RULE, "model")]
+
+
+def test_only_the_person_states_rules() -> None:
+    turns = (answer(text="Always use tabs."), *shell("cat rules", "Never use eval"), message("ok"))
+    assert fold(*turns).rules == ()
+
+
+def test_hostile_values_are_bounded() -> None:
+    state = fold(message(" ".join(f"the price of item {n} is now ${n}," for n in range(3_000))))
+    assert len(state.values) <= 4
+    for text in ("1" * 9_000, "1 " * 4_500, "the cost is now $1 " * 500, "a-" * 4_000 + "1 ms"):
+        fold(message(text))

@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 
 from conversations.domain.session_state import (
+    DECISION,
     MAX_MARKS,
     MAX_PINS,
     SAID,
     File,
     Focus,
     SessionState,
-    StateDecision,
     StateEdit,
     StateItem,
+    Statement,
     apply_edit,
     drop_marks,
     dump_edit,
@@ -24,7 +25,7 @@ from conversations.domain.session_state.facts import TurnFacts, fold_facts
 
 
 def decided(*texts: str) -> SessionState:
-    decisions = (StateDecision(f"d{n}.0", text, n, SAID) for n, text in enumerate(texts, start=1))
+    decisions = (Statement(f"d{n}.0", text, n, SAID) for n, text in enumerate(texts, start=1))
     return SessionState(decisions=tuple(decisions))
 
 
@@ -73,7 +74,11 @@ def test_pins_count_within_the_limit_of_their_kind() -> None:
     state = decided(*(f"row {n}" for n in range(1, 11)))
     for number in (1, 2):
         state = edited(state, "pin", f"d{number}.0")
-    state = fold_facts(state, 50, TurnFacts(role="user", tokens=0, decisions=("new a", "new b")))
+    state = fold_facts(
+        state,
+        50,
+        TurnFacts(role="user", tokens=0, statements=((DECISION, "new a"), (DECISION, "new b"))),
+    )
     assert texts(state) == ["row 1", "row 2", *(f"row {n}" for n in range(5, 11)), "new a", "new b"]
 
 
@@ -81,14 +86,18 @@ def test_what_is_new_shows_however_many_are_pinned() -> None:
     state = decided(*(f"row {n}" for n in range(1, 11)))
     for number in range(1, 11):
         state = edited(state, "pin", f"d{number}.0")
-    state = fold_facts(state, 50, TurnFacts(role="user", tokens=0, decisions=("new a", "new b")))
+    state = fold_facts(
+        state,
+        50,
+        TurnFacts(role="user", tokens=0, statements=((DECISION, "new a"), (DECISION, "new b"))),
+    )
     assert texts(state) == [*(f"row {n}" for n in range(1, 11)), "new a", "new b"]
 
 
 def test_what_is_remembered_is_bounded() -> None:
     state = SessionState()
     for number in range(1, 3 * MAX_MARKS):
-        state = state._replace(decisions=(StateDecision(f"d{number}.0", "x", number, SAID),))
+        state = state._replace(decisions=(Statement(f"d{number}.0", "x", number, SAID),))
         state = edited(state, "pin" if number % 2 else "strike", f"d{number}.0")
     assert len(state.marks) == MAX_MARKS
     assert sum(mark.is_pinned for mark in state.marks) == MAX_PINS

@@ -1,10 +1,14 @@
-"""Which sentences of a person are decisions: few, but right."""
+"""Which sentences of a person are rules, decisions and preferences: few, but right."""
 
 import pytest
 
-from conversations.domain.session_state.statements import MAX_DECISIONS_IN_MESSAGE, find_decisions
+from conversations.domain.session_state import DECISION, PREFERENCE, RULE
+from conversations.domain.session_state.statements import (
+    MAX_STATEMENTS_IN_MESSAGE,
+    find_statements,
+)
 
-DECISIONS = """\
+RULES_AND_DECISIONS = """\
 Never use an ORM, raw SQL only.
 never commit directly to main
 Never, ever push secrets.
@@ -138,53 +142,162 @@ Explain why strings must not be compared with ==
 """.splitlines()
 
 
-@pytest.mark.parametrize("text", DECISIONS)
+RULES = """\
+Don't use mocks in tests
+Use tabs, not spaces
+All dates must be UTC
+Please don't use any ORM.
+Always include version numbers when I ask about libraries
+Always relate examples to my work when I ask about mathematics
+Whenever I ask for SQL, include the schema
+When I ask about prices, always convert them to euros
+I'm writing a parser in C, please don't use any library
+Make sure to include tests
+Keep your answers short.
+Answer in German.
+Please use British spelling.
+Use type hints everywhere
+Every endpoint must have a docstring
+Stop apologizing so much
+You don't need to explain the code any more
+Call me Sam.
+No emojis please.
+I want you to always cite the turn
+""".splitlines()
+
+PREFERENCES = """\
+I prefer tabs over spaces
+I'd rather use Flask
+I like it when answers are short
+I like tabs better than spaces
+I'm kinda struggling with my essay, and I prefer Word over Google Docs, can you help me?
+My preference for dark themes is well known
+We prefer small pull requests to large ones
+I chose Postgres over MySQL because of its extensions
+I prioritize readability over speed
+What is a good recipe for Mark, who prefers mild food?
+""".splitlines()
+
+NOT_RULES = """\
+Write me a parser. Make sure to handle empty input.
+Don't change anything yet
+Don't worry about it
+Can you write a function that sorts?
+I'll make sure to take breaks
+Use it as you like
+Please use this file
+No problem in that
+All of this must be a mistake
+Do I prefer tabs or spaces?
+Should I prioritize my tasks?
+I don't know what I prefer
+How can I prioritize these tasks?
+I would like to know more
+""".splitlines()
+
+# Language, kind, sentence.
+OTHER_LANGUAGES = """\
+rule Antworte immer auf Deutsch.
+rule Verwende keine Mocks in Tests.
+rule Alle Zeiten müssen in UTC sein
+preference Ich arbeite lieber morgens als abends.
+rule Utilise toujours des tabulations.
+rule Ne modifie jamais les migrations.
+rule N'utilise pas d'ORM.
+preference Je préfère les réponses courtes, peux-tu résumer ?
+rule Siempre responde en español.
+rule No uses mocks en las pruebas.
+preference Prefiero respuestas cortas en vez de largas
+rule 请总是用中文回答。
+rule 所有日期必须使用UTC。
+preference 我更喜欢简短的回答，你能总结一下吗？
+rule 常に日本語で答えてください。
+rule モックを使わないでください。
+preference 短い回答の方が好きです。
+""".splitlines()
+
+
+def said_in(text: str) -> tuple[str, ...]:
+    return tuple(said for _, said in find_statements(text))
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_it_finds_rules(text: str) -> None:
+    assert [kind for kind, _ in find_statements(text)] == [RULE]
+
+
+@pytest.mark.parametrize("text", PREFERENCES)
+def test_it_finds_preferences(text: str) -> None:
+    assert [kind for kind, _ in find_statements(text)] == [PREFERENCE]
+
+
+@pytest.mark.parametrize("text", NOT_RULES)
+def test_it_leaves_tasks_and_questions_alone(text: str) -> None:
+    assert find_statements(text) == ()
+
+
+@pytest.mark.parametrize("line", OTHER_LANGUAGES)
+def test_it_reads_other_languages(line: str) -> None:
+    kind, _, text = line.partition(" ")
+    assert [found for found, _ in find_statements(text)] == [kind]
+
+
+def test_a_preference_ends_where_the_request_begins() -> None:
+    text = (
+        "I'm trying to keep my app light and easy to maintain, so I prefer simple and minimal"
+        " dependencies, can you show me how Flask does without them?"
+    )
+    assert said_in(text) == (text.partition(", can")[0],)
+
+
+@pytest.mark.parametrize("text", RULES_AND_DECISIONS)
 def test_it_finds_what_a_person_states(text: str) -> None:
-    assert len(find_decisions(text)) == 1
+    [(kind, _)] = find_statements(text)
+    assert kind in (RULE, DECISION)
 
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_it_leaves_ordinary_sentences_alone(text: str) -> None:
-    assert find_decisions(text) == ()
+    assert said_in(text) == ()
 
 
 def test_it_takes_the_sentence_out_of_its_message() -> None:
     text = "The build is red again. We use uv, not pip! Could you look?\n\n- never pin by hand"
-    assert find_decisions(text) == ("We use uv, not pip", "never pin by hand")
+    assert said_in(text) == ("We use uv, not pip", "never pin by hand")
 
 
 def test_what_is_pasted_is_not_said() -> None:
     text = "Look at this:\n```\nnever use eval\n```\n~~~\nalways use tabs\n"
-    assert find_decisions(text) == ()
+    assert said_in(text) == ()
 
 
 def test_what_a_program_put_into_a_message_is_not_said() -> None:
     text = "<system-reminder>\nAlways use tabs.\n</system-reminder>\nNever use eval."
-    assert find_decisions(text) == ("Never use eval",)
-    assert find_decisions("<note>Always use tabs</note>\nNever use eval.") == ("Never use eval",)
+    assert said_in(text) == ("Never use eval",)
+    assert said_in("<note>Always use tabs</note>\nNever use eval.") == ("Never use eval",)
 
 
 def test_of_a_long_paste_only_the_person_s_words_count() -> None:
     paste = "\n".join(f"Always write line {n}" for n in range(60))
     text = f"Never change this file.\n\n{paste}\n\nFrom now on read it first."
-    assert find_decisions(text) == ("Never change this file", "From now on read it first")
+    assert said_in(text) == ("Never change this file", "From now on read it first")
 
 
 def test_a_message_gives_a_handful_at_most() -> None:
     assert (
-        len(find_decisions("\n".join(f"Never use tool {n}." for n in range(30))))
-        == MAX_DECISIONS_IN_MESSAGE
+        len(said_in("\n".join(f"Never use tool {n}." for n in range(30))))
+        == MAX_STATEMENTS_IN_MESSAGE
     )
 
 
 def test_what_is_said_twice_counts_once() -> None:
-    assert find_decisions("Never use eval. never use eval.") == ("Never use eval",)
+    assert said_in("Never use eval. never use eval.") == ("Never use eval",)
 
 
 def test_a_long_sentence_is_cut_to_a_line() -> None:
-    [text] = find_decisions(f"Never use {'very ' * 40}long names")
+    [text] = said_in(f"Never use {'very ' * 40}long names")
     assert len(text) == 160
-    assert find_decisions(f"Never use {'very ' * 400}long names") == ()
+    assert said_in(f"Never use {'very ' * 400}long names") == ()
 
 
 @pytest.mark.parametrize(
@@ -192,4 +305,4 @@ def test_a_long_sentence_is_cut_to_a_line() -> None:
     ["never " * 3000, "we use " + "a'" * 5000, '"' * 9000 + " never", "`" * 9000, "x must " * 1500],
 )
 def test_strange_texts_are_read_in_little_time(text: str) -> None:
-    assert len(find_decisions(text)) <= MAX_DECISIONS_IN_MESSAGE
+    assert len(said_in(text)) <= MAX_STATEMENTS_IN_MESSAGE

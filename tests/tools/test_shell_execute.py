@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from conversations.agent.sandbox import support
-from conversations.domain.session_state.statements import exit_code
+from conversations.domain.session_state.commands import exit_code
 from conversations.domain.tool_calls import CallPlan
 
 from .commanding import Commands, commands, root, set_loom

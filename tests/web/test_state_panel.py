@@ -50,7 +50,7 @@ def decided(session: Session) -> Session:
 
 def test_an_empty_state_says_what_will_stand_there(owner: Client, session: Session) -> None:
     page = owner.get(address(session))
-    assert "Nothing yet. Decisions" in page.text
+    assert "Nothing yet. Rules, preferences, decisions" in page.text
     assert "<form" not in page.text.partition("panel-part")[2]
 
 

@@ -9,10 +9,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from conversations.archive.session_state import read_state_view
-from conversations.domain.session_state import DECISION, FILE, ITEM_CHARS, StateItem
+from conversations.domain.session_state import (
+    FILE,
+    ITEM_CHARS,
+    STATEMENT_KINDS,
+    StateItem,
+)
 from conversations.domain.text import one_line
 
 from .tool import Arguments, BadArgument, OneOf, Text, ToolContext, ToolResult, declare_tool
+
+STATED = tuple(STATEMENT_KINDS.values())  # What the model may take back.
 
 
 class AboutState(Arguments):
@@ -21,7 +28,8 @@ class AboutState(Arguments):
         OneOf,
         Field(
             description=(
-                "note: add the decision 'text'. strike: take back the decision 'text'."
+                "note: add the decision 'text'. strike: take back the decision, rule,"
+                " preference or value 'text'."
                 " show: everything in the register, with ids."
             )
         ),
@@ -31,7 +39,7 @@ class AboutState(Arguments):
         Field(
             description=(
                 f"For note: one sentence of at most {ITEM_CHARS} characters. For strike:"
-                " the decision's id, its text, or words that only it has."
+                " the item's id, its text, or words that only it has."
             )
         ),
     ] = ""
@@ -49,29 +57,28 @@ async def run(context: ToolContext, asked: AboutState) -> ToolResult:
     if asked.action == "show":
         told = "\n".join(map(_line, view.items)) or "There is nothing in the register yet."
         return ToolResult(ok=True, output=told)
-    decisions = [item for item in view.items if item.kind == DECISION]
-    found = _find(decisions, asked.text)
+    found = _find([item for item in view.items if item.kind in STATED], asked.text)
     if found.is_pinned:
-        raise BadArgument("A person pinned this decision; only they can take it back.")
+        raise BadArgument(f"A person pinned this {found.kind}; only they can take it back.")
     return ToolResult(ok=True, output=f"Struck {found.id}: {found.text}")
 
 
-def _find(decisions: list[StateItem], wanted: str) -> StateItem:
-    """The decision with this id or wording, or the only one that holds the words."""
+def _find(items: list[StateItem], wanted: str) -> StateItem:
+    """The item with this id or wording, or the only one that holds the words."""
     words = one_line(wanted, limit=2 * ITEM_CHARS).casefold()
     if not words:
-        raise BadArgument("'text' must be the decision to strike, as it stands in the state.")
-    # A decision as the state in the window has it
+        raise BadArgument("'text' must be the item to strike, as it stands in the state.")
+    # An item as the state in the window has it
     same = [
-        d
-        for d in decisions
-        if words in (d.id, d.text.casefold(), f"{d.text} (turn {d.turn})".casefold())
+        item
+        for item in items
+        if words in (item.id, item.text.casefold(), f"{item.text} (turn {item.turn})".casefold())
     ]
-    found = same or [d for d in decisions if words in d.text.casefold()]
+    found = same or [item for item in items if words in item.text.casefold()]
     if len(found) == 1:
         return found[0]
-    choices = found or decisions
-    reason = "More than one decision holds these words." if found else "There is no such decision."
+    choices = found or items
+    reason = "More than one item holds these words." if found else "There is no such item."
     listed = "\n".join(map(_line, choices))
     raise BadArgument(f"{reason} There are:\n{listed}" if choices else f"{reason} There is none.")
 
@@ -85,9 +92,10 @@ def _line(item: StateItem) -> str:
 TOOL = declare_tool(
     name="session_state",
     description=(
-        "The session state is a short register that you always see: files touched, decisions,"
-        " errors resolved, the current focus. It fills by itself from tool calls, commits and"
-        " what the person states as a rule. Note a decision that it would miss (one sentence:"
+        "The session state is a short register that you always see: the person's rules,"
+        " preferences and changed values, decisions, files touched, errors resolved, the current"
+        " focus. It fills by itself from tool calls, commits and"
+        " what the person states. Note a decision that it would miss (one sentence:"
         " what was decided, and why if it is not obvious), and strike one that no longer"
         " holds. It is for what must not be forgotten, not for progress or plans."
     ),

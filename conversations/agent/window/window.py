@@ -49,7 +49,10 @@ MANIFEST_VERSION = 2
 LINES = 8  # Messages of the person that are named as what went before
 LINE_CHARS, CHARS_READ = 90, 180  # Of each; a few more are read, for spaces
 
-STATE_MARK = "[Session state, kept by the archive: a record of what happened, not an instruction.]"
+STATE_MARK = (
+    "[Session state, kept by the archive: a record of what happened. Only its rules and"
+    " preferences are instructions, said by the person.]"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,15 +19,18 @@ from typing import Any, NamedTuple
 
 from conversations.domain.text import estimate_tokens, load_json, one_line, storable
 
-RULES_VERSION = 1  # Raised whenever the same turns would give another state.
+RULES_VERSION = 2  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
-KINDS = (FILE, DECISION, ERROR, FOCUS)
+RULE, PREFERENCE, VALUE = "rule", "preference", "value"
+KINDS = (FILE, DECISION, ERROR, FOCUS, RULE, PREFERENCE, VALUE)
 READ = "read"  # What was done to a file that was only looked at.
 
 # Where an item comes from: the person, a commit, the model, a tool's outcome.
 SAID, COMMIT, NOTED, OBSERVED = "said", "commit", "noted", "observed"
 MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5  # How many of each are kept, the newest.
 MAX_OPEN_FAILURES, MAX_STRUCK = 5, 5
+MAX_RULES, MAX_PREFERENCES, MAX_VALUES, MAX_REPLACED = 40, 40, 40, 20
+MAX_REMEMBERED_VALUES = 40  # Values that are not known to have changed; they are not shown.
 ITEM_CHARS, FOCUS_CHARS, PATH_CHARS = 160, 100, 200
 
 
@@ -37,11 +40,36 @@ class File(NamedTuple):
     turn: int
 
 
-class StateDecision(NamedTuple):
+class Statement(NamedTuple):
+    """A decision, a rule or a preference, and how often it was said."""
+
     id: str
     text: str
     turn: int
     source: str
+    times: int = 1
+
+
+class Value(NamedTuple):
+    """``amounts`` have their class before them, such as ``measure 250 ms``; ``times``: how
+    often it was known to have changed, 0 for one that is only remembered."""
+
+    id: str
+    text: str
+    turn: int
+    amounts: tuple[str, ...]
+    times: int
+
+
+class Replaced(NamedTuple):
+    """What a later statement, of the turn ``by``, took the place of."""
+
+    id: str
+    kind: str
+    text: str
+    turn: int
+    source: str
+    by: int
 
 
 class Resolved(NamedTuple):
@@ -96,17 +124,21 @@ class ItemMark(NamedTuple):
 
 
 class SessionState(NamedTuple):
-    """``tokens`` and ``model`` are of the active turns, ``struck`` are decisions that
-    the model took back, ``calls`` and ``failures`` are open; ``edit_seq`` is the event
-    of the last edit that ``marks`` hold."""
+    """``tokens`` and ``model`` are of the active turns, ``struck`` is what the model took
+    back, ``replaced`` what a later statement did, ``calls`` and ``failures`` are open;
+    ``edit_seq`` is the event of the last edit that ``marks`` hold."""
 
     tokens: int = 0
     model: str = ""
     focus: Focus | None = None
     files: tuple[File, ...] = ()
-    decisions: tuple[StateDecision, ...] = ()
+    decisions: tuple[Statement, ...] = ()
+    rules: tuple[Statement, ...] = ()
+    preferences: tuple[Statement, ...] = ()
+    values: tuple[Value, ...] = ()
     errors: tuple[Resolved, ...] = ()
-    struck: tuple[StateDecision, ...] = ()
+    struck: tuple[Statement, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
     calls: tuple[Call, ...] = ()
     failures: tuple[Failure, ...] = ()
     marks: tuple[ItemMark, ...] = ()
@@ -159,9 +191,13 @@ def load_state(text: str) -> SessionState | None:
 
 _PARTS: dict[str, type[Any]] = {
     "files": File,
-    "decisions": StateDecision,
+    "decisions": Statement,
+    "rules": Statement,
+    "preferences": Statement,
+    "values": Value,
     "errors": Resolved,
-    "struck": StateDecision,
+    "struck": Statement,
+    "replaced": Replaced,
     "calls": Call,
     "failures": Failure,
     "marks": ItemMark,
@@ -257,14 +293,25 @@ def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> Sessio
 
 
 # What the state shows: the register's items as a person's marks leave them.
-_LIMITS = {FILE: MAX_FILES, DECISION: MAX_DECISIONS, ERROR: MAX_ERRORS, FOCUS: 1}
-BY_PERSON, BY_MODEL = "person", "model"
+_LIMITS = {
+    FILE: MAX_FILES,
+    DECISION: MAX_DECISIONS,
+    RULE: MAX_RULES,
+    PREFERENCE: MAX_PREFERENCES,
+    VALUE: MAX_VALUES,
+    ERROR: MAX_ERRORS,
+    FOCUS: 1,
+}
+BY_PERSON, BY_MODEL, BY_LATER = "person", "model", "later"
+# By the first letter of an item's id.
+STATEMENT_KINDS = {"d": DECISION, "r": RULE, "p": PREFERENCE, "v": VALUE}
 
 
 class StateItem(NamedTuple):
     """One line of the register. ``id`` is stable. ``text`` is a file's path, else a
     sentence; ``action`` is what was done to a file; ``original`` is the text before
-    a person reworded it, else empty. ``struck_by``: person, model or nobody."""
+    a person reworded it, else empty. ``struck_by``: person, model, later (a statement of
+    the turn ``replaced_in`` took its place) or nobody. ``times``: how often it was said."""
 
     id: str
     kind: str
@@ -275,6 +322,8 @@ class StateItem(NamedTuple):
     is_pinned: bool = False
     original: str = ""
     struck_by: str = ""
+    replaced_in: int = 0
+    times: int = 1
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -300,7 +349,12 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
             StateItem("f" + sha256(path.encode()).hexdigest()[:16], FILE, path, turn, action)
             for path, action, turn in state.files
         ),
-        *map(_decision, state.decisions),
+        *map(_statement, (*state.decisions, *state.rules, *state.preferences)),
+        *(
+            StateItem(value.id, VALUE, value.text, value.turn, source=SAID, times=value.times)
+            for value in state.values
+            if value.times
+        ),
         *(StateItem(error.id, ERROR, error.text, error.turn) for error in state.errors),
     ]
     if state.focus:
@@ -311,10 +365,13 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     registered += [_item(mark) for mark in state.marks if mark.is_pinned and mark.id not in known]
     shown: list[StateItem] = []
     struck = [
-        _decision(decision)._replace(struck_by=BY_MODEL)
-        for decision in state.struck
-        if decision.id not in marks or not marks[decision.id].is_pinned
+        *(_statement(gone)._replace(struck_by=BY_MODEL) for gone in state.struck),
+        *(
+            StateItem(*gone[:4], source=gone.source, struck_by=BY_LATER, replaced_in=gone.by)
+            for gone in state.replaced
+        ),
     ]
+    struck = [item for item in struck if item.id not in marks or not marks[item.id].is_pinned]
     for item in sorted(registered, key=lambda item: item.turn):
         mark = marks.get(item.id)
         if mark and mark.is_struck and item.turn <= mark.turn:
@@ -329,9 +386,9 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     return tuple(items), tuple(sorted(struck, key=lambda item: (item.kind, item.turn)))
 
 
-def _decision(decision: StateDecision) -> StateItem:
-    item, text, turn, source = decision
-    return StateItem(item, DECISION, text, turn, source=source)
+def _statement(said: Statement) -> StateItem:
+    item, text, turn, source, times = said
+    return StateItem(item, STATEMENT_KINDS[item[:1]], text, turn, source=source, times=times)
 
 
 def _item(mark: ItemMark) -> StateItem:
@@ -358,6 +415,9 @@ def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
 MAX_TOKENS = 1_000
 
 _LISTS = {
+    RULE: "rules",
+    PREFERENCE: "preferences",
+    VALUE: "changed_values",
     FILE: "files_touched",
     DECISION: "key_decisions",
     FOCUS: "current_focus",
@@ -365,6 +425,7 @@ _LISTS = {
 }
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_PLAIN_SENTENCE = re.compile(r"[A-Za-z][A-Za-z0-9 ,.;()'’“”%$€£/+*&_…–—-]*\)")
 _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 _QUOTER = JSONEncoder(ensure_ascii=False)
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
@@ -401,14 +462,16 @@ def write_yaml(state: SessionState, *, session: str, workspace: str, turn_count:
     return write_without(least)
 
 
-def _worth(item: StateItem) -> tuple[bool, int, int]:
-    """What sorts first is left out first."""
-    rank = {FILE: 1, ERROR: 1, DECISION: 3, FOCUS: 4}[item.kind]
+def _worth(item: StateItem) -> tuple[bool, int, int, int]:
+    """What sorts first is left out first: a rule last, else the oldest of the least used."""
+    ranks = {FILE: 1, ERROR: 1, VALUE: 3, PREFERENCE: 4, DECISION: 4, FOCUS: 5, RULE: 6}
+    rank = ranks[item.kind]
     if item.action == READ:
         rank = 0
     elif item.source == COMMIT:
         rank = 2
-    return item.is_pinned, rank, item.turn
+    times = min(item.times, 2) if item.kind == VALUE else item.times
+    return item.is_pinned, rank, times, item.turn
 
 
 def _document(head: Sequence[str], items: Sequence[StateItem]) -> str:
@@ -425,13 +488,18 @@ def _document(head: Sequence[str], items: Sequence[StateItem]) -> str:
                 lines.append(f"    action: {_scalar(item.action)}")
                 lines.append(f"    turn: {item.turn}")
             else:
-                lines.append(f"  - {_quoted(f'{item.text} (turn {item.turn})')}")
+                lines.append(f"  - {_sentence(f'{item.text} (turn {item.turn})')}")
     return "\n".join([*lines, ""])
 
 
 def _scalar(text: str) -> str:
     is_plain = _PLAIN.fullmatch(text) and text.casefold() not in _WORDS
     return text if is_plain else _quoted(text)
+
+
+def _sentence(text: str) -> str:
+    # Quotes and escapes cost tokens: most sentences are plain scalars as they are.
+    return text if _PLAIN_SENTENCE.fullmatch(text) else _quoted(text)
 
 
 def _quoted(text: str) -> str:

@@ -26,34 +26,47 @@ from conversations.domain.turns import (
 
 from . import (
     COMMIT,
+    DECISION,
     FOCUS_CHARS,
     ITEM_CHARS,
     MAX_DECISIONS,
     MAX_ERRORS,
     MAX_FILES,
     MAX_OPEN_FAILURES,
+    MAX_PREFERENCES,
+    MAX_REMEMBERED_VALUES,
+    MAX_REPLACED,
+    MAX_RULES,
     MAX_STRUCK,
+    MAX_VALUES,
     NOTED,
     PATH_CHARS,
+    PREFERENCE,
     READ,
+    RULE,
     SAID,
+    VALUE,
     Call,
     Failure,
     File,
     Focus,
+    Replaced,
     Resolved,
     SessionState,
-    StateDecision,
+    Statement,
+    Value,
 )
-from .statements import (
+from .commands import (
     command_key,
     commit_message,
     covers,
     error_line,
     exit_code,
-    find_decisions,
     short_command,
 )
+from .matters import is_same_matter, is_same_value, says_less
+from .statements import find_statements
+from .values import StatedValue, find_values
 
 WRITE, EDIT, DELETE, MOVE = "created", "edited", "deleted", "moved"
 SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
@@ -98,7 +111,7 @@ _LOOKS_FAILED = re.compile(
     r"\s*(?:<tool_use_error>|(?:tool |fatal )?error\b|traceback \(most|exception\b|failed\b)",
     re.IGNORECASE,
 )
-_STRUCK = re.compile(r"Struck (d\d+\.\d+):")
+_STRUCK = re.compile(r"Struck ([drpv]\d+\.\d+):")
 FOCUS_SCANNED_CHARS = 4_000
 # A line that says nothing: blank, a fence, a tag by itself.
 _MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")
@@ -114,7 +127,7 @@ _ACKNOWLEDGED = re.compile(
 
 class CallOutcome(NamedTuple):
     """What became of a call. ``is_replaced``: a file was there before; ``struck`` is
-    the id of a decision that the model took back."""
+    the id of a statement that the model took back."""
 
     call_id: str
     name: str
@@ -126,13 +139,15 @@ class CallOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """``calls`` have no turn yet; ``put_back`` are files that a person put back."""
+    """``statements`` have their kind before them. ``calls`` have no turn yet;
+    ``put_back`` are files that a person put back."""
 
     role: str
     tokens: int
     model: str = ""
     focus: str = ""
-    decisions: tuple[str, ...] = ()
+    statements: tuple[tuple[str, str], ...] = ()
+    values: tuple[StatedValue, ...] = ()
     calls: tuple[Call, ...] = ()
     outcome: CallOutcome | None = None
     put_back: tuple[str, ...] = ()
@@ -145,7 +160,14 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
         lines = turn.content[:FOCUS_SCANNED_CHARS].splitlines()
         line = next((line for line in lines if not _MARKER.fullmatch(line)), "")
         focus = "" if _ACKNOWLEDGED.fullmatch(line) else one_line(line, limit=FOCUS_CHARS)
-        return replace(facts, focus=focus, decisions=find_decisions(turn.content))
+        statements = find_statements(turn.content)
+        # An amount that a rule or a wish names is no value beside it.
+        values = tuple(
+            value
+            for value in find_values(turn.content)
+            if not any(value.text in text or text in value.text for _, text in statements)
+        )
+        return replace(facts, focus=focus, statements=statements, values=values)
     if turn.role == ASSISTANT:
         model = read_metadata(turn).get("model") if '"model"' in turn.metadata else ""
         model = storable(model)[:120] if isinstance(model, str) else ""
@@ -287,11 +309,13 @@ def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionSta
     """The state after this turn, which is on the active path."""
     state = state._replace(tokens=state.tokens + facts.tokens)
     if facts.role == USER:
-        decisions = state.decisions
-        for index, text in enumerate(facts.decisions):
-            decisions = _decided(decisions, StateDecision(f"d{number}.{index}", text, number, SAID))
+        for index, (kind, text) in enumerate(facts.statements):
+            said = Statement(f"{kind[0]}{number}.{index}", text, number, SAID)
+            state = _with_statement(state, kind, said)
+        for index, value in enumerate(facts.values):
+            state = _with_value(state, number, index, value)
         focus = Focus(facts.focus, number) if facts.focus else state.focus
-        return state._replace(focus=focus, decisions=decisions, calls=())
+        return state._replace(focus=focus, calls=())
     if facts.role == ASSISTANT:
         calls = tuple(call._replace(turn=number) for call in facts.calls)
         return state._replace(model=facts.model or state.model, calls=calls)
@@ -327,25 +351,98 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
     if call.kind in FILE_KINDS:
         return state._replace(files=_touched(state.files, call, is_old=outcome.is_replaced))
     if call.kind == STATE and not call.detail:
-        gone = tuple(d for d in state.decisions if d.id == outcome.struck)
-        kept = tuple(d for d in state.decisions if d.id != outcome.struck)
-        return state._replace(decisions=kept, struck=(*state.struck, *gone)[-MAX_STRUCK:])
+        return _without(state, outcome.struck)
     is_commit = call.kind in (SHELL, GIT) and call.detail and not call.detail.startswith("`")
     if call.kind == STATE or is_commit:
         source = NOTED if call.kind == STATE else COMMIT
-        decision = StateDecision(f"d{call.turn}.{call.place}", call.detail, call.turn, source)
+        decision = Statement(f"d{call.turn}.{call.place}", call.detail, call.turn, source)
         return state._replace(decisions=_decided(state.decisions, decision))
     return state
 
 
-def _decided(decisions: tuple[StateDecision, ...], new: StateDecision) -> tuple[StateDecision, ...]:
+def _without(state: SessionState, struck: str) -> SessionState:
+    """Without the statement of this id, which the model took back."""
+    said = (*state.decisions, *state.rules, *state.preferences)
+    gone = [one for one in said if one.id == struck]
+    gone += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values if v.id == struck]
+    return state._replace(
+        decisions=tuple(one for one in state.decisions if one.id != struck),
+        rules=tuple(one for one in state.rules if one.id != struck),
+        preferences=tuple(one for one in state.preferences if one.id != struck),
+        values=tuple(value for value in state.values if value.id != struck),
+        struck=(*state.struck, *gone)[-MAX_STRUCK:],
+    )
+
+
+def _decided(decisions: tuple[Statement, ...], new: Statement) -> tuple[Statement, ...]:
     """With one more. What is said again moves to the end. Beyond the limit the oldest
-    commit goes first: rules that a person states are to outlive daily work."""
+    commit goes first: what a person decides is to outlive daily work."""
     known = next((d for d in decisions if d.text.casefold() == new.text.casefold()), None)
     kept = [*(d for d in decisions if d is not known), known or new]
     if len(kept) > MAX_DECISIONS:
         kept.remove(next((d for d in kept if d.source == COMMIT), kept[0]))
     return tuple(kept)
+
+
+def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionState:
+    """With what the person stated. What is said again counts once more and moves to the
+    end; rules and preferences on the same matter give way to it."""
+    if kind == DECISION:
+        return state._replace(decisions=_decided(state.decisions, new))
+    replaced = state.replaced
+    kept: dict[str, list[Statement]] = {RULE: [], PREFERENCE: []}
+    for kept_kind, statements in ((RULE, state.rules), (PREFERENCE, state.preferences)):
+        for old in statements:
+            is_same = old.text.casefold() == new.text.casefold()
+            if kept_kind == kind and (is_same or says_less(old.text, new.text)):
+                new = old._replace(times=old.times + new.times)
+            # A wish does not lift a rule, but a rule ends a wish.
+            elif (kept_kind, kind) != (RULE, PREFERENCE) and is_same_matter(old.text, new.text):
+                replaced += (Replaced(old.id, kept_kind, *old[1:4], new.turn),)
+                new = new._replace(times=new.times + old.times)
+            else:
+                kept[kept_kind].append(old)
+    kept[kind].append(new)
+    return state._replace(
+        rules=_most_used(kept[RULE], MAX_RULES),
+        preferences=_most_used(kept[PREFERENCE], MAX_PREFERENCES),
+        replaced=replaced[-MAX_REPLACED:],
+    )
+
+
+def _most_used[Said: (Statement, Value)](said: list[Said], limit: int) -> tuple[Said, ...]:
+    """Beyond the limit without the oldest of those said least."""
+    kept = list(said)
+    while len(kept) > limit:
+        kept.remove(min(kept, key=lambda one: (one.times, one.turn)))
+    return tuple(kept)
+
+
+def _amount_kinds(amounts: tuple[str, ...]) -> set[str]:
+    """What decides whether two values can be of one thing: of amounts with dates the amounts."""
+    kinds = {amount.partition(" ")[0] for amount in amounts}
+    return kinds - {"date", "clock"} or kinds
+
+
+def _with_value(state: SessionState, number: int, index: int, stated: StatedValue) -> SessionState:
+    """With a value that the person stated, in the place of one of the same thing."""
+    kinds = _amount_kinds(stated.amounts)
+    times, replaced, kept = int(stated.is_changed), state.replaced, []
+    for old in state.values:
+        is_kind = old.turn != number and not kinds.isdisjoint(_amount_kinds(old.amounts))
+        if not is_kind or not is_same_value(
+            old.text, stated.text, is_date=kinds <= {"date", "clock"}
+        ):
+            kept.append(old)
+        elif old.amounts != stated.amounts:
+            times += max(stated.is_own or stated.is_changed, old.times)
+            replaced += (Replaced(old.id, VALUE, old.text, old.turn, SAID, number),)
+        else:
+            times = max(times, old.times)
+    kept.append(Value(f"v{number}.{index}", stated.text, number, stated.amounts, times))
+    shown = _most_used([value for value in kept if value.times], MAX_VALUES)
+    remembered = [value for value in kept if not value.times][-MAX_REMEMBERED_VALUES:]
+    return state._replace(values=(*remembered, *shown), replaced=replaced[-MAX_REPLACED:])
 
 
 def _touched(files: tuple[File, ...], call: Call, *, is_old: bool) -> tuple[File, ...]:

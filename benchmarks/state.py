@@ -1,0 +1,140 @@
+"""What the session state holds after a whole chat: ``python -m benchmarks.state FOLDER``.
+
+FOLDER is the data of BEAM (arXiv 2510.27246): ``<size>/<n>/chat.json`` with the messages and
+``probing_questions.json`` with what a person asked for. The chats are read with the product's
+own extraction and judged by the YAML that a model is given.
+"""
+
+import argparse
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from conversations.domain.session_state import SessionState, StateItem, list_items, write_yaml
+from conversations.domain.session_state.facts import fold_facts, read_facts
+from conversations.domain.text import estimate_tokens
+from conversations.domain.turns import NewTurn
+from conversations.domain.words import STOP_WORDS
+
+INSTRUCTION, PREFERENCE, VALUE = "instructions", "preferences", "changed values"
+# The share of an item's words that stand in one line, so that it counts as held.
+MIN_WORDS = {INSTRUCTION: 0.7, PREFERENCE: 0.6}
+_WORD = re.compile(r"\w+(?:['’.,/:]\w+)*")
+_NUMBER = re.compile(r"\d[\d,.]*(?::\d\d)?")
+_MARK = re.compile(r"\s*->->.*\Z", re.DOTALL)
+
+
+class Asked(NamedTuple):
+    """What a state should hold: an item's text, or a value with the question for it."""
+
+    kind: str
+    text: str
+    question: str = ""
+
+
+def read_messages(chat: Any) -> Iterator[dict[str, Any]]:
+    """The messages of a chat, in order, however deep they lie."""
+    if isinstance(chat, dict) and "role" in chat and "content" in chat:
+        yield chat
+    elif isinstance(chat, dict | list):
+        for part in chat.values() if isinstance(chat, dict) else chat:
+            yield from read_messages(part)
+
+
+def fold_chat(folder: Path) -> tuple[SessionState, int, list[str]]:
+    """The state after the chat in this folder, its number of turns, and every text that a
+    later one replaced."""
+    state, number = SessionState(), 0
+    replaced: dict[str, str] = {}
+    for message in read_messages(json.loads((folder / "chat.json").read_text())):
+        number += 1
+        content = _MARK.sub("", message["content"])
+        state = fold_facts(
+            state, number, read_facts(NewTurn(role=message["role"], content=content))
+        )
+        replaced |= {gone.id: gone.text for gone in state.replaced}
+    return state, number, [*replaced.values()]
+
+
+def read_asked(folder: Path) -> Iterator[Asked]:
+    asked = json.loads((folder / "probing_questions.json").read_text())
+    for question in asked.get("instruction_following", []):
+        yield Asked(INSTRUCTION, question["instruction_being_tested"])
+    for question in asked.get("preference_following", []):
+        yield Asked(PREFERENCE, question["preference_being_tested"])
+    for question in asked.get("knowledge_update", []):
+        if _NUMBER.search(question.get("answer", "")):
+            yield Asked(VALUE, question["answer"], question["question"])
+
+
+def words_of(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)}
+
+
+def is_held(asked: Asked, lines: list[str]) -> bool:
+    """An instruction or preference by its words. A value by its first number, in a line with
+    a word of the question that is not among the commonest."""
+    if asked.kind != VALUE:
+        words = words_of(asked.text)
+        return any(
+            len(words & words_of(line)) >= MIN_WORDS[asked.kind] * len(words) for line in lines
+        )
+    number = _NUMBER.findall(asked.text)[0].rstrip(".,")
+    words = words_of(asked.question + " " + asked.text) - STOP_WORDS - {number}
+    words = {word for word in words if not word[0].isdigit()}
+    found = re.compile(rf"(?<![\d.,]){re.escape(number)}(?!\d|[.,]\d)")
+    return any(
+        found.search(line.partition(" (turn ")[0]) and words & words_of(line) for line in lines
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", choices=("odd", "even"))
+    parser.add_argument("--missed", action="store_true", help="print what is not held")
+    parser.add_argument("--items", action="store_true", help="print every item found")
+    parser.add_argument("--sample", type=int, default=0, help="print so many items at random")
+    options = parser.parse_args()
+    held: dict[tuple[str, str], list[tuple[bool, bool]]] = defaultdict(list)
+    most: dict[str, int] = defaultdict(int)
+    items: list[tuple[str, StateItem]] = []
+    for path in sorted(options.folder.glob("*/*/chat.json")):
+        folder = path.parent
+        size, number = folder.parent.name, int(folder.name)
+        if options.only and (number % 2 == 1) is not (options.only == "odd"):
+            continue
+        state, turns, history = fold_chat(folder)
+        text = write_yaml(state, session="0" * 36, workspace="/srv/chat", turn_count=turns)
+        register = [item.text for item in list_items(state)[0]]
+        most[size] = max(most[size], estimate_tokens(text))
+        items += [(f"{size}/{number}", item) for item in list_items(state)[0]]
+        for asked in read_asked(folder):
+            is_given, is_kept = (is_held(asked, lines) for lines in (text.splitlines(), register))
+            held[size, asked.kind].append((is_given, is_kept))
+            if options.missed and not is_given:
+                where = (
+                    "only kept" if is_kept else "replaced" if is_held(asked, history) else "missed"
+                )
+                print(f"{where} {size}/{number} {asked.kind}: {asked.question} {asked.text}")
+    if options.items or options.sample:
+        told = [pair for pair in items if pair[1].kind in ("rule", "preference", "value")]
+        chosen = random.Random(1).sample(told, min(options.sample, len(told))) or told
+        for chat, item in chosen:
+            print(f"{chat} {item.turn} {item.kind}: {item.text}")
+    for (size, kind), found in sorted(held.items()):
+        given, kept = (sum(column) for column in zip(*found, strict=True))
+        print(
+            f"{size:>5} {kind:<15} given {given:>3} of {len(found):<3} {given / len(found):.2f}"
+            f"   kept {kept:>3} {kept / len(found):.2f}"
+        )
+    for size, tokens in sorted(most.items()):
+        print(f"{size:>5} tokens, at most {tokens}")
+
+
+if __name__ == "__main__":
+    main()

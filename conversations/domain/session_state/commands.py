@@ -1,0 +1,146 @@
+"""What a shell command means to the session state: when two try the same thing, what a commit
+says, and which line of an output tells the error.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from conversations.domain.text import one_line
+
+from . import ITEM_CHARS
+
+COMMAND_CHARS, LINE_CHARS = 60, 80
+SCANNED_OUTPUT_CHARS = 8_000  # Of an output: so much of its beginning, and of its end.
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+# Programs whose failure says that nothing was found, not that something is wrong.
+_LOOKING = _set(
+    "awk cat cd command curl diff dir du echo egrep env fd file find grep head jq ls printf ps"
+    " pwd rg sed stat tail test tree true type wc which whoami ["
+)
+
+_LOOKING_GIT = _set("blame branch diff grep log ls-files rev-parse show status")
+_WRAPPERS = _set("command env exec hatch nice nohup pdm pipenv poetry sudo time uv")
+# Programs for which a run over more proves a run over less.
+_CHECKERS = _set(
+    "cargo dotnet eslint flake8 go gradle jest make mocha mvn mypy nox npm phpunit pnpm pylint"
+    " pyright pytest rspec ruff tox tsc vitest yarn"
+)
+
+_SEGMENT = re.compile(r"\s*(?:&&|\|\||;|\n)\s*")
+_REDIRECT = re.compile(r"\d?>>?&?\s*\S*|<\s*\S+")
+_ASSIGNMENT = re.compile(r"\w+=")
+_COMMIT_TEXT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n\s*(.+?)\s*(?:\n|$)")
+_ERROR_NAME = re.compile(
+    r"^(?:E\s+)?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b:?.*)$"
+)
+_ERROR_WORD = re.compile(
+    r"\b(?:error|fatal|failed|failure|panic|cannot|not found|no such)\b", re.IGNORECASE
+)
+_EXIT = re.compile(
+    r"^\W*(?:the |process |command |failed |with )*(?:exit(?:ed|_code)?|return(?:ed)?[ _]?code)"
+    r"(?: with| by)?(?: non-zero)?(?: (?:code|status))?\W*[:= ]\s*(-?\d+)\W*$",
+    re.IGNORECASE,
+)
+
+
+def command_key(command: str) -> str:
+    """Equal for two commands that try the same thing; empty where a failure would
+    not be an error. Of a sequence the last command counts, which does the work, without
+    options, redirections, and what changes the folder or wraps it."""
+    words: list[str] = []
+    for segment in reversed(_SEGMENT.split(command.strip()[:2000])):
+        segment = _REDIRECT.sub(" ", segment.split("|")[0])
+        words = _split_words(segment) or segment.split()
+        while words and (_ASSIGNMENT.match(words[0]) or words[0] in _WRAPPERS):
+            words = words[2:] if words[:2] == ["uv", "run"] or words[1:2] == ["run"] else words[1:]
+        if len(words) > 2 and re.fullmatch(r"python[\d.]*|py", words[0]) and words[1] == "-m":
+            words = words[2:]
+        if words and words[0] not in ("cd", "true", "echo"):
+            break
+        words = []
+    words = words[:1] + [word for word in words[1:] if not word.startswith("-")]
+    if not words or words[0] in _LOOKING:
+        return ""
+    if words[0] == "git" and not _LOOKING_GIT.isdisjoint(words[1:2]):
+        return ""
+    return one_line(" ".join(words), limit=ITEM_CHARS)
+
+
+def _split_words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
+
+
+def covers(done: str, failed: str) -> bool:
+    """Whether success of the command ``done`` settles failure of ``failed`` (keys)."""
+    if done == failed:
+        return bool(done)
+    program, *asked = done.split(" ")
+    return (
+        program in _CHECKERS
+        and failed.split(" ")[0] == program
+        and set(asked) <= set(failed.split(" ")[1:])
+    )
+
+
+def short_command(command: str) -> str:
+    """A command as it is named in a sentence."""
+    words = [part for part in _SEGMENT.split(command.strip()) if not part.startswith("cd ")]
+    return one_line(" && ".join(words).replace("`", "'"), limit=COMMAND_CHARS)
+
+
+def commit_message(command: str) -> str:
+    """The first line of the message of a ``git commit`` in this command, else empty."""
+    if "commit" not in command:
+        return ""
+    here = _COMMIT_TEXT.search(command)
+    if here and "git commit" in command:
+        return one_line(here[2], limit=ITEM_CHARS)
+    words = _split_words(command[:20_000])
+    for place in (place for place, word in enumerate(words) if word == "commit"):
+        before = words[:place]
+        # What stands between: git [-C folder] [-c x=y] commit
+        while before and (before[-1].startswith("-") or before[-2:-1] in (["-C"], ["-c"])):
+            before.pop()
+        if before and before[-1] in ("git", "/usr/bin/git"):
+            return one_line(_message_of(words[place + 1 :]).split("\n")[0], limit=ITEM_CHARS)
+    return ""
+
+
+def _message_of(words: Sequence[str]) -> str:
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if word in ("&&", ";", "||"):
+            break
+        if word == "--message" or re.fullmatch(r"-[a-z]*m", word):
+            return following.strip()
+        if given := re.match(r"--message=|-m(?=\S)", word):
+            return word[given.end() :].strip()
+    return ""
+
+
+def exit_code(output: str) -> int | None:
+    """The exit code that the first or the last line of an output reports."""
+    lines = output[:200].lstrip().split("\n", 1)[:1] + output[-200:].rstrip().rsplit("\n", 1)[-1:]
+    found = [match for line in lines if (match := _EXIT.match(line.strip()))]
+    return int(found[-1][1]) if found else None
+
+
+def error_line(output: str) -> str:
+    """The line that says what went wrong."""
+    text = output
+    if len(output) > 2 * SCANNED_OUTPUT_CHARS:
+        text = f"{output[:SCANNED_OUTPUT_CHARS]}\n{output[-SCANNED_OUTPUT_CHARS:]}"
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not _EXIT.match(line)]
+    named = [match[1] for line in lines if (match := _ERROR_NAME.match(line))]
+    worded = [line for line in lines if _ERROR_WORD.search(line)]
+    best = named[-1:] or worded[:1] or lines[-1:]
+    return one_line(best[0], limit=LINE_CHARS) if best else ""

@@ -1,0 +1,91 @@
+"""Whether two statements are about the same matter, so that the later one holds."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from conversations.domain.words import STOP_WORDS, read_tokens
+
+from .languages import read_languages
+
+MIN_SHARED = 0.75  # Of the tokens of both: the same said again, or the opposite of it.
+MIN_SHARED_BESIDE = 0.5  # Of what is left beside alternatives that differ.
+# Of two clauses with a value: of the tokens of both where two are shared, else of the shorter
+# and of both; with dates, which say less, of the shorter.
+MIN_SHARED_OF_TWO, MIN_SHARED_OF_LESS, MIN_SHARED_OF_MORE = 0.5, 0.5, 0.35
+MIN_SHARED_DATED = 0.6
+
+# A number that counts something, not one that names it (``4 spaces``, not ``line 4``).
+_AMOUNT = re.compile(r"\b\d+(?=[ -][a-z%])", re.IGNORECASE)
+
+
+class Matter(NamedTuple):
+    """``choices`` are tokens of which one holds at a time, each with its group; amounts are
+    in the group -1. ``beside`` are the others."""
+
+    tokens: frozenset[str]
+    beside: frozenset[str]
+    choices: frozenset[tuple[int, str]]
+
+
+@lru_cache(maxsize=2_000)
+def matter_of(text: str) -> Matter:
+    languages = read_languages()
+    without = frozenset[str]().union(*(language.without for language in languages))
+    amounts = set(_AMOUNT.findall(text))
+    tokens = frozenset(
+        token for token in read_tokens(text) if token not in without and token not in STOP_WORDS
+    )
+    groups: dict[str, tuple[int, str]] = {}
+    for place, language in enumerate(languages):
+        groups |= {
+            token: (place * 1000 + group, token) for token, group in language.alternatives.items()
+        }
+    choices = frozenset(
+        (-1, token) if token in amounts else groups[token]
+        for token in tokens
+        if token in amounts or token in groups
+    )
+    return Matter(tokens, tokens - {token for _, token in choices}, choices)
+
+
+def is_same_matter(earlier: str, later: str) -> bool:
+    """Of two rules or preferences."""
+    a, b = matter_of(earlier), matter_of(later)
+    if not a.tokens or not b.tokens:
+        return False
+    if _shared(a.tokens, b.tokens) >= MIN_SHARED:
+        return True
+    groups = {group for group, _ in a.choices} & {group for group, _ in b.choices}
+    differ = any(
+        {choice for choice in a.choices if choice[0] == group}
+        != {choice for choice in b.choices if choice[0] == group}
+        for group in groups
+    )
+    if not differ:
+        return False
+    return not (a.beside or b.beside) or _shared(a.beside, b.beside) >= MIN_SHARED_BESIDE
+
+
+def says_less(earlier: str, later: str) -> bool:
+    """Whether the later one only says a part of the earlier one again."""
+    a, b = matter_of(earlier).tokens, matter_of(later).tokens
+    return len(b) > 1 and b < a
+
+
+def _shared(a: frozenset[str], b: frozenset[str]) -> float:
+    return len(a & b) / len(a | b)
+
+
+def is_same_value(earlier: str, later: str, *, is_date: bool) -> bool:
+    """Whether two clauses with values name the same thing."""
+    a, b = matter_of(earlier).beside, matter_of(later).beside
+    a, b = (frozenset(t for t in tokens if not t[0].isdigit()) for tokens in (a, b))
+    both = len(a & b)
+    if both < 2:
+        return False
+    if is_date:
+        return both >= MIN_SHARED_DATED * min(len(a), len(b))
+    if both == 2:
+        return _shared(a, b) >= MIN_SHARED_OF_TWO
+    return both >= MIN_SHARED_OF_LESS * min(len(a), len(b)) and _shared(a, b) >= MIN_SHARED_OF_MORE

@@ -1,0 +1,126 @@
+"""Values that a person states: an amount, a date, a time, with the words that say of what.
+
+Read so that a later value can take the place of an earlier one: a clause says that its value
+is new, or it names what an earlier clause named, with another value.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from conversations.domain.text import one_line
+
+from .languages import Language, read_languages
+from .matters import matter_of
+from .statements import read_sentences
+
+MAX_VALUES_IN_MESSAGE, MAX_QUANTITIES_IN_SENTENCE, MAX_VALUE_SENTENCE_CHARS = 4, 20, 2_000
+CLAUSE_CHARS = 90
+OWNER_CHARS = 12  # Before a clause: whose it is may stand there.
+MIN_NAMED = 2  # Words of a clause that name what the value is of.
+
+_FORMULA = re.compile(r"[=^\\{}`<>|_∑≥≤²³×√]|\w\(|\)\w|->")
+_NAMED = re.compile(r"(?:[A-Z]\w*|\bv|#|[\w)]-|[./])\s?$")  # A version, or part of a name.
+# Where a count without a noun is a value nevertheless.
+_LEADS_TO = re.compile(r"\b(?:to|at|of|is|reached|by)\s(?:around |about |just |only )?$")
+_WORD_AFTER = re.compile(
+    r"[\s-](?!(?:and|or|as|to|in|on|with|for|is|are|of|at|by|after|from"
+    r"|before|per|than|but|so|that|which|when|if|can|while|because|until|using)\b)[a-z]"
+)
+_DIGIT = re.compile(r"\d")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_UNIT = re.compile(r"[\d.,\s-]+")
+
+
+class StatedValue(NamedTuple):
+    """``amounts`` are the class and the value of each; ``is_changed``: the clause itself says
+    that it was another one; ``is_own``: it names somebody whose it is."""
+
+    text: str
+    amounts: tuple[str, ...]
+    is_changed: bool
+    is_own: bool
+
+
+def find_values(text: str) -> tuple[StatedValue, ...]:
+    """The values that this message states, at most four, changed ones first."""
+    found: dict[str, StatedValue] = {}
+    for sentence in filter(_DIGIT.search, read_sentences(text)):
+        for value in _read(sentence[:MAX_VALUE_SENTENCE_CHARS]):
+            found.setdefault(value.text.casefold(), value)
+    ordered = sorted(found.values(), key=lambda value: not value.is_changed)
+    return tuple(ordered[:MAX_VALUES_IN_MESSAGE])
+
+
+def _read(sentence: str) -> Iterator[StatedValue]:
+    for language in read_languages():
+        clauses: dict[tuple[int, int], list[tuple[str, bool]]] = {}
+        span = (0, 0)
+        for number, match in enumerate(language.quantity.finditer(sentence)):
+            if number >= MAX_QUANTITIES_IN_SENTENCE:
+                break
+            before = sentence[max(0, match.start() - CLAUSE_CHARS) : match.start()]
+            kind = match.lastgroup or ""
+            if kind == "measure":
+                if sentence.startswith("-old", match.end()):
+                    continue
+                kind += "/" + _UNIT.sub("", match[0]).casefold().rstrip("s")
+            if kind == "count":
+                if _NAMED.search(before) and match.start():
+                    continue
+                if _YEAR.fullmatch(match[0]):
+                    continue
+                counts = _WORD_AFTER.match(sentence, match.end()) is not None
+                if not counts and not _LEADS_TO.search(before):
+                    continue
+                if sentence.startswith("-", match.end()):
+                    continue  # What kind of a thing it is, such as ``6-sided``.
+            if clauses and match.start() < span[1]:
+                clauses[span].append((f"{kind} {match[0].strip()}", False))
+                continue
+            span = _clause(sentence, match.start(), match.end(), language)
+            before = sentence[span[0] : match.start()]
+            is_changed = (
+                language.changed.search(before) is not None
+                or language.new_since.match(sentence, match.end(), span[1] + 12) is not None
+            )
+            clauses.setdefault(span, []).append((f"{kind} {match[0].strip()}", is_changed))
+        for (low, high), amounts in clauses.items():
+            clause = sentence[low:high].strip(" ,;:.!?*'’-")
+            kinds = {amount.partition(" ")[0] for amount, _ in amounts}
+            if kinds <= {"date", "clock"} and not language.dated.search(clause):
+                continue
+            named = {token for token in matter_of(clause).tokens if token.isalpha()}
+            is_changed = any(changed for _, changed in amounts)
+            whole = sentence[max(0, low - OWNER_CHARS) : high]
+            if not is_changed and (language.events.search(whole) or _is_shape(amounts)):
+                continue
+            is_own = language.owned.search(whole) is not None
+            is_told = is_changed or is_own or language.told.search(clause)
+            if len(named) < MIN_NAMED or not is_told:
+                continue
+            if _FORMULA.search(clause) or language.untold.search(sentence, max(0, low - 30), high):
+                continue
+            text = one_line(clause, limit=CLAUSE_CHARS)
+            yield StatedValue(text, tuple(amount for amount, _ in amounts), is_changed, is_own)
+
+
+def _is_shape(amounts: list[tuple[str, bool]]) -> bool:
+    """Whether all only say what kind of a thing it is (``6-sided``, ``30-minute``)."""
+    return all("-" in amount and amount[-1].isalpha() for amount, _ in amounts)
+
+
+def _clause(sentence: str, start: int, end: int, language: Language) -> tuple[int, int]:
+    """Where the clause of the value begins and ends."""
+    low = max(0, start - CLAUSE_CHARS)
+    if low:
+        low = max(low, sentence.find(" ", low, start) + 1)
+    for border in language.borders.finditer(sentence, low, start):
+        low = border.end()
+    low += language.opening.match(sentence[low:start]).end()  # type: ignore[union-attr]
+    most = max(end, low + CLAUSE_CHARS)
+    after = language.borders.search(sentence, end, most + 20)
+    high = after.start() if after else len(sentence)
+    if high > most:
+        high = max(end, sentence.rfind(" ", end, most))
+    return low, high
