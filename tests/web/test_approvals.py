@@ -75,7 +75,7 @@ async def test_the_page_allows_a_call(socket: Socket, call: ToolCall, session: S
     assert witness(folder(session)) == ["beans"]
     error = await error_after(socket, {"type": "deny", "call": str(call.uuid)})
     assert error["code"] == "call_decided"
-    assert "allowed this call already" in error["message"]
+    assert "already allowed this call" in error["message"]
 
 
 async def test_the_page_allows_a_kind_for_ever(
