@@ -144,7 +144,7 @@ async def test_forms_do_the_same(call: ToolCall, session: Session, user: User) -
     assert (await ended(call)).decision == "always"
     again = await client.post(address(call, session, "deny"), {"reason": "No."})
     page = await client.get(again["Location"])
-    assert "allowed this call already" in page.content.decode()
+    assert "already allowed this call" in page.content.decode()
 
 
 async def test_a_form_with_several_questions_names_each_reason(
