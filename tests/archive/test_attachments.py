@@ -93,7 +93,7 @@ def test_what_can_be_read_is_text_and_nothing_else(data: bytes) -> None:
         (b"%PDF-1.7\nnothing of the kind", "attachment_damaged", "damaged PDF"),
         (files.pdf_bytes(1, password="x"), "attachment_encrypted", "protected"),
         (files.pdf_bytes(101), "attachment_too_large", "more than 100 pages"),
-        (b"x" * 10_000_001, "attachment_too_large", "at most 10.0 MB"),
+        (b"x" * 10_000_001, "attachment_too_large", "the limit is 10.0 MB"),
         (b"x" * 400_001, "attachment_too_large", "the workspace's folder"),
     ],
 )

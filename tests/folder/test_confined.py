@@ -98,7 +98,7 @@ def test_the_content_has_to_be_the_expected_one(root: Path) -> None:
         with pytest.raises(confined.Differs):
             confined.remove(root, "a.txt", expect=expect)
     assert file.read_text() == "old"
-    with pytest.raises(confined.Differs, match="gone"):
+    with pytest.raises(confined.Differs, match="removed"):
         confined.replace_file(root, "none.txt", b"new", expect=content_digest(b"old"))
     confined.replace_file(root, "a.txt", b"new", expect=content_digest(b"old"))
     confined.replace_file(root, "b.txt", b"new", expect=confined.NO_FILE)
@@ -160,7 +160,7 @@ def test_nothing_is_overwritten_by_moving(
         (".", "a folder"),
         ("loop", "leads nowhere"),
         ("pipe", "a pipe"),
-        ("file/below", "no folder"),
+        ("file/below", "not a folder"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_a_sentence(root: Path, path: str, said: str) -> None:

@@ -113,9 +113,9 @@ def test_files_and_folders_are_moved_to_where_nothing_is(use: Use, root: Path) -
     (root / "folder").mkdir()
     (root / "folder/c.txt").write_text("c")
     for target, said in (
-        ("b.txt", "There is a b.txt already"),
+        ("b.txt", "b.txt already exists"),
         ("folder", "give the whole new path, such as folder/name"),
-        ("./a.txt", "there already"),
+        ("./a.txt", "already there"),
     ):
         result = use("move_file", source="a.txt", destination=target)
         assert not result.ok

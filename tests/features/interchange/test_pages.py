@@ -137,7 +137,7 @@ def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 100)
     response = upload(owner)
     assert response.status_code == 400
-    assert "at most 100" in response.text
+    assert "the limit is 100" in response.text
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 10**6)
     assert upload(owner, workspace="kitchen").status_code == 400
     for name, says in {

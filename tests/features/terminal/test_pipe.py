@@ -112,7 +112,7 @@ def test_where_to_talk_has_to_be_clear(piped: Piped, user: User, tmp_path: Path)
         ((), "garden, kitchen"),
         (("--workspace", "nowhere"), "This workspace does not exist"),
         (("--workspace", "garden", "--session", "a\nb"), "A key"),
-        (("--session", "11111111-2222-4333-8444-555555555555"), "no such session"),
+        (("--session", "11111111-2222-4333-8444-555555555555"), "This session does not exist"),
     ):
         with pytest.raises(CommandError, match=reason) as refused:
             piped("table", arguments=arguments)
