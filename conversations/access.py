@@ -24,12 +24,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from conversations.archive import audit, rights
+from conversations.archive.memory import find_entry
 from conversations.archive.rights import AccessSnapshot, OpenPage, read_standing
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import ATTACHMENT, HIT, LIVE, OLDER, PART, RECORD, TRANSCRIPT
 from conversations.domain.errors import NotFound, NotPermitted
-from conversations.models import Session, Workspace
+from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE
+from conversations.models import MemoryEntry, Session, Workspace
 from conversations.review.reasons import find_reason, require_reasons
 from conversations.web.addresses import address_of, client_address
 
@@ -190,6 +192,30 @@ def get_workspace_for(
     A list of sessions shows nothing of what was said in them."""
     workspace = _find(get_workspace, slug)
     return workspace, _granted(_visit(visit).user, workspace, to)
+
+
+def right_to_keep(scope: str) -> str:
+    """What it takes to change the workspace's memory: for oneself, or for everybody there."""
+    return rights.MANAGE if scope == FOR_WORKSPACE else rights.WRITE
+
+
+def get_memory_entry_for(
+    visit: AccessContext | HttpRequest, slug: str, uuid: UUID
+) -> tuple[Workspace, MemoryEntry]:
+    """The entry of the workspace's memory, if this person may change it. Raises NotFound,
+    NotPermitted."""
+    visit = _visit(visit)
+    workspace, _ = get_workspace_for(visit, slug)
+    entry = find_entry(workspace, uuid, user_pk=visit.user.pk)
+    scope = FOR_WORKSPACE if entry.owner_id is None else FOR_PERSON
+    _granted(visit.user, workspace, right_to_keep(scope))
+    return workspace, entry
+
+
+def keeps_for_person(session: Session, person: rights.Person) -> bool:
+    """Whether what this person keeps for themselves would stand in the session."""
+    is_for_members = rights.is_for_members(session)
+    return is_for_members and person.is_authenticated and session.owner_id == person.pk
 
 
 def get_session_for_review(visit: AccessContext | HttpRequest, uuid: UUID) -> Session:

@@ -251,6 +251,9 @@ TABLES: dict[str, Table] = {
         search="name slug root",
     ),
     # Without the text: it may be of many sessions, and of none that could be named as read.
+    "conversations.MemoryEntry": Table(
+        "uuid workspace owner kind session created_at", filters=("kind", "workspace")
+    ),
     "conversations.PromptText": Table("digest", search="digest", left_out="text"),
     "conversations.Membership": Table(
         "user workspace role created_at",

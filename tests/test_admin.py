@@ -42,6 +42,7 @@ from conversations.models import (
     FileChange,
     Invitation,
     JournalGap,
+    MemoryEntry,
     ModelCall,
     Preferences,
     PromptText,
@@ -136,6 +137,9 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
             state="completed",
             turn_number=1,
             created_at=now,
+        )
+        MemoryEntry.objects.create(
+            workspace=workspace, kind="rule", text="Use tabs", session=session, created_at=now
         )
         ToolPermission.objects.create(
             workspace=workspace, kind=f"shell:{session.pk}", label="x", granted_at=now

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Field, Path, Query, Router, Schema
 
-from conversations.access import get_session_for
+from conversations.access import get_session_for, right_to_keep, visit_of
 from conversations.accounts.tokens import READ, WRITE
 from conversations.agent.undo.disk import FileState, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
@@ -19,8 +19,9 @@ from conversations.archive.session_records import SessionRecord, read_session_re
 from conversations.archive.session_state import StateView, read_state_view
 from conversations.domain.errors import Rejected
 from conversations.domain.keyset import PageCursor, parse_page_cursor
+from conversations.web.memory import keep_item
 
-from .auth import needs, open_for_writing
+from .auth import caller_of, needs, open_for_writing
 from .fields import Moment, Page, Text
 from .sessions import SessionOut
 
@@ -47,13 +48,24 @@ class StateItemOut(Schema):
     actions: list[str]
 
 
+class KeptItemOut(Schema):
+    """A rule or a preference of the workspace's memory, which ``id`` names there."""
+
+    id: UUID
+    kind: str
+    text: str
+    scope: str
+
+
 class StateOut(Schema):
-    """The session state after turn ``turn`` and event ``seq``."""
+    """The session state after turn ``turn`` and event ``seq``. ``kept`` is what the workspace's
+    memory adds."""
 
     turn: int
     seq: int
     items: list[StateItemOut]
     struck: list[StateItemOut]
+    kept: list[KeptItemOut]
 
 
 class StateEditIn(Schema):
@@ -81,6 +93,23 @@ async def edit_session_state(
         session, actor_pk=user_pk, action=wanted.action, item=item, text=wanted.text
     )
     return await sync_to_async(read_state_view)(session.pk)
+
+
+class KeepIn(Schema):
+    """``workspace`` is for those who manage it, ``person`` for sessions of your own."""
+
+    scope: Literal["person", "workspace"]
+
+
+@router.post(
+    "/state/{item}/keep", auth=needs(WRITE), response=StateOut, url_name="session_state_keep"
+)
+def keep_state_item(request: HttpRequest, uuid: Path[UUID], item: str, wanted: KeepIn) -> StateView:
+    """Keep a rule or a preference of the session for its workspace."""
+    visit = visit_of(request)
+    session, _ = get_session_for(visit, uuid, to=right_to_keep(wanted.scope))
+    keep_item(session, item, scope=wanted.scope, visit=visit, by=caller_of(request).user)
+    return read_state_view(session.pk)
 
 
 # Files that calls of tools changed, and putting them back.

@@ -3,6 +3,7 @@
 from copy import copy
 from datetime import timedelta
 from typing import Any, Literal
+from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
@@ -10,20 +11,28 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Field, Path, Router, Schema, Status
 
-from conversations.access import Access, get_workspace_for, visit_of
+from conversations.access import (
+    Access,
+    get_memory_entry_for,
+    get_workspace_for,
+    right_to_keep,
+    visit_of,
+)
 from conversations.accounts.invitations import (
     create_invitation,
     list_invitations,
     revoke_invitation,
 )
 from conversations.accounts.people import find_group
-from conversations.accounts.tokens import MANAGE, READ
+from conversations.accounts.tokens import MANAGE, READ, WRITE
 from conversations.archive import workspaces as archive_workspaces
 from conversations.archive.audit import AuditOrigin
+from conversations.archive.memory import add_entry, change_entry, list_entries, remove_entry
 from conversations.archive.rights import MANAGE as TO_MANAGE
 from conversations.archive.rights import change_channel_recall
 from conversations.domain.errors import NotFound, Rejected
-from conversations.models import Workspace
+from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE
+from conversations.models import MemoryEntry, Workspace
 from conversations.web.forms import ToolRulesForm, WorkspaceSettingsForm, make_workspace_at
 
 from .auth import caller_of, needs
@@ -148,6 +157,95 @@ def change_workspace_settings(
         archive_workspaces.change_tool_rules(workspace, **tools)
     workspace.refresh_from_db()
     return workspace
+
+
+# What a workspace remembers.
+
+
+class MemoryOut(Schema):
+    """A rule or a preference that stands in the state of the workspace's sessions: of all
+    (``workspace``), or of your own (``person``). ``session`` and ``turn`` are where it was said,
+    null for what was written by hand or when that session is gone."""
+
+    id: UUID
+    kind: str
+    text: str
+    scope: str
+    session: UUID | None
+    turn: int | None
+    created_by: str
+    created_at: Moment
+
+    @staticmethod
+    def resolve_id(entry: MemoryEntry) -> UUID:
+        return entry.uuid
+
+    @staticmethod
+    def resolve_scope(entry: MemoryEntry) -> str:
+        return FOR_WORKSPACE if entry.owner_id is None else FOR_PERSON
+
+    @staticmethod
+    def resolve_session(entry: MemoryEntry) -> UUID | None:
+        return entry.session.uuid if entry.session else None
+
+    @staticmethod
+    def resolve_created_by(entry: MemoryEntry) -> str:
+        return entry.created_by.get_username() if entry.created_by else ""
+
+
+class MemoryIn(Schema):
+    """``workspace`` is for those who manage it."""
+
+    kind: Literal["rule", "preference"] = "rule"
+    text: ShortText
+    scope: Literal["person", "workspace"]
+
+
+class MemoryPatch(Schema):
+    text: ShortText
+
+
+@of_one.get("/memory", auth=needs(READ), response=Page[MemoryOut], url_name="workspace_memory")
+def list_memory(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
+    """What is kept for the workspace and for you, oldest first."""
+    workspace, _ = get_workspace_for(request, slug)
+    return {"items": list_entries(workspace, caller_of(request).user.pk)}
+
+
+@of_one.post("/memory", auth=needs(WRITE), response={201: MemoryOut}, url_name="workspace_memory")
+def keep_in_memory(request: HttpRequest, slug: Path[str], new: MemoryIn) -> Status[MemoryEntry]:
+    """Keep a rule or a preference. One with the same text is kept already."""
+    visit = visit_of(request)
+    workspace, _ = get_workspace_for(visit, slug, to=right_to_keep(new.scope))
+    by = caller_of(request).user
+    return Status(201, add_entry(workspace, **new.dict(), by=by, origin=visit.origin))
+
+
+@of_one.patch(
+    "/memory/{uuid:entry}", auth=needs(WRITE), response=MemoryOut, url_name="workspace_memory_entry"
+)
+def reword_memory(
+    request: HttpRequest, slug: Path[str], entry: Path[UUID], patch: MemoryPatch
+) -> MemoryEntry:
+    """Give an entry another wording."""
+    visit = visit_of(request)
+    _, found = get_memory_entry_for(visit, slug, entry)
+    change_entry(found, text=patch.text, origin=visit.origin)
+    return found
+
+
+@of_one.delete(
+    "/memory/{uuid:entry}",
+    auth=needs(WRITE),
+    response={204: None},
+    url_name="workspace_memory_entry",
+)
+def forget_memory(request: HttpRequest, slug: Path[str], entry: Path[UUID]) -> Status[None]:
+    """Remove an entry."""
+    visit = visit_of(request)
+    _, found = get_memory_entry_for(visit, slug, entry)
+    remove_entry(found, origin=visit.origin)
+    return Status(204, None)
 
 
 # Who belongs to a workspace, and whom an invitation lets in.

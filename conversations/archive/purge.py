@@ -29,6 +29,7 @@ from conversations.models import (
     DraftChunk,
     FileChange,
     JournalGap,
+    MemoryEntry,
     ModelCall,
     PromptText,
     PurgedContent,
@@ -98,7 +99,16 @@ ROWS: dict[type[Model], Rows] = {
     Session: lambda pk: Session.objects.filter(pk=pk),
 }
 
+
+def _forget_source(session_pk: int) -> int:
+    """What was kept of a session is the workspace's own and stays, without its source."""
+    found = MemoryEntry.objects.filter(session=session_pk)
+    found.filter(is_declined=True).delete()
+    return found.update(session=None, turn=None, item="")
+
+
 _NAMES: dict[type[Model], str] = {
+    MemoryEntry: "links from the workspace memory",
     ChatEvent: "events",
     SearchEntry: "search entries",
     SearchProgress: "positions in the search index",
@@ -119,6 +129,7 @@ def purged_tables() -> PurgedTables:
         found.removed.update(own.removed)
         found.folded.update(own.folded)
         found.names.update(own.names)
+    found.folded[MemoryEntry] = _forget_source
     found.removed.update(ROWS)
     found.names.update(_NAMES)
     return found

@@ -216,6 +216,12 @@ FOR_MEMBERS = Q(key=None, former_key=None, channel__in=sorted(MEMBER_CHANNELS))
 """Of sessions whose answers are read by members of the workspace alone."""
 
 
+def is_for_members(session: Session) -> bool:
+    """The same of one session."""
+    has_key = session.key is not None or session.former_key is not None
+    return not has_key and session.channel in MEMBER_CHANNELS
+
+
 def quotable_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]:
     """The other sessions that can be quoted in this one while it answers this person.
     The only way by which a tool or the window reaches another session."""

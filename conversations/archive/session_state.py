@@ -1,6 +1,6 @@
 """The session state: read for the window and the panel, edited by a person."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import count
@@ -11,6 +11,7 @@ from django.db.models import F, Q, QuerySet
 
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
 from conversations.domain.events import INFO, Info, Malformed, parse_payload
+from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.domain.session_state import (
     ACTIONS,
     BY_LATER,
@@ -33,10 +34,12 @@ from conversations.domain.session_state import (
     UNPIN,
     UNSTRIKE,
     VALUE,
+    KeptItem,
     SessionState,
     StateEdit,
     StateItem,
     apply_edit,
+    choose_kept,
     drop_marks,
     dump_edit,
     dump_state,
@@ -50,6 +53,7 @@ from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
 
 from .append import Appended, NewEvent, lock_session, locked_session, walk_rows
+from .memory import read_kept
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
 from .turns import COLUMNS, merge_ranges
 from .workspaces import read_username
@@ -69,11 +73,14 @@ class StateMoment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
     """What the session's row says. ``state_turn`` is the turn that ``text`` is of,
-    ``root`` the folder of the workspace."""
+    ``root`` the folder of the workspace. ``owner_pk`` is the person whose own memory stands
+    in it, None where others than members read."""
 
     session_pk: int
     uuid: UUID
     root: str
+    workspace_pk: int
+    owner_pk: int | None
     moment: StateMoment
     text: str
     state_turn: int
@@ -84,7 +91,8 @@ class StoredState:
 
 
 _SELECT = (
-    "SELECT s.uuid, w.root, s.next_turn, s.next_seq, s.rewind_count, s.state, s.state_turn"
+    "SELECT s.uuid, w.root, w.id, s.owner_id, s.channel, s.key, s.former_key,"
+    " s.next_turn, s.next_seq, s.rewind_count, s.state, s.state_turn"
     " FROM conversations_session s JOIN conversations_workspace w ON w.id = s.workspace_id"
     " WHERE s.id = %s"
 )
@@ -97,11 +105,15 @@ def read_stored_state(session_pk: int) -> StoredState:
         row = cursor.fetchone()
     if row is None:
         raise NotFound("This session does not exist.")
-    uuid, root, next_turn, next_seq, rewinds, text, state_turn = row
+    uuid, root, workspace, owner, channel, key, former_key, *rest = row
+    next_turn, next_seq, rewinds, text, state_turn = rest
+    is_for_members = channel in MEMBER_CHANNELS and key is None and former_key is None
     return StoredState(
         session_pk=session_pk,
         uuid=UUID(str(uuid)),
         root=root,
+        workspace_pk=workspace,
+        owner_pk=owner if is_for_members else None,
         moment=StateMoment(turn=next_turn - 1, seq=next_seq - 1, rewinds=rewinds),
         text=text,
         state_turn=state_turn,
@@ -369,20 +381,24 @@ def _store(stored: StoredState, rebuilt: RebuiltState) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateText:
     """The state as YAML, at most 1,000 tokens; empty when there is nothing to say.
-    It holds after turn ``turn`` and event ``seq``."""
+    It holds after turn ``turn`` and event ``seq``, with what was ``kept`` then."""
 
     yaml: str
     turn: int
     seq: int
+    kept: tuple[KeptItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateView:
     """The items of the register, by kind and turn, and those that were struck. At most some
-    hundred, whatever the session's length."""
+    hundred, whatever the session's length. ``kept`` is what the workspace's memory
+    adds, ``replaced`` are entries in whose place an item of the session stands."""
 
     items: tuple[StateItem, ...]
     struck: tuple[StateItem, ...]
+    kept: tuple[KeptItem, ...]
+    replaced: tuple[KeptItem, ...]
     turn: int
     seq: int
 
@@ -390,32 +406,58 @@ class StateView:
 def read_state_text(session_pk: int) -> StateText:
     """The state as it is now."""
     stored = read_stored_state(session_pk)
-    return _text(stored, _current(stored), stored.moment)
+    kept = read_kept(stored.workspace_pk, stored.owner_pk)
+    return _text(stored, _current(stored), stored.moment, kept)
 
 
-def rebuild_state_text(session_pk: int, *, turn: int, seq: int, rewinds: int) -> StateText:
+def rebuild_state_text(
+    session_pk: int, *, turn: int, seq: int, rewinds: int, kept: Iterable[KeptItem] = ()
+) -> StateText:
     """The state as it was after that turn and event, when the session had that many
-    rewinds; reads a bounded number of rows."""
+    rewinds and this was kept; reads a bounded number of rows."""
     moment = StateMoment(turn=turn, seq=seq, rewinds=rewinds)
-    return _text(read_stored_state(session_pk), read_state_at(session_pk, moment), moment)
+    state = read_state_at(session_pk, moment)
+    return _text(read_stored_state(session_pk), state, moment, tuple(kept))
 
 
 def read_state_view(session_pk: int) -> StateView:
     """The state as a person sees and edits it."""
     stored = read_stored_state(session_pk)
     items, struck = list_items(_current(stored))
-    return StateView(items=items, struck=struck, turn=stored.moment.turn, seq=stored.moment.seq)
+    kept, replaced = choose_kept(read_kept(stored.workspace_pk, stored.owner_pk), items)
+    return StateView(
+        items=items,
+        struck=struck,
+        kept=kept,
+        replaced=replaced,
+        turn=stored.moment.turn,
+        seq=stored.moment.seq,
+    )
+
+
+def find_statement(session_pk: int, item: str) -> StateItem:
+    """The rule or preference in force with this id. Raises Rejected."""
+    for found in read_state_view(session_pk).items:
+        if found.id == item and found.kind in (RULE, PREFERENCE):
+            return found
+    raise Rejected("This item is not in the session state any more.", code="state_item_unknown")
 
 
 def _current(stored: StoredState) -> SessionState:
     return stored.load() or read_state_at(stored.session_pk, stored.moment)
 
 
-def _text(stored: StoredState, state: SessionState, moment: StateMoment) -> StateText:
+def _text(
+    stored: StoredState, state: SessionState, moment: StateMoment, kept: tuple[KeptItem, ...]
+) -> StateText:
     yaml = write_yaml(
-        state, session=str(stored.uuid), workspace=stored.root, turn_count=moment.turn
+        state,
+        session=str(stored.uuid),
+        workspace=stored.root,
+        turn_count=moment.turn,
+        kept=kept,
     )
-    return StateText(yaml=yaml, turn=moment.turn, seq=moment.seq)
+    return StateText(yaml=yaml, turn=moment.turn, seq=moment.seq, kept=kept)
 
 
 NAMES = {

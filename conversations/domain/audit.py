@@ -36,7 +36,7 @@ PURGE_ORDERED, PURGE_CALLED_OFF = "purge_ordered", "purge_called_off"
 PURGED, RESTORED = "purged", "restored"
 SHARED, UNSHARED = "shared", "unshared"
 AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
-WEBHOOK, RECALL = "webhook", "recall"
+WEBHOOK, RECALL, MEMORY = "webhook", "recall", "memory"
 
 # Kind of decision → what the person did.
 ACTS = {
@@ -60,6 +60,7 @@ ACTS = {
     RETENTION: "changed the retention policy",
     WEBHOOK: "changed a webhook",
     RECALL: "changed what sessions of channels and programs can quote",
+    MEMORY: "changed the workspace memory",
 }
 
 AUDIT_ACTIONS = READINGS | ACTS

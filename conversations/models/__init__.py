@@ -9,4 +9,4 @@ from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall, involving
 from .search import SearchEntry, SearchProgress
 from .sessions import UNINDEXED, UNREVIEWED, Session
 from .tools import Attachment, FileChange, Revert, ToolPermission
-from .workspaces import Membership, Workspace, WorkspaceGroup
+from .workspaces import Membership, MemoryEntry, Workspace, WorkspaceGroup

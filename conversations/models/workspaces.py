@@ -1,13 +1,16 @@
-"""Workspaces and who may use them."""
+"""Workspaces, who may use them, and what they remember."""
+
+import uuid
 
 from django.conf import settings
 from django.db import models
 from django.db.models import CheckConstraint, Q, UniqueConstraint
 
 from conversations.domain.people import MEMBER, OWNER, ROLES, VIEWER
+from conversations.domain.session_state import ITEM_CHARS, PREFERENCE, RULE
 from conversations.domain.windows import STRATEGIES
 
-from .fields import ShownField
+from .fields import ShownField, actor_field
 
 
 class Workspace(models.Model):
@@ -126,3 +129,45 @@ class WorkspaceGroup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.group} in {self.workspace} ({self.role})"
+
+
+class MemoryEntry(models.Model):
+    """A rule or a preference that stands in the state of every session of the workspace or,
+    with an ``owner``, of those that this person owns. ``session``, ``turn`` and ``item`` are
+    where it was said: null and empty when it was written by hand, or when that session was
+    purged. One that ``is_declined`` was offered to its owner, who did not want it: it stands
+    nowhere, and is not offered again."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, related_name="memory", db_index=False
+    )
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+"
+    )
+    kind = models.CharField(max_length=10)
+    text = models.CharField(max_length=ITEM_CHARS)
+    session = models.ForeignKey(
+        "conversations.Session", null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    turn = models.BigIntegerField(null=True)
+    item = models.CharField(max_length=64, default="", db_default="")
+    is_declined = models.BooleanField(default=False, db_default=False)
+    created_by = actor_field()
+    created_at = models.DateTimeField()
+    changed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("id",)
+        verbose_name_plural = "memory entries"
+        constraints = (
+            CheckConstraint(condition=Q(kind__in=(RULE, PREFERENCE)), name="memory_kind_known"),
+            CheckConstraint(
+                condition=Q(is_declined=False) | Q(owner__isnull=False, session__isnull=False),
+                name="memory_declined_by_somebody",
+            ),
+        )
+        indexes = (models.Index(fields=("workspace", "owner", "id"), name="memory_of_workspace"),)
+
+    def __str__(self) -> str:
+        return f"memory entry {self.uuid}"

@@ -13,10 +13,20 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
-from conversations.access import Access, get_session_for, post_to_session
+from conversations.access import (
+    Access,
+    get_session_for,
+    keeps_for_person,
+    person,
+    post_by_person,
+    post_to_session,
+    right_to_keep,
+    visit_of,
+)
+from conversations.archive.memory import decline_item, list_declined, list_entries
 from conversations.archive.session_records import list_forks
-from conversations.archive.session_state import read_state_view
-from conversations.domain.errors import LoomError, Rejected
+from conversations.archive.session_state import StateView, find_statement, read_state_view
+from conversations.domain.errors import Conflict, LoomError, Rejected
 from conversations.domain.session_state import (
     ACTIONS,
     BY_LATER,
@@ -28,6 +38,8 @@ from conversations.domain.session_state import (
     FILE,
     FOCUS,
     FOCUS_CHARS,
+    FOR_PERSON,
+    FOR_WORKSPACE,
     ITEM_CHARS,
     NOTED,
     PIN,
@@ -45,6 +57,7 @@ from conversations.domain.text import one_line, storable
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 
+from .memory import keep_item
 from .pages import is_fragment, render_page
 
 # The session state's items as the panel shows them.
@@ -69,9 +82,10 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
     shown = []
     for item in items:
         is_focus = item.kind == FOCUS
+        source = SOURCES.get(item.source, "") if item.kind == DECISION else ""
         facts = (
             item.action,
-            "" if is_focus else SOURCES.get(item.source, ""),
+            source,
             "reworded" if item.original else "",
             STRUCK_BY.get(item.struck_by, ""),
         )
@@ -122,6 +136,78 @@ async def session_state_edit(
     return redirect("session_state", uuid=found.uuid)
 
 
+# What of a session's state can be kept for its workspace.
+
+SCOPE_NAMES = {FOR_PERSON: "for you", FOR_WORKSPACE: "for everyone"}
+
+
+def offer_keeping(
+    request: HttpRequest, found: Session, access: Access, view: StateView
+) -> dict[str, dict[str, Any]]:
+    """Item → what it can be kept as. The newest that this person neither kept nor declined
+    is offered; the others can be kept all the same."""
+    scopes = [FOR_PERSON] if keeps_for_person(found, request.user) else []
+    scopes += [FOR_WORKSPACE] if access.can_manage else []
+    if not access.can_write or not scopes:
+        return {}
+    known = {one.text.casefold() for one in (*view.kept, *view.replaced)}
+    possible = [
+        item
+        for item in view.items
+        if item.kind in (RULE, PREFERENCE) and item.text.casefold() not in known
+    ]
+    buttons = [{"name": scope, "label": KEEP_LABELS[scope]} for scope in scopes]
+    offers = {item.id: {"keep": buttons, "is_offered": False} for item in possible}
+    declined = list_declined(found, person(request).pk)
+    if undecided := [item for item in possible if item.id not in declined]:
+        newest = max(undecided, key=lambda item: item.turn)
+        offers[newest.id]["is_offered"] = True
+    return offers
+
+
+KEEP_LABELS = {FOR_PERSON: "For me", FOR_WORKSPACE: "For everyone"}
+
+
+def show_kept(found: Session, user_pk: int, view: StateView) -> list[dict[str, Any]]:
+    """What the workspace's memory adds to the session, with where it was said."""
+    chosen = {one.id: one for one in view.kept}
+    owner_pk = found.owner_id if any(one.scope == FOR_PERSON for one in view.kept) else None
+    return [
+        {
+            "text": entry.text,
+            "scope": SCOPE_NAMES[FOR_WORKSPACE]
+            if entry.owner_id is None
+            else SCOPE_NAMES[FOR_PERSON]
+            if entry.owner_id == user_pk
+            else f"for {found.owner.get_username()}",
+            "session": entry.session,
+            "turn": entry.turn,
+        }
+        for entry in list_entries(found.workspace, owner_pk)
+        if str(entry.uuid) in chosen
+    ]
+
+
+@post_by_person
+def session_state_keep(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """Keep a rule or a preference of the session for its workspace, or do not."""
+    scope = request.POST.get("scope", "")
+    found, access = get_session_for(request, uuid, to=right_to_keep(scope))
+    user, item = person(request), storable(request.POST.get("item", ""))
+    error: LoomError | None = None
+    said = "Not kept" if scope == "none" else f"Kept {SCOPE_NAMES.get(scope, '')}"
+    try:
+        if scope == "none":
+            decline_item(found, find_statement(found.pk, item), by=user)
+        else:
+            keep_item(found, item, scope=scope, visit=visit_of(request), by=user)
+    except (Rejected, Conflict) as refused:
+        error = refused
+    if error is not None or is_fragment(request):
+        return _state(request, found, access, said=said, error=error)
+    return redirect("session_state", uuid=found.uuid)
+
+
 def _state(
     request: HttpRequest,
     found: Session,
@@ -132,9 +218,10 @@ def _state(
     drafts: dict[str, str] | None = None,
 ) -> HttpResponse:
     view, forks = read_state_view(found.pk), list_forks(found, limit=MAX_FORKS_SHOWN + 1)
+    keeping = offer_keeping(request, found, access, view)
     # Of each kind the pinned ones stand first, then the newest.
     items = sorted(view.items, key=lambda item: (not item.is_pinned, -item.turn))
-    shown = show_items(items, drafts or {})
+    shown = [item | keeping.get(item["id"], {}) for item in show_items(items, drafts or {})]
     replaced = [item for item in view.struck if item.struck_by == BY_LATER]
     removed = [item for item in view.struck if item.struck_by != BY_LATER]
     groups = [
@@ -149,6 +236,8 @@ def _state(
             {"id": "struck", "name": "Removed", "entries": show_items(reversed(removed), {})},
         ],
         "has_items": bool(items or view.struck),
+        "kept": show_kept(found, person(request).pk, view) if view.kept else [],
+        "workspace": {"slug": found.workspace.slug, "name": found.workspace.name},
         "said": said,
         "error": error.message if error else "",
         "forks": forks[:MAX_FORKS_SHOWN],

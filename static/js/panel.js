@@ -142,7 +142,7 @@ function jump(row, event) {
 
 body.addEventListener("toggle", ({ target }) => {
   if (!target.matches("[data-edit]")) return;
-  if (target.open) find("textarea, input:not([type=hidden])", target)?.focus();
+  if (target.open) find("textarea, input:not([type=hidden]), button:not([type])", target)?.focus();
   else if (isStale) refresh();
 }, true);
 document.addEventListener("loom:frame", ({ detail: { type } }) => {

@@ -57,6 +57,14 @@ TABLE: dict[Operation, Row] = {
     ("POST", "/workspaces"): Row(gets=signed_in(400), scope=MANAGE, body={"root": "/"}),
     ("GET", GARDEN + "/settings"): Row(gets=owners(200), scope=MANAGE),
     ("PATCH", GARDEN + "/settings"): Row(gets=owners(200), scope=MANAGE, body={"name": "Garden"}),
+    ("GET", GARDEN + "/memory"): Row(gets=readers(200)),
+    ("POST", GARDEN + "/memory"): Row(
+        gets=writers(201), scope=WRITE, body={"text": "Use tabs", "scope": "person"}
+    ),
+    ("PATCH", GARDEN + "/memory/{entry}"): Row(  # there is none
+        gets=signed_in(404), scope=WRITE, body={"text": "Use tabs"}
+    ),
+    ("DELETE", GARDEN + "/memory/{entry}"): Row(gets=signed_in(404), scope=WRITE),
     ("GET", GARDEN + "/members"): Row(gets=owners(200), scope=MANAGE),
     ("PUT", MEMBER): Row(gets=owners(200), scope=MANAGE, body={"role": "owner"}),
     ("DELETE", MEMBER): Row(gets=owners(400), scope=MANAGE),  # the last owner
@@ -94,6 +102,9 @@ TABLE: dict[Operation, Row] = {
     ("GET", SESSION + "/state"): Row(gets=readers(200)),
     ("POST", SESSION + "/state/{item}"): Row(
         gets=writers(400), scope=WRITE, body={"action": "pin"}
+    ),
+    ("POST", SESSION + "/state/{item}/keep"): Row(
+        gets=writers(400), scope=WRITE, body={"scope": "person"}
     ),
     ("GET", SESSION + "/changes"): Row(gets=readers(200)),
     ("POST", SESSION + "/changes/revert"): Row(gets=writers(400), scope=WRITE, body={}),

@@ -43,6 +43,7 @@ from conversations.models import (
     DraftChunk,
     FileChange,
     JournalGap,
+    MemoryEntry,
     ModelCall,
     PromptText,
     PurgedContent,
@@ -274,6 +275,20 @@ def test_forks_lose_their_parent_and_nothing_else(
     remove(session, user)
     fork.refresh_from_db()
     assert fork.parent is None
+
+
+def test_what_was_kept_of_it_stays_without_its_source(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    now = timezone.now()
+    kept = {"workspace": workspace, "session": session, "kind": "rule", "turn": 1, "item": "r1.0"}
+    MemoryEntry.objects.create(**kept, text="Use tabs", created_at=now)
+    MemoryEntry.objects.create(**kept, text="No", owner=user, is_declined=True, created_at=now)
+    plan = plan_purge(get_session(session.uuid))
+    assert plan.folded["links from the workspace memory"] == 2
+    remove(session, user)
+    [entry] = MemoryEntry.objects.order_by("pk")
+    assert (entry.text, entry.session, entry.turn, entry.item) == ("Use tabs", None, None, "")
 
 
 def test_a_purged_session_is_gone(session: Session, user: User) -> None:

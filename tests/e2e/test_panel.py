@@ -264,3 +264,23 @@ def test_axe_finds_nothing_in_what_the_model_saw(chat: Chat, wire: WireThread) -
     for summary in page.locator("details.text summary").all():
         summary.click()
     assert violations_everywhere(page, "page-text") == []
+
+
+def test_a_rule_is_kept_for_the_workspace_by_keyboard(chat: Chat) -> None:
+    page = chat.page
+    chat.ask("Never push to main without a review")
+    opener(page).click()
+    offer = panel(page).get_by_role("group", name="for the workspace?", exact=False)
+    expect(offer).to_be_visible()
+    assert violations(page) == []
+    offer.get_by_role("button", name="Keep for me").focus()
+    page.keyboard.press("Enter")
+    expect(offer).to_have_count(0)
+    expect(panel(page).get_by_role("heading", name="Session state")).to_be_focused()
+    chat.new()
+    opener(page).click()
+    expect(panel(page).get_by_role("heading", name="Workspace memory")).to_be_visible()
+    panel(page).get_by_role("link", name="Workspace memory").click()
+    page.get_by_role("button", name="Remove “").click()
+    expect(page.get_by_text("Removed.")).to_be_visible()
+    assert violations_everywhere(page, "memory") == []

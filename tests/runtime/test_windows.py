@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from benchmarks.script import SAMPLE_TOOL, make_script, make_words
 from conversations.agent.tools.registry import TOOLS
 from conversations.agent.window.manifest import RebuiltRequest, rebuild_request
 from conversations.archive.append import append
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.memory import add_entry, remove_entry
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import load_json
 from conversations.domain.turns import NewTurn
-from conversations.models import ModelCall, Session, Workspace
+from conversations.models import MemoryEntry, ModelCall, Session, Workspace
 from conversations.runtime.service import Runtime
 from tests.wire.rules.prompt import blocks_of, count_tokens
 from tests.wire.scenario import Scenario
@@ -141,6 +144,21 @@ async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
         assert rebuilt.request.system == body["system"]
         assert rebuilt.request.tools == body["tools"]
         assert rebuilt.request.max_tokens == body["max_tokens"]
+
+
+async def test_what_was_kept_is_given_and_rebuilt_when_it_is_gone(
+    small_runtime: Runtime, wire: WireThread, garden: Session, user: User
+) -> None:
+    def keep() -> MemoryEntry:
+        words = {"kind": "rule", "text": "All dates must be UTC", "scope": "workspace"}
+        return add_entry(garden.workspace, **words, by=user, origin=AuditOrigin(user=user))
+
+    entry = await sync_to_async(keep)()
+    await ask(small_runtime, garden, "hello")
+    assert "All dates must be UTC (kept for the workspace)" in str(wire.requests[-1])
+    await sync_to_async(remove_entry)(entry, origin=AuditOrigin(user=user))
+    call = await ModelCall.objects.aget()
+    assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
 async def test_a_damaged_manifest_is_said_and_not_raised(

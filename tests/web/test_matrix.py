@@ -69,6 +69,14 @@ TABLE: dict[str, Row] = {
         get=REFUSED, post=managers(302), data={"username": "ann", "role": "owner"}
     ),
     "workspace_member_remove": Row(get=REFUSED, post=managers(302), data={"username": "ann"}),
+    "workspace_memory": Row(get=readers(200), post=signed_in(405)),
+    "workspace_memory_add": Row(
+        get=REFUSED,
+        post=writers(302),
+        data={"kind": "rule", "text": "Use tabs", "scope": "person"},
+    ),
+    "workspace_memory_edit": Row(get=REFUSED, post=signed_in(404)),  # there is none
+    "workspace_memory_remove": Row(get=REFUSED, post=signed_in(404)),
     "workspace_tools": Row(
         get=REFUSED,
         post=managers(302),
@@ -90,6 +98,7 @@ TABLE: dict[str, Row] = {
     "tool_call_output": Row(get=readers(200), post=signed_in(405)),
     "session_state": Row(get=readers(200), post=signed_in(405)),
     "session_state_edit": Row(get=REFUSED, post=writers(400)),  # no action
+    "session_state_keep": Row(get=REFUSED, post=writers(400)),  # no such item
     "turn_call": Row(get=readers(200), post=signed_in(405)),
     "model_call": Row(get=readers(200), post=signed_in(405)),
     "model_call_text": Row(get=readers(200), post=signed_in(405)),
@@ -248,6 +257,7 @@ def addresses(
         "uuid": session.uuid,
         "number": 1,
         "compaction": session.uuid,
+        "entry": session.uuid,
         "token": "unknown",
         "name": "unknown",
         "pk": 2**31 - 1,

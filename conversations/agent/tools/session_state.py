@@ -55,7 +55,9 @@ async def run(context: ToolContext, asked: AboutState) -> ToolResult:
         return ToolResult(ok=True, output=f"Noted: {text}")
     view = await context.read(read_state_view, context.session_pk)
     if asked.action == "show":
-        told = "\n".join(map(_line, view.items)) or "There is nothing in the register yet."
+        kept = [f"kept {one.kind}: {one.text} (for the {one.scope})" for one in view.kept]
+        told = "\n".join([*kept, *map(_line, view.items)])
+        told = told or "There is nothing in the register yet."
         return ToolResult(ok=True, output=told)
     found = _find([item for item in view.items if item.kind in STATED], asked.text)
     if found.is_pinned:

@@ -19,6 +19,7 @@ from conversations.archive.turns import read_beginnings, read_turns_in
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
 from conversations.domain.runs import read_choices
+from conversations.domain.session_state import KeptItem
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import load_json
 
@@ -149,7 +150,8 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
     compaction, state = manifest["compaction"], StateText(yaml="", turn=0, seq=0)
     if (mark := manifest["state"]) is not None:
         place = {"turn": mark["turn"], "seq": mark["seq"], "rewinds": manifest["rewinds"]}
-        state = rebuild_state_text(session_pk, **place)
+        memory = [KeptItem(*one) for one in mark.get("kept", ())]
+        state = rebuild_state_text(session_pk, **place, kept=memory)
     texts = Texts(
         system=kept[manifest["system_digest"]],
         tools=kept[manifest["tools_digest"]],

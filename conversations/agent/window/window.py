@@ -203,10 +203,13 @@ def _make_window(
         withheld=withheld,
         choices=wish.choices,
     )
-    state = None
+    state: dict[str, Any] | None = None
     if texts.state.yaml:
         given = texts.state
         state = {"turn": given.turn, "seq": given.seq, "digest": digest_of(given.yaml)}
+        # The memory changes beside the session: what was given of it is told here.
+        if given.kept:
+            state["kept"] = [list(one) for one in given.kept]
     decisions = {
         "v": MANIFEST_VERSION,
         "model": wish.model,

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 from conversations.domain.text import estimate_tokens, load_json, one_line, storable
 
+from .matters import is_same_matter
+
 RULES_VERSION = 2  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 RULE, PREFERENCE, VALUE = "rule", "preference", "value"
@@ -339,6 +341,37 @@ class StateItem(NamedTuple):
         return ItemMark(self.id, self.kind, text, self.turn, self.action, self.source)
 
 
+class KeptItem(NamedTuple):
+    """A rule or a preference of the workspace's memory. ``scope``: whose sessions it stands
+    in, a person's or the whole workspace's."""
+
+    id: str
+    kind: str
+    text: str
+    scope: str
+
+
+FOR_PERSON, FOR_WORKSPACE = "person", "workspace"
+
+
+def choose_kept(
+    kept: Iterable[KeptItem], items: Iterable[StateItem]
+) -> tuple[tuple[KeptItem, ...], tuple[KeptItem, ...]]:
+    """Those that stand beside a session's own items, and those in whose place one of its rules
+    or preferences on the same matter stands. What is for the person goes before the rest."""
+    said = [item.text for item in items if item.kind in (RULE, PREFERENCE)]
+    chosen: list[KeptItem] = []
+    replaced: list[KeptItem] = []
+    for one in sorted(kept, key=lambda one: one.scope != FOR_PERSON):
+        others = [*said, *(other.text for other in chosen)]
+        is_said = any(
+            one.text.casefold() == text.casefold() or is_same_matter(one.text, text)
+            for text in others
+        )
+        (replaced if is_said else chosen).append(one)
+    return tuple(chosen), tuple(replaced)
+
+
 def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateItem, ...]]:
     """The items in force and those that were struck: each kind in the order of its
     turns. Pinned ones always stay and count within the limit of their kind, but half of
@@ -431,10 +464,19 @@ _QUOTER = JSONEncoder(ensure_ascii=False)
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
-def write_yaml(state: SessionState, *, session: str, workspace: str, turn_count: int) -> str:
-    """The state as YAML; empty when there is nothing to say. What does not fit is left
-    out: what was only read first, then the oldest of the rest, pinned items last."""
+def write_yaml(
+    state: SessionState,
+    *,
+    session: str,
+    workspace: str,
+    turn_count: int,
+    kept: Iterable[KeptItem] = (),
+) -> str:
+    """The state as YAML, with what the workspace's memory holds for the session; empty when
+    there is nothing to say. What does not fit is left out, as ``_worth`` says."""
     items, _ = list_items(state)
+    standing, _ = choose_kept(kept, items)
+    items = (*(StateItem(*one[:3], turn=0, source=one.scope) for one in standing), *items)
     if not items:
         return ""
     head = [
@@ -488,7 +530,8 @@ def _document(head: Sequence[str], items: Sequence[StateItem]) -> str:
                 lines.append(f"    action: {_scalar(item.action)}")
                 lines.append(f"    turn: {item.turn}")
             else:
-                lines.append(f"  - {_sentence(f'{item.text} (turn {item.turn})')}")
+                where = f"turn {item.turn}" if item.turn else f"kept for the {item.source}"
+                lines.append(f"  - {_sentence(f'{item.text} ({where})')}")
     return "\n".join([*lines, ""])
 
 

@@ -16,7 +16,7 @@ from .languages import Language, read_languages
 
 MAX_STATEMENTS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 MAX_PREFERENCE_SENTENCE_CHARS = 1_500  # Such a sentence often goes on with a task.
-SHORT_PREFERENCE_WORDS, MAX_SHORT_CHARS = 14, 140
+SHORT_PREFERENCE_WORDS, COMPARED_WORDS, MAX_SHORT_CHARS = 14, 9, 140
 MAX_LEAD_CHARS = 150  # A preference with what stands before it in its sentence, else without.
 
 # A message of more lines is mostly pasted: only its first and last paragraph count, and only
@@ -155,10 +155,13 @@ def _preference(sentence: str, language: Language) -> str:
         first = max(lead, len(said) - ITEM_CHARS + 1)
         is_before = language.refers.match(bare, match.end()) is not None
         lead = said.find(" ", first, match.start()) + 1 if is_before else match.start()
-    if len(said[lead:].split()) < SHORT_PREFERENCE_WORDS:
+    compares = language.compares.search(said, match.end()) is not None
+    enough = COMPARED_WORDS if compares else SHORT_PREFERENCE_WORDS
+    if len(said[lead:].split()) < enough:
         # What follows a short one often says what it is for.
         rest = language.asks.sub(" …", sentence[len(said) :])
-        said = cut_words(said + rest, lead + MAX_SHORT_CHARS)
+        if len(rest.split()) > MIN_SENTENCE_WORDS:
+            said = cut_words(said + rest, lead + MAX_SHORT_CHARS)
     if is_named:
         lead, said = 0, language.named.sub(language.says, said[match.start() :], count=1)
     text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？… ")

@@ -38,6 +38,7 @@ class Language:
     asked: re.Pattern[str]
     named: re.Pattern[str]
     says: str
+    compares: re.Pattern[str]
     refers: re.Pattern[str]
     asks: re.Pattern[str]
     ends: re.Pattern[str]
@@ -97,6 +98,7 @@ def _language(table: dict[str, Any]) -> Language:
         asked=compiled(preferences.get("asked", "")),
         named=compiled(preferences.get("named", "")),
         says=preferences.get("says", ""),
+        compares=compiled(preferences.get("compares", "")),
         refers=compiled(preferences.get("refers", "")),
         asks=compiled(preferences.get("asks", "")),
         ends=compiled(preferences.get("ends", "")),

@@ -1,0 +1,139 @@
+"""The page of a workspace's memory: rules and preferences for its sessions."""
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from conversations.access import (
+    AccessContext,
+    get_memory_entry_for,
+    get_workspace_for,
+    keeps_for_person,
+    person,
+    post_by_person,
+    right_to_keep,
+    visit_of,
+)
+from conversations.archive.memory import (
+    MAX_ENTRIES,
+    add_entry,
+    change_entry,
+    list_entries,
+    remove_entry,
+)
+from conversations.archive.session_state import find_statement
+from conversations.domain.errors import Conflict, LoomError, Rejected
+from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE, ITEM_CHARS
+from conversations.models import Session
+
+HINTS = {
+    FOR_WORKSPACE: "Part of every session here, including those of channels and programs.",
+    FOR_PERSON: "Part of your own sessions here, where other members can read it.",
+}
+
+
+def keep_item(session: Session, item: str, *, scope: str, visit: AccessContext, by: User) -> None:
+    """Keep a rule or a preference of the session, which this person may change, for its
+    workspace. Raises Rejected; Conflict where there are too many."""
+    found = find_statement(session.pk, item)
+    if scope == FOR_PERSON and not keeps_for_person(session, by):
+        raise Rejected("This is not a session of your own.", code="memory_scope_unknown")
+    add_entry(
+        session.workspace,
+        kind=found.kind,
+        text=found.text,
+        scope=scope,
+        by=by,
+        origin=visit.origin,
+        source=(session, found),
+    )
+
+
+@login_required
+@require_safe
+def workspace_memory(request: HttpRequest, slug: str) -> HttpResponse:
+    """What is kept for the workspace and for the person who looks."""
+    return _page(request, slug)
+
+
+@post_by_person
+def workspace_memory_add(request: HttpRequest, slug: str) -> HttpResponse:
+    scope = request.POST.get("scope", "")
+    found, _ = get_workspace_for(request, slug, to=right_to_keep(scope))
+    kind, text = request.POST.get("kind", ""), request.POST.get("text", "")
+    try:
+        add_entry(
+            found,
+            kind=kind,
+            text=text,
+            scope=scope,
+            by=person(request),
+            origin=visit_of(request).origin,
+        )
+    except (Rejected, Conflict) as error:
+        return _page(request, slug, error=error, draft={"kind": kind, "text": text, "scope": scope})
+    messages.success(request, "Added.")
+    return redirect("workspace_memory", slug=slug)
+
+
+@post_by_person
+def workspace_memory_edit(request: HttpRequest, slug: str, entry: UUID) -> HttpResponse:
+    _, found = get_memory_entry_for(request, slug, entry)
+    try:
+        change_entry(found, text=request.POST.get("text", ""), origin=visit_of(request).origin)
+    except Rejected as error:
+        return _page(request, slug, error=error)
+    messages.success(request, "Saved.")
+    return redirect("workspace_memory", slug=slug)
+
+
+@post_by_person
+def workspace_memory_remove(request: HttpRequest, slug: str, entry: UUID) -> HttpResponse:
+    _, found = get_memory_entry_for(request, slug, entry)
+    remove_entry(found, origin=visit_of(request).origin)
+    messages.success(request, "Removed.")
+    return redirect("workspace_memory", slug=slug)
+
+
+def _page(
+    request: HttpRequest,
+    slug: str,
+    *,
+    error: LoomError | None = None,
+    draft: dict[str, str] | None = None,
+) -> HttpResponse:
+    found, access = get_workspace_for(request, slug)
+    entries = list_entries(found, person(request).pk)
+    may_change = {FOR_WORKSPACE: access.can_manage, FOR_PERSON: access.can_write}
+    groups = [
+        _group(scope, name, entries, may_change=may_change[scope])
+        for scope, name in ((FOR_WORKSPACE, "For everyone"), (FOR_PERSON, "For you"))
+    ]
+    context = {
+        "workspace": {"name": found.name, "slug": found.slug},
+        # A reviewer who is no member has nothing of their own here.
+        "groups": [group for group in groups if access.can_write or group["scope"] != FOR_PERSON],
+        "scopes": [group for group in groups if group["may_change"]],
+        "longest": ITEM_CHARS,
+        "error": error.message if error else "",
+        "draft": draft or {},
+    }
+    return render(request, "workspace_memory.html", context, status=error.status if error else 200)
+
+
+def _group(scope: str, name: str, entries: list[Any], *, may_change: bool) -> dict[str, Any]:
+    is_own = scope == FOR_PERSON
+    return {
+        "scope": scope,
+        "name": name,
+        "hint": HINTS[scope],
+        "may_change": may_change,
+        "entries": [entry for entry in entries if (entry.owner_id is not None) is is_own],
+        "most": MAX_ENTRIES,
+    }

@@ -1,0 +1,215 @@
+"""The workspace's memory: in which sessions it stands, and what is entered of its changes."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from django.contrib.auth.models import User
+
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.memory import (
+    MAX_ENTRIES,
+    add_entry,
+    change_entry,
+    decline_item,
+    list_declined,
+    list_entries,
+    remove_entry,
+)
+from conversations.archive.session_state import (
+    find_statement,
+    read_state_text,
+    read_state_view,
+    rebuild_state_text,
+)
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import add_member, create_workspace
+from conversations.domain.audit import MEMORY
+from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.session_state import MAX_TOKENS
+from conversations.domain.text import estimate_tokens, load_json
+from conversations.models import AuditEntry, MemoryEntry, Session, Workspace
+
+from .state_story import message, write
+
+pytestmark = pytest.mark.django_db
+
+
+def keep(
+    workspace: Workspace, by: User, text: str, *, scope: str = "workspace", kind: str = "rule"
+) -> MemoryEntry:
+    origin = AuditOrigin(user=by)
+    return add_entry(workspace, kind=kind, text=text, scope=scope, by=by, origin=origin)
+
+
+def rules_in(session: Session) -> list[str]:
+    return list((yaml.safe_load(read_state_text(session.pk).yaml) or {}).get("rules", []))
+
+
+@pytest.fixture
+def bob(workspace: Workspace) -> User:
+    person = User.objects.create_user("bob")
+    add_member(workspace, user_pk=person.pk, role="member")
+    return person
+
+
+def test_what_is_for_the_workspace_stands_in_every_session(
+    workspace: Workspace, session: Session, user: User, bob: User
+) -> None:
+    keep(workspace, user, "All dates must be UTC")
+    others = create_session(workspace, owner=bob)
+    channel = create_session(workspace, owner=user, channel="discord", key="discord:thread:1")
+    for one in (session, others, channel):
+        assert rules_in(one) == ["All dates must be UTC (kept for the workspace)"]
+
+
+def test_what_is_for_a_person_stands_in_their_own_sessions_alone(
+    workspace: Workspace, session: Session, user: User, bob: User
+) -> None:
+    keep(workspace, user, "Call me Sam", scope="person")
+    others = create_session(workspace, owner=bob)
+    assert rules_in(session) == ["Call me Sam (kept for the person)"]
+    assert rules_in(others) == []
+
+
+@pytest.mark.parametrize(
+    ("channel", "key"), [("discord", None), ("api", None), ("web", "bead:ac-1")]
+)
+def test_what_is_for_a_person_is_not_told_to_channels_and_programs(
+    workspace: Workspace, user: User, channel: str, key: str | None
+) -> None:
+    keep(workspace, user, "Call me Sam", scope="person")
+    keep(workspace, user, "All dates must be UTC")
+    session = create_session(workspace, owner=user, channel=channel, key=key)
+    assert rules_in(session) == ["All dates must be UTC (kept for the workspace)"]
+
+
+def test_another_workspace_knows_nothing_of_it(workspace: Workspace, user: User) -> None:
+    other_workspace = create_workspace(root=Path(workspace.root), name="Other", owner=user)
+    keep(workspace, user, "All dates must be UTC")
+    keep(workspace, user, "Call me Sam", scope="person")
+    assert rules_in(create_session(other_workspace, owner=user)) == []
+
+
+def test_a_rule_of_the_session_stands_in_its_place(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    keep(workspace, user, "Use tabs, not spaces")
+    write(session, message("Please use spaces, not tabs"))
+    assert rules_in(session) == ["Please use spaces, not tabs (turn 1)"]
+    view = read_state_view(session.pk)
+    assert (view.kept, [one.text for one in view.replaced]) == ((), ["Use tabs, not spaces"])
+
+
+def test_a_person_s_own_stands_in_the_place_of_the_workspace_s(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    keep(workspace, user, "Always answer in English")
+    keep(workspace, user, "Always answer in German", scope="person")
+    assert rules_in(session) == ["Always answer in German (kept for the person)"]
+
+
+def test_a_full_memory_costs_no_more_than_the_state_may(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    for number in range(MAX_ENTRIES):
+        word = "abcdefghijklmnopqrstuvwxyz"[number] * 9
+        keep(workspace, user, f"Never plant {word} beside {word[::-1]}x in the garden " * 2)
+    write(session, message("Always quote the paths first"))
+    text = read_state_text(session.pk).yaml
+    assert estimate_tokens(text) <= MAX_TOKENS
+    assert "Always quote the paths first (turn 1)" in text
+
+
+def test_the_state_of_a_moment_is_made_again_with_what_was_kept_then(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    entry = keep(workspace, user, "All dates must be UTC")
+    write(session, message("Plant the beans"))
+    given = read_state_text(session.pk)
+    remove_entry(entry, origin=AuditOrigin(user=user))
+    again = rebuild_state_text(
+        session.pk, turn=given.turn, seq=given.seq, rewinds=0, kept=given.kept
+    )
+    assert again.yaml == given.yaml
+    assert "UTC" not in read_state_text(session.pk).yaml
+
+
+def test_an_item_is_kept_with_its_source(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    write(session, message("All dates must be UTC"))
+    item = find_statement(session.pk, "r1.0")
+    origin = AuditOrigin(user=user)
+    add_entry(
+        workspace,
+        kind=item.kind,
+        text=item.text,
+        scope="workspace",
+        by=user,
+        origin=origin,
+        source=(session, item),
+    )
+    [entry] = list_entries(workspace, user.pk)
+    assert (entry.session, entry.turn, entry.item) == (session, 1, "r1.0")
+
+
+def test_the_same_text_is_kept_once(workspace: Workspace, user: User, bob: User) -> None:
+    first = keep(workspace, user, "Use tabs")
+    assert keep(workspace, user, "use tabs").pk == first.pk
+    assert keep(workspace, bob, "Use tabs", scope="person").pk != first.pk
+
+
+def test_changes_are_entered_in_the_audit_log(workspace: Workspace, user: User) -> None:
+    origin = AuditOrigin(user=user)
+    entry = keep(workspace, user, "Use tabs")
+    change_entry(entry, text="Use spaces", origin=origin)
+    change_entry(entry, text="Use spaces", origin=origin)  # is so
+    remove_entry(entry, origin=origin)
+    keep(workspace, user, "Call me Sam", scope="person")
+    entries = AuditEntry.objects.filter(action=MEMORY).order_by("number")
+    told = [load_json(metadata) for metadata in entries.values_list("metadata", flat=True)]
+    assert [(one["change"], one["scope"], one.get("text")) for one in told] == [
+        ("kept", "workspace", "Use tabs"),
+        ("changed", "workspace", "Use spaces"),
+        ("removed", "workspace", "Use spaces"),
+        ("kept", "person", None),
+    ]
+
+
+def test_there_is_an_end_to_it(workspace: Workspace, user: User) -> None:
+    for number in range(MAX_ENTRIES):
+        keep(workspace, user, f"Rule {number}")
+    with pytest.raises(Conflict, match="Remove one"):
+        keep(workspace, user, "One more")
+    keep(workspace, user, "One of my own", scope="person")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text": " \n"},
+        {"text": "x" * 161},
+        {"text": "x", "kind": "file"},
+        {"text": "x", "scope": ""},
+    ],
+)
+def test_what_cannot_be_kept_is_refused(
+    workspace: Workspace, user: User, wrong: dict[str, str]
+) -> None:
+    with pytest.raises(Rejected):
+        keep(workspace, user, **wrong)
+    assert not MemoryEntry.objects.exists()
+
+
+def test_what_was_declined_stands_nowhere(
+    workspace: Workspace, session: Session, user: User, bob: User
+) -> None:
+    write(session, message("All dates must be UTC"))
+    item = find_statement(session.pk, "r1.0")
+    for _ in range(2):
+        decline_item(session, item, by=user)
+    assert list_declined(session, user.pk) == {"r1.0"}
+    assert list_declined(session, bob.pk) == frozenset()
+    assert list_entries(workspace, user.pk) == []
+    assert rules_in(create_session(workspace, owner=user)) == []
