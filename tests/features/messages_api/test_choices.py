@@ -154,7 +154,7 @@ async def test_a_temperature_is_for_the_models_that_take_one(
         ),
         ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "budget"),
         ({"metadata": {"user_id": 7}}, "user_id"),
-        ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not known"),
+        ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not supported"),
         ({"output_config": {"format": "x" * 70_000}}, "characters"),
     ],
 )
