@@ -11,6 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,8 +42,8 @@ def list_features() -> list[str]:
     return sorted(path.parent.name for path in FEATURES.glob("*/apps.py"))
 
 
-def copy_without(feature: str, folder: Path) -> None:
-    """What git has of the product, but for the feature."""
+def copy_product(folder: Path) -> None:
+    """What git has of it."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -49,13 +51,9 @@ def copy_without(feature: str, folder: Path) -> None:
         capture_output=True,
         text=True,
     )
-    gone = (
-        f"conversations/features/{feature}/",
-        f"tests/features/{feature}/",
-        "tests/features/test_",  # of the whole
-    )
     for name in listed.stdout.split("\0"):
-        if name and not name.startswith(gone) and (ROOT / name).is_file():
+        of_the_whole = name.startswith("tests/features/test_")
+        if name and not of_the_whole and (ROOT / name).is_file():
             # What Python has compiled stays good for a file of the same time.
             compiled = importlib.util.cache_from_source(name) if name.endswith(".py") else name
             for copied in {name, compiled}:
@@ -63,11 +61,34 @@ def copy_without(feature: str, folder: Path) -> None:
                     target = folder / copied
                     target.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(ROOT / copied, target)
+
+
+@contextmanager
+def taken_out(feature: str, folder: Path) -> Iterator[None]:
+    """The copy in ``folder`` has no such feature meanwhile."""
     settings = folder / "loomweb/settings.py"
-    lines = settings.read_text().splitlines(keepends=True)
+    text = settings.read_text()
+    lines = text.splitlines(keepends=True)
     kept = [line for line in lines if line.strip() != f'"conversations.features.{feature}",']
     assert len(kept) == len(lines) - 1, f"settings.FEATURES has no line for {feature}"
-    settings.write_text("".join(kept))
+    with TemporaryDirectory(dir=folder) as name:
+        moved = {
+            folder / parent / feature: Path(name) / parent
+            for parent in ("conversations/features", "tests/features")
+        }
+        for place, aside in moved.items():
+            aside.parent.mkdir(exist_ok=True)
+            place.rename(aside)
+        settings.write_text("".join(kept))
+        compiled = Path(importlib.util.cache_from_source(settings))
+        compiled.unlink(missing_ok=True)  # or that of the same second and size is taken
+        try:
+            yield
+        finally:
+            for place, aside in moved.items():
+                aside.rename(place)
+            settings.write_text(text)
+            compiled.unlink(missing_ok=True)
 
 
 def environment_of(folder: Path) -> dict[str, str]:
@@ -82,17 +103,18 @@ def environment_of(folder: Path) -> dict[str, str]:
 def run_without(feature: str, tests: list[str]) -> int:
     with TemporaryDirectory(prefix="loom-without-") as name:
         folder = Path(name)
-        copy_without(feature, folder)
+        copy_product(folder)
         environment = environment_of(folder)
         steps = (
             ["-c", START],
             ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         )
-        for step in steps:
-            done = subprocess.run([sys.executable, *step], cwd=folder, env=environment, check=False)
-            if done.returncode:
-                print(f"without {feature}: {' '.join(step)[:60]!r} failed", file=sys.stderr)
-                return 1
+        with taken_out(feature, folder):
+            for step in steps:
+                command = [sys.executable, *step]
+                if subprocess.run(command, cwd=folder, env=environment, check=False).returncode:
+                    print(f"without {feature}: {' '.join(step)[:60]!r} failed", file=sys.stderr)
+                    return 1
     return 0
 
 

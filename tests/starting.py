@@ -217,6 +217,7 @@ def wait_for_orders(orders: socket.socket) -> list[str]:
     if "load" in order:
         os.environ.update(order["load"])
         load_product()
+        gc.freeze()
         return wait_for_orders(socket.socket(fileno=files[0]))
     for number, file in enumerate(files, 1):
         os.dup2(file, number)
@@ -236,7 +237,6 @@ def load_product() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
     django.setup()
     import_module("loomweb.urls")
-    gc.freeze()
 
 
 def run(command: list[str]) -> None:
@@ -257,4 +257,5 @@ if __name__ == "__main__":
         import_module(name)
     if "LOOM_DATA_DIR" in os.environ:
         load_product()
+    gc.freeze()
     run(wait_for_orders(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,19 +1,22 @@
 """Each feature can be deleted with its line in the settings.
 
 What is left is migrated, checked, asked for pages, and passes the few of its tests here that
-tell most; ``make test-features`` runs all of them.
+tell most. Several are taken out at a time; ``make test-features`` takes out one by one and
+runs all tests.
 """
 
 import ast
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import combinations, permutations
 from pathlib import Path
 
 import pytest
 
 from loomweb.env import BASE_DIR
-from scripts.without import START, copy_without, environment_of, list_features
+from scripts.without import START, copy_product, environment_of, list_features, taken_out
 from tests.starting import SERVER, Starts, forked_starts
 
 FEATURES = list_features()
@@ -57,7 +60,7 @@ def test_nothing_else_imports_a_feature() -> None:
     importers = [
         f"{path.relative_to(BASE_DIR)}: {imported}"
         for path in SOURCES
-        if path.suffix == ".py"
+        if path.suffix == ".py" and "features" in path.read_text()
         for imported in imports_of(path)
         if (found := name.match(f"{imported}.")) and found[1] in FEATURES
         if found[1] != feature_of(path)
@@ -83,22 +86,64 @@ def test_nothing_else_links_to_pages_of_a_feature() -> None:
     assert linking == set()
 
 
+LOADED = (
+    *SERVER,
+    "anyio._backends._asyncio",
+    "httpcore2",
+    "hypothesis",
+    "pytest_asyncio",
+    "pytest_django",
+    "slugify",
+    "valkey.asyncio",
+    "xdist",
+    "xml.sax.xmlreader",
+)
+"""Beside what a server loads, what tests do, and what of it is not loaded before it is used."""
+
+
 @pytest.fixture(scope="module")
 def starts() -> Iterator[Starts]:
-    with forked_starts((*SERVER, "pytest", "hypothesis")) as starts:
+    with forked_starts(LOADED) as starts:
         yield starts
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-def test_what_is_left_starts_and_passes(
-    feature: str, starts: Starts, migrated: Path, tmp_path: Path
-) -> None:
-    copy_without(feature, tmp_path)
-    # The migration makes the tables of all features, whichever are there: it is loaded and
-    # found to be done here, and done by ``make test-features``.
-    (tmp_path / "data").mkdir()
-    shutil.copy(migrated, tmp_path / "data")
-    tests = ["-q", "-p", "no:cacheprovider", "-n", "0", "--assert", "plain", *LEFT]
-    code = f"{START}\nimport pytest, sys\nsys.exit(pytest.main({tests!r}))"
-    done = starts.run("-c", code, env=environment_of(tmp_path), cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def product(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, out of which each feature is taken in turn: what of it is compiled once is
+    compiled for all.
+
+    The migration makes the tables of all features, whichever are there: it is loaded and
+    found to be done here, and done by ``make test-features``.
+    """
+    folder = tmp_path_factory.mktemp("product")
+    copy_product(folder)
+    (folder / "data").mkdir()
+    shutil.copy(migrated, folder / "data")
+    return folder
+
+
+ROUNDS = 5
+"""Each feature is out in two of them, and no two features in the same two: so any of them is
+once out while any other is there, which would miss it."""
+
+OUT = dict(zip(FEATURES, combinations(range(ROUNDS), 2), strict=False))
+
+
+def test_each_feature_is_once_out_while_any_other_is_there() -> None:
+    assert set(OUT) == set(FEATURES), "it takes another round"
+    for one, other in permutations(FEATURES, 2):
+        assert set(OUT[one]) - set(OUT[other])
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_what_is_left_starts_and_passes(number: int, starts: Starts, product: Path) -> None:
+    tests = ["-q", "--assert", "plain"]
+    for plugin in ("cacheprovider", "playwright", "unraisableexception"):
+        tests += ["-p", f"no:{plugin}"]
+    code = f"{START}\nimport pytest, sys\nsys.exit(pytest.main({tests + LEFT!r}))"
+    out = [feature for feature in FEATURES if number in OUT[feature]]
+    with ExitStack() as stack:
+        for feature in out:
+            stack.enter_context(taken_out(feature, product))
+        done = starts.run("-c", code, env=environment_of(product), cwd=product)
+    assert done.returncode == 0, f"without {out}\n{done.stdout}{done.stderr}"
