@@ -11,6 +11,7 @@ from shutil import copy
 from conversations.accounts.tokens import PREFIX, SCOPES
 from conversations.archive.workspaces import digest_of
 from tests.e2e.conftest import Server
+from tests.starting import Starts
 
 ADD_TOKEN = """
 INSERT INTO conversations_apitoken (digest, hint, user_id, name, scopes, created_at)
@@ -33,12 +34,14 @@ class LiveServer(Server):
 
 
 @contextmanager
-def live_server(folder: Path, database: Path, **environment: str) -> Iterator[LiveServer]:
+def live_server(
+    folder: Path, database: Path, starts: Starts, **environment: str
+) -> Iterator[LiveServer]:
     """One that answers by the demo model, without pauses, and counts no requests.
     ``database`` is a migrated one to begin with."""
     copy(database, folder)
     server = LiveServer(
-        folder, {"LOOM_API_RATE": "100000/second", "LOOM_DEMO_DELAY": "0", **environment}
+        folder, {"LOOM_API_RATE": "100000/second", "LOOM_DEMO_DELAY": "0", **environment}, starts
     )
     server.environment.pop("ANTHROPIC_API_KEY", None)
     try:

@@ -15,7 +15,7 @@ from conversations.accounts.tokens import SCOPES, create_token
 from conversations.models import Workspace
 from tests.runtime.tool_stories import answers
 from tests.serving import serve_copy
-from tests.starting import forked_starts
+from tests.starting import Starts
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -40,8 +40,10 @@ def token(user: User, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path) -> Iterator[Server]:
-    with forked_starts() as starts, serve_copy(tmp_path / "data", wire, popen=starts.popen) as made:
+def server(
+    token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path, starts: Starts
+) -> Iterator[Server]:
+    with serve_copy(tmp_path / "data", wire, popen=starts.popen) as made:
         yield made
 
 
