@@ -47,7 +47,7 @@ def test_it_says_what_each_server_offers(
 def test_it_fails_when_one_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str, capsys: Any
 ) -> None:
-    with pytest.raises(CommandError, match="Not every server answers"):
+    with pytest.raises(CommandError, match="Some servers do not respond"):
         check(monkeypatch, settings, config(bad=plain("missing_library")), "--workspace", garden)
     assert (
         "bad (stdio): failed. It ended with exit code 1. Last output: Imp"
@@ -59,5 +59,5 @@ def test_without_servers_it_names_the_file(
     monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str
 ) -> None:
     assert "mcp.json" in check(monkeypatch, settings, McpConfig())
-    with pytest.raises(CommandError, match="no such workspace"):
+    with pytest.raises(CommandError, match="This workspace does not exist"):
         check(monkeypatch, settings, config(plain=plain()), "--workspace", "nowhere")

@@ -39,7 +39,7 @@ def test_a_command_makes_the_database_first(tmp_path: Path, starts: Starts) -> N
     [
         *((command.split(), *row) for command, row in merge("COMMANDS").items()),
         (["send", "--workspace", "example", "Hello"], 1, "This workspace does not exist."),
-        (["sign_in_link"], 1, "No account."),
+        (["sign_in_link"], 1, "There is no account yet."),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

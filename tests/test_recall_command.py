@@ -36,11 +36,13 @@ def test_it_prints_turns_best_first(session: Session) -> None:
     assert first.split()[0] == "1"
     assert "When do the beans go out?" in first
     assert total == "1 turns matched."
-    assert missing == "In no turn: xylophone"
+    assert missing == "No turn contains: xylophone"
 
 
 def test_it_says_that_nothing_is_found(session: Session) -> None:
-    assert run("recall", session.uuid, "xylophone") == "Nothing found.\nIn no turn: xylophone\n"
+    assert (
+        run("recall", session.uuid, "xylophone") == "Nothing found.\nNo turn contains: xylophone\n"
+    )
 
 
 def test_json_is_one_object(session: Session) -> None:
@@ -68,9 +70,9 @@ def test_a_session_has_short_names(session: Session) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nowhere", "x"], "no such session"),
-        (["0" * 8, "x"], "no such session"),
-        (["a\x00b", "x"], "no such session"),
+        (["nowhere", "x"], "This session does not exist"),
+        (["0" * 8, "x"], "This session does not exist"),
+        (["a\x00b", "x"], "This session does not exist"),
         (["nowhere"], "one query"),
         (["nowhere", "x", "--stdin"], "one query"),
         (["nowhere", "x", "--limit", "0"], "at least 1"),
@@ -89,7 +91,7 @@ def test_a_name_of_several_sessions_is_refused(session: Session) -> None:
     for end in (1, 2):
         uuid = UUID(f"abcdef00-0000-4000-8000-00000000000{end}")
         create_session(session.workspace, owner=session.owner, uuid=uuid)
-    with pytest.raises(CommandError, match="whole uuid"):
+    with pytest.raises(CommandError, match="whole UUID"):
         run("recall", "abcdef00", "x")
 
 
@@ -102,5 +104,5 @@ def test_the_index_is_made_anew_and_checked(session: Session) -> None:
         run("rebuild_index", "--check", "--session", session.uuid)
     run("rebuild_index", "--session", str(session.uuid)[:10])
     assert check_session(session.pk) == ""
-    with pytest.raises(CommandError, match="no such session"):
+    with pytest.raises(CommandError, match="This session does not exist"):
         run("rebuild_index", "--session", "nowhere")

@@ -196,7 +196,7 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/loom")):
         sentence = refusal_of(folder)
-        assert f"the data folder {folder} cannot be written" in sentence
+        assert f"the data folder {folder} is not writable" in sentence
         assert "LOOM_DATA_DIR" in sentence
 
 

@@ -57,7 +57,7 @@ HELP = f"""## What the demo model can do
 - **write notes.md**, **edit notes.md**: a change of a file, for which you may be asked, and
   which you can take back
 - **run**: a command that takes three seconds
-- **tool**: a call of the first tool on offer; name a tool to call that one
+- **tool**: a call of the first available tool; name a tool to call that one
 - **recall**: a look into this session's archive, or **recall beans** for a word in it
 - **fail**: an overloaded provider
 
@@ -67,17 +67,17 @@ TABLE = f"""## A table
 
 {LABEL}
 
-| part | holds | grows |
+| part | contents | grows |
 | :--- | :--- | ---: |
 | archive | every word | always |
-| window | what the model is given | never beyond its limit |
+| window | the model's context | up to its limit |
 | draft | an answer that is still streaming | until it completes |
 
 {CONNECT}"""
 
 CODE = f"""## Some Python
 
-{LABEL} The numbers of Fibonacci below a limit:
+{LABEL} Fibonacci numbers below a limit:
 
 ```python
 def fibonacci(limit: int) -> list[int]:
@@ -98,8 +98,8 @@ print(fibonacci(100))
 
 THINK = f"""## An answer after thinking
 
-{LABEL} What stands above this answer is a thinking block; a real model puts there
-what it considered before it answered.
+{LABEL} The block above this answer shows thinking; a real model shows its reasoning
+there.
 
 {CONNECT}"""
 
@@ -108,22 +108,22 @@ NO_TOOL = f"""{LABEL} I would call a tool now, but this workspace does not offer
 {CONNECT}"""
 
 THOUGHT = (
-    "The person would like to see what thinking looks like. A few steps will do:\n"
-    "1. Read the message.\n2. See which of the scripted answers fits.\n"
+    "The person wants to see what thinking looks like. A few steps are enough:\n"
+    "1. Read the message.\n2. Choose the scripted answer that fits.\n"
     "3. Say plainly that this is a demo.\n"
 )
 
 PARAGRAPHS = (
-    "A session lasts for months, while the window of a model holds a day or two of it. What"
-    " falls out of the window is not gone: it stays in the archive, word for word, and can be"
-    " looked up by the model and by the people who take part.",
-    "Nothing in the archive is rewritten. An edited message, an answer that was made again and"
-    " a summary are all additions, so that the way to a result can be followed later, with its"
-    " detours.",
-    "An answer arrives in small pieces. They are shown as they come, and kept beside the"
-    " archive until the answer is complete; then one row takes their place.",
-    "When the model calls a tool, the call and its result stay together, since neither means"
-    " anything without the other.",
+    "A session can last for months, while a model's context holds a day or two of it. Older"
+    " messages are not lost: they stay in the archive, word for word, where the model and the"
+    " people in the session can look them up.",
+    "Nothing in the archive is rewritten. An edited message, a regenerated answer and a summary"
+    " are all additions, so that the path to a result, including its detours, can be followed"
+    " later.",
+    "An answer arrives in small pieces. They are shown as they arrive and saved beside the"
+    " archive until the answer is complete; then one row replaces them.",
+    "When the model calls a tool, the call and its result stay together, because neither makes"
+    " sense without the other.",
 )
 
 
@@ -167,8 +167,8 @@ def make_echo(text: str) -> str:
     return (
         f"## Hello from the demo model\n\n{LABEL} {said}A real model would answer this;"
         " I can only show how an answer looks here:\n\n"
-        "- it **streams** in small pieces,\n- it may hold lists, tables and `code`,\n"
-        f"- it is kept in the archive, word for word.\n\nSend `help` for more. {CONNECT}"
+        "- it **streams** in small pieces,\n- it may contain lists, tables and `code`,\n"
+        f"- it is stored in the archive, word for word.\n\nSend `help` for more. {CONNECT}"
     )
 
 

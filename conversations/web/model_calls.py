@@ -316,7 +316,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """The call that produced a turn."""
     found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
-        raise NotFound("This session has no such turn.")
+        raise NotFound("This turn does not exist in this session.")
     call = archive_calls.find_newest_call(found.pk, turn=number)
     address = reverse("turn_call", args=[uuid, number])
     return _show_call(request, found, access, call, turn=number, address=address)

@@ -66,8 +66,8 @@ async def test_the_same_file_twice_is_the_same_message_when_it_is_sent_again(
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"context": "From the almanac"}, "context of a document is not kept"),
-        ({"citations": {"enabled": True}}, "no citations"),
+        ({"context": "From the almanac"}, "context of a document is not stored"),
+        ({"citations": {"enabled": True}}, "Citations are not supported"),
         ({"title": "beds.txt", "context": None, "citations": {"enabled": False}}, ""),
     ],
 )

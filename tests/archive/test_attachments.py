@@ -93,7 +93,7 @@ def test_what_can_be_read_is_text_and_nothing_else(data: bytes) -> None:
         (b"%PDF-1.7\nnothing of the kind", "attachment_damaged", "damaged PDF"),
         (files.pdf_bytes(1, password="x"), "attachment_encrypted", "protected"),
         (files.pdf_bytes(101), "attachment_too_large", "more than 100 pages"),
-        (b"x" * 10_000_001, "attachment_too_large", "at most 10.0 MB"),
+        (b"x" * 10_000_001, "attachment_too_large", "the limit is 10.0 MB"),
         (b"x" * 400_001, "attachment_too_large", "the workspace's folder"),
     ],
 )
@@ -241,7 +241,7 @@ def test_a_file_is_its_senders_alone_until_it_is_sent(
         get_attachment(session.pk, kept.uuid, user_pk=other_user.pk)
     with pytest.raises(NotFound):
         remove_attachment(session.pk, kept.uuid, user_pk=other_user.pk)
-    with pytest.raises(Rejected, match="not there any more"):
+    with pytest.raises(Rejected, match="no longer exists"):
         check_attachments(session.pk, [str(kept.uuid)], user_pk=other_user.pk)
     Attachment.objects.update(turn_number=1)
     assert get_attachment(session.pk, kept.uuid, user_pk=other_user.pk) == kept
@@ -283,5 +283,5 @@ def test_too_many_files_that_wait_are_refused(session: Session, user: User) -> N
         )
         for _ in range(99)
     )
-    with pytest.raises(Conflict, match="100 files wait"):
+    with pytest.raises(Conflict, match="100 files are already waiting"):
         upload_attachment(session.pk, data=b"words", name="a.txt", user_pk=user.pk)

@@ -54,7 +54,10 @@ def test_the_database_refuses_changes(session: Session, user: User, statement: s
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("UPDATE conversations_auditentry SET reason = 'x' WHERE number = 2", "2 is not what"),
+        (
+            "UPDATE conversations_auditentry SET reason = 'x' WHERE number = 2",
+            "2 differs from what",
+        ),
         ("DELETE FROM conversations_auditentry WHERE number = 2", "2 is missing"),
         ("DELETE FROM conversations_auditentry WHERE number = 3", "3 is missing"),
         ("UPDATE conversations_auditentry SET number = 9 WHERE number = 1", "1 is missing"),

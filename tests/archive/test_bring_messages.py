@@ -72,7 +72,7 @@ def test_people_see_them_and_what_they_are(session: Session) -> None:
     session = bring(session, samples.OPENAI[1:6], format=OPENAI)
     rows = read_page(session, limit=50).rows
     assert "What is the weather" in rows[0].html
-    assert "The 5 turns above were brought along" in rows[-1].html
+    assert "The 5 turns above were imported" in rows[-1].html
     assert session.title == "What is the weather in Paris and in Rome?"
 
 

@@ -224,8 +224,8 @@ def test_an_attempt_that_did_not_help_is_remembered(talked: Session, user: User)
 @pytest.mark.parametrize(
     ("sql", "found"),
     [
-        ("UPDATE conversations_sessionskill SET content = 'x'", "is not what its digest says"),
-        ("UPDATE conversations_sessionskill SET turn_number = 99", "at a turn that is missing"),
+        ("UPDATE conversations_sessionskill SET content = 'x'", "does not match its digest"),
+        ("UPDATE conversations_sessionskill SET turn_number = 99", "at a missing turn"),
         ("UPDATE conversations_compaction SET to_turn = 99", "turn 99, which is missing"),
     ],
 )

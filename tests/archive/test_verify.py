@@ -91,19 +91,31 @@ def test_an_untouched_session_is_whole(full: Session) -> None:
 @pytest.mark.parametrize(
     ("sql", "found"),
     [
-        ("UPDATE conversations_turn SET content = 'x' WHERE number = 2", "turn 2 is not what"),
-        ("UPDATE conversations_turn SET role = 'tool' WHERE number = 4", "turn 4 is not what"),
-        ("UPDATE conversations_turn SET metadata = '' WHERE number = 1", "turn 1 is not what"),
+        (
+            "UPDATE conversations_turn SET content = 'x' WHERE number = 2",
+            "turn 2 differs from what",
+        ),
+        (
+            "UPDATE conversations_turn SET role = 'tool' WHERE number = 4",
+            "turn 4 differs from what",
+        ),
+        (
+            "UPDATE conversations_turn SET metadata = '' WHERE number = 1",
+            "turn 1 differs from what",
+        ),
         ("DELETE FROM conversations_turn WHERE number = 3", "turn 3 is missing"),
         ("DELETE FROM conversations_turn WHERE number = 5", "turn 5 is missing"),
-        ("UPDATE conversations_chatevent SET payload = '{}' WHERE seq = 3", "event 3 is not what"),
+        (
+            "UPDATE conversations_chatevent SET payload = '{}' WHERE seq = 3",
+            "event 3 differs from what",
+        ),
         ("DELETE FROM conversations_chatevent WHERE seq = 1", "event 1 is missing"),
         ("UPDATE conversations_session SET next_turn = 5", "does not end at turn 4"),
         ("UPDATE conversations_session SET next_seq = 9", "event 5 is missing"),
         ("UPDATE conversations_session SET turn_digest = ''", "does not end at turn 5"),
         ("DELETE FROM conversations_rewind", "there are 0 rewinds, but the session counts 1"),
         ("UPDATE conversations_rewind SET to_turn = 99", "rewind of turns 5 to 99"),
-        ("UPDATE conversations_session SET journal_turn = 6", "said to cover turn 6"),
+        ("UPDATE conversations_session SET journal_turn = 6", "journal covers turn 6"),
         ("UPDATE conversations_journalgap SET after_seq = 99", "gap of turns 3 to 3"),
         ("UPDATE conversations_journalgap SET from_turn = 0", "gap of turns 0 to 3"),
     ],
@@ -129,7 +141,7 @@ def test_a_row_that_the_session_does_not_count_is_damage(full: Session) -> None:
 
 def test_overlapping_gaps_are_damage(full: Session) -> None:
     JournalGap.objects.create(session=full, from_turn=2, to_turn=4, after_seq=1)
-    assert "does not fit" in problem(full)
+    assert "does not match" in problem(full)
 
 
 def test_every_session_is_verified(full: Session, workspace: Workspace) -> None:
@@ -145,7 +157,7 @@ def test_the_command_is_silent_about_whole_sessions(
     full: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("verify_archive")
-    assert capsys.readouterr().out == "1 sessions, 5 turns, 4 events: all whole\n"
+    assert capsys.readouterr().out == "1 sessions, 5 turns, 4 events: all intact\n"
 
 
 def test_the_command_names_the_first_wrong_row_of_each_session(
@@ -173,7 +185,7 @@ def test_the_command_reports_a_missing_guard(
         call_command("verify_archive")
     install_guards()
     assert ended.value.code == 1
-    assert f"the guard {name} is missing" in capsys.readouterr().out
+    assert f"the trigger {name} is missing" in capsys.readouterr().out
     assert missing_guards(connection) == []
 
 

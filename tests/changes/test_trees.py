@@ -169,7 +169,7 @@ def test_too_many_files_spare_what_is_deep(root: Path, calls: Calls, settings: A
     finally:
         settings.LOOM.snapshot_max_files = was
     assert paths() == ["seen"]
-    assert "not known" in watch.note
+    assert "unknown" in watch.note
 
 
 def test_what_is_no_file_is_left_alone(root: Path, calls: Calls) -> None:
@@ -199,7 +199,7 @@ def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls)
 
     call = calls.make_call(state="running")
     watch = command(root, calls, work, call)
-    assert "is found out when the server starts next" in watch.note
+    assert "will be determined when the server starts next" in watch.note
     away.rename(root)
     async_to_sync(complete_all)(read=crossing, write=crossing)
     assert not paths()  # it is not over

@@ -164,7 +164,7 @@ def while_a_tool_runs(field: Field) -> "Story":
     field.expect("done", done_in(session), ["begin "])
     field.expect("state", [call.state for call in calls_of(session)], ["interrupted"])
     [result] = results_of(session)
-    field.expect("words", result.partition(";")[0], "The server stopped while this ran")
+    field.expect("words", result.partition(";")[0], "The server stopped during this call")
     return session
 
 

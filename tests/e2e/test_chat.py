@@ -291,7 +291,7 @@ def test_half_a_character_is_refused_and_stays_in_the_composer(chat: Chat) -> No
     chat.message.focus()
     chat.message.evaluate("field => { field.value = 'half \\ud83d of it'; }")
     chat.message.press("Enter")
-    expect(chat.page.get_by_text("Half a surrogate pair, which is no character")).to_be_visible()
+    expect(chat.page.get_by_text("Half a surrogate pair is not a valid character")).to_be_visible()
     assert chat.message.evaluate("field => field.value === 'half \\ud83d of it'")
     expect(chat.rows).to_have_count(0)
     expect(chat.page.locator("#pending > *")).to_have_count(0)

@@ -63,7 +63,7 @@ def test_commands_are_found_and_carried_out_by_keyboard(chat: Chat, wire: WireTh
     expect(choices(page)).to_have_text([re.compile("claude-haiku-5-5")])
     chat.message.press("Enter")
     expect(page.get_by_label("Model", exact=True)).to_have_value("claude-haiku-5-5")
-    expect(page.get_by_text(re.compile("^From now on .*answers")).first).to_be_visible()
+    expect(page.get_by_text(re.compile("^Model: ")).first).to_be_visible()
 
     chat.message.fill("/undo")
     chat.message.press("Enter")

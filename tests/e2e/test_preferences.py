@@ -30,7 +30,7 @@ def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
 
     page.goto(f"{server.url}/account/")
     page.get_by_label("Theme", exact=True).select_option("dark")
-    page.get_by_label("Dates in").select_option("de")
+    page.get_by_label("Language of dates").select_option("de")
     page.get_by_label("Times in lists").select_option("exact")
     page.get_by_label("Enter in a message").select_option("break")
     page.get_by_label("Keys").select_option("none")

@@ -336,7 +336,7 @@ ENDLESS = {
 def test_what_does_not_end_is_ended(around: Around, command: str) -> None:
     result = attempt(around, command, timeout_seconds=1)
     assert not result.ok
-    assert "its 1 seconds were over" in result.output
+    assert "It was ended after 1 seconds" in result.output
 
 
 @pytest.mark.parametrize("command", ["yes", "cat /dev/zero", "yes & yes >&2 & yes"])
@@ -389,7 +389,7 @@ ASKING = {
 
 
 def test_nobody_is_waited_for(around: Around) -> None:
-    assert "seconds were over" not in attempt_all(around, ASKING).output
+    assert "It was ended after" not in attempt_all(around, ASKING).output
 
 
 def test_what_steers_a_terminal_is_text_like_any_other(around: Around) -> None:

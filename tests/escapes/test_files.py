@@ -268,7 +268,7 @@ def test_patterns_do_not_lead_upwards(use: Use, pattern: str) -> None:
         use("search_files", pattern="SECRET", glob=pattern),
     ):
         assert not result.ok
-        assert "upwards" in result.output
+        assert "cannot contain '..'" in result.output
 
 
 def test_absolute_patterns_find_nothing_elsewhere(use: Use, outside: Path) -> None:
@@ -354,7 +354,7 @@ def test_a_huge_file_is_not_taken_in(use: Use, root: Path) -> None:
     huge = root / "huge"
     huge.touch()
     os.truncate(huge, 10 * 1000**3)
-    assert use("read_file", path="huge").output == "huge is no text: binary data, 10.0 GB."
+    assert use("read_file", path="huge").output == "huge is not text: binary data, 10.0 GB."
     with huge.open("r+b") as file:
         file.write(b"text\n" * 3_000_000)
     assert "has 10.0 GB; only its first 10.0 MB" in use("read_file", path="huge").output

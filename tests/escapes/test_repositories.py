@@ -388,7 +388,7 @@ def test_beyond_the_limit_known_repositories_are_looked_at_and_the_rest_is_told(
     monkeypatch.setattr("conversations.agent.sandbox.repositories.NAMES_PER_FILE", 0.003)
     command = f"cd inner; touch $(seq 200); {ATTEMPTS['strategy_of_a_pick']}"
     result = attempt(commands, marker, command)
-    assert "is not known" in result.output
+    assert "too many files to scan completely" in result.output
     assert "inner/.git/sequencer/opts" in result.output
     use_git_everywhere(root)
     assert not marker.exists()
@@ -681,6 +681,6 @@ def test_file_tools_make_no_repository(commands: Commands, last: str) -> None:
             commands.run("write_file", path=path, content="ref: refs/heads/main\n")
     result = commands.run("write_file", path=last, content="ref: refs/heads/main\n")
     assert not result.ok
-    assert "git's own data" in result.output
+    assert "git’s own data" in result.output
     commands.run("write_file", path="y", content="ref: refs/heads/main\n")
     assert not commands.run("move_file", source="y", destination=last).ok

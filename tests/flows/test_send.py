@@ -112,10 +112,10 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(
     archive_session(session, archived=True)
     for arguments, reason in (
         (("--session", str(session.uuid), "x"), "archived"),
-        (("--session", "11111111-2222-4333-8444-555555555555", "x"), "no such session"),
-        (("--workspace", "nowhere", "x"), "no such workspace"),
+        (("--session", "11111111-2222-4333-8444-555555555555", "x"), "This session does not exist"),
+        (("--workspace", "nowhere", "x"), "This workspace does not exist"),
         (("--workspace", workspace.slug), "one message"),
-        (("--session", str(session.uuid), "--key", "a:b", "x"), "--key goes with"),
+        (("--session", str(session.uuid), "--key", "a:b", "x"), "--key needs"),
         (("--workspace", workspace.slug, " "), "The message is empty"),
     ):
         with pytest.raises(CommandError, match=reason):

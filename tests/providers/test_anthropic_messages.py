@@ -437,7 +437,7 @@ async def test_without_a_key_no_request_is_made(
     provider = AnthropicProvider(api_key=" ", base_url=wire.url)
     error, _ = await fail(provider)
     assert error.code == "no_key"
-    with pytest.raises(ProviderError, match="no API key"):
+    with pytest.raises(ProviderError, match="No API key"):
         await provider.list_models()
     assert wire.exchanges == []
 

@@ -153,7 +153,7 @@ async def test_the_first_decision_counts(
     first, second = await until_waiting(garden, 2)
     await allow(runtime, garden, second)
     await allow(runtime, garden, second)  # the same again
-    with pytest.raises(Conflict, match="ann allowed this call already"):
+    with pytest.raises(Conflict, match="ann has already allowed this call"):
         await runtime.decide_call(garden, call=second.uuid, decision="deny", user_pk=bob.pk)
     assert len(await notices(garden, "approval_decided")) == 1
     await runtime.stop_run(garden)
@@ -199,7 +199,7 @@ async def test_what_has_no_kind_is_allowed_one_at_a_time(
     wire.enqueue(*answers(("work", {})))
     await send(runtime, garden)
     [call] = await until_waiting(garden)
-    with pytest.raises(Rejected, match="one at a time"):
+    with pytest.raises(Rejected, match="once at a time"):
         await allow(runtime, garden, call, "always")
     await runtime.cancel_call(garden, call=call.uuid, user_pk=garden.owner_id)
     await runtime.wait_idle(garden.pk)
@@ -216,7 +216,7 @@ async def test_an_old_question_cannot_allow_what_is_no_kind_any_more(
     wire.enqueue(*answers(("add", {"line": "one", "kind": "shell:setsid"})))
     await send(runtime, garden)
     [call] = await until_waiting(garden)
-    with pytest.raises(Rejected, match="one at a time"):
+    with pytest.raises(Rejected, match="once at a time"):
         await allow(runtime, garden, call, "always")
     await runtime.stop_run(garden)
 
@@ -252,7 +252,7 @@ async def test_messages_queue_and_edits_are_refused_while_a_call_waits(
     await send(runtime, garden)
     [call] = await until_waiting(garden)
     await send(runtime, garden, "more")
-    with pytest.raises(Conflict, match="waits for your approval"):
+    with pytest.raises(Conflict, match="needs your approval"):
         await runtime.edit(garden, client_id="client-e", turn=1, text="no", user_pk=None)
     await allow(runtime, garden, call)
     await runtime.wait_idle(garden.pk)

@@ -153,7 +153,7 @@ async def test_a_message_of_attachments_only(
 async def test_it_refuses_what_is_not_there_and_too_many(runtime: Runtime, garden: Session) -> None:
     one = await attach(garden, b"words", "a.txt")
     await Attachment.objects.all().adelete()
-    with pytest.raises(Rejected, match="not there any more"):
+    with pytest.raises(Rejected, match="no longer exists"):
         await send(runtime, garden, "look", one)
     many = [await attach(garden, b"words", "a.txt") for _ in range(11)]
     with pytest.raises(Rejected, match="At most 10"):

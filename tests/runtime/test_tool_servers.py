@@ -123,7 +123,7 @@ async def test_a_tool_that_was_approved_as_another_one_is_not_called(
     await second.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
     await second.wait_idle(garden.pk)
     [said] = await results(garden)
-    assert said.startswith("This is not the tool that was approved")
+    assert said.startswith("This is no longer the tool that was approved")
     assert not (tmp_path / "touched").exists()
 
 
@@ -151,7 +151,7 @@ async def test_results_of_the_sdks_server_are_text_pictures_and_errors(
     assert said[1] == "Error executing tool fail"
     assert said[2] == "Shown below."
     assert said[3].startswith("xxx")
-    assert "[4,000 more bytes of output were not kept.]" in said[3]
+    assert "[4,000 more bytes of output were dropped.]" in said[3]
     assert "back-channel" in said[4] or "not supported" in said[4]
     assert [ending.ok for ending in await endings(garden)] == [
         True,

@@ -114,7 +114,7 @@ def test_an_address_that_somebody_has_here_is_not_enough(
     User.objects.update(email="Rosa@example.org")
     response = sign_in_there(client)
     assert response.status_code == 403
-    assert "Somebody here has this email address already" in response.text
+    assert "Another account here already uses this email address" in response.text
     assert User.objects.count() == 1
 
 
@@ -256,7 +256,7 @@ def test_the_state_belongs_to_one_browser(client: Client, provider: Provider) ->
     back = go_there(client, reverse("oidc_sign_in"))
     response = come_back(Client(), back)
     assert response.status_code == 400
-    assert "Begin again" in response.text
+    assert "Start again" in response.text
 
 
 def test_the_state_is_good_once(client: Client, provider: Provider) -> None:
@@ -374,7 +374,7 @@ def test_one_account_there_belongs_to_one_person(
     sign_in(client)
     confirm(client)
     response = client.get(connect(client)["Location"])
-    assert "connected to somebody else" in response.text
+    assert "connected to another person" in response.text
     assert not SocialAccount.objects.filter(user=user).exists()
 
 
@@ -394,7 +394,7 @@ def entries() -> list[tuple[str, str]]:
 def test_an_account_that_the_provider_opens_is_entered(client: Client, provider: Provider) -> None:
     sign_in_there(Client())
     sign_in_there(client)
-    assert entries() == [("rosa", '{"person":"rosa","sign_in_provider":"account made"}')]
+    assert entries() == [("rosa", '{"person":"rosa","sign_in_provider":"account created"}')]
 
 
 def test_a_connection_and_its_end_are_entered(
@@ -467,7 +467,7 @@ def test_groups_follow_the_claim_at_each_sign_in(client: Client, provider: Provi
     sign_in_there(Client())
     assert set(person.groups.values_list("name", flat=True)) == {"Reading", "Ours"}
     assert entries() == [
-        ("rosa", '{"person":"rosa","sign_in_provider":"account made"}'),
+        ("rosa", '{"person":"rosa","sign_in_provider":"account created"}'),
         ("rosa", '{"person":"rosa","joined":["Reading","Running"],"left":[]}'),
         ("rosa", '{"person":"rosa","joined":[],"left":["Running"]}'),
     ]

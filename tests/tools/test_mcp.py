@@ -147,7 +147,7 @@ async def test_a_program_in_a_sandbox_sees_the_folder_only(
     assert await call(servers, "list", path=str(tmp_path)) == "garden"
     await call(servers, "touch", name="bean.txt")
     assert (tmp_path / "garden/bean.txt").exists()
-    with pytest.raises(ServerFailed, match="It ended with code 7"):
+    with pytest.raises(ServerFailed, match="It ended with exit code 7"):
         await call(servers, "die")
 
 

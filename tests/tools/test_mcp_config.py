@@ -68,22 +68,31 @@ def test_a_workspace_adds_replaces_and_turns_off() -> None:
     [
         ([], "the file must be an object."),
         ({"server": {}}, "the file: unknown key 'server'. Known keys: servers, workspaces."),
-        ({"servers": {"a b": {"command": "x"}}}, "'a b' is no name for a server"),
-        ({"servers": {"a__b": {"command": "x"}}}, "'a__b' is no name for a server"),
+        ({"servers": {"a b": {"command": "x"}}}, "'a b' is not a valid server name"),
+        ({"servers": {"a__b": {"command": "x"}}}, "'a__b' is not a valid server name"),
         ({"servers": {"a": {}}}, "servers.a needs either a command or a url."),
-        ({"servers": {"a": {"command": "x", "url": "http://x"}}}, "needs a command or a url"),
-        ({"servers": {"a": {"command": "x", "headers": {}}}}, "'headers' is not known here"),
-        ({"servers": {"a": {"command": ""}}}, "servers.a.command has to be a text"),
-        ({"servers": {"a": {"command": "x", "args": "y"}}}, "args has to be a list of texts"),
-        ({"servers": {"a": {"command": "x", "env": {"K": "${NO}"}}}}, "environment has no NO"),
-        ({"servers": {"a": {"command": "x", "folder": "nowhere"}}}, "nowhere is no folder"),
-        ({"servers": {"a": {"command": "x", "network": True}}}, "network is about a sandbox"),
-        ({"servers": {"a": {"url": "ftp://x"}}}, "'ftp://x' is no http or https address"),
+        (
+            {"servers": {"a": {"command": "x", "url": "http://x"}}},
+            "needs either a command or a url",
+        ),
+        ({"servers": {"a": {"command": "x", "headers": {}}}}, "unknown key 'headers'"),
+        ({"servers": {"a": {"command": ""}}}, "servers.a.command must be a non-empty text"),
+        ({"servers": {"a": {"command": "x", "args": "y"}}}, "args must be a list of texts"),
+        ({"servers": {"a": {"command": "x", "env": {"K": "${NO}"}}}}, "environment variable NO"),
+        (
+            {"servers": {"a": {"command": "x", "folder": "nowhere"}}},
+            "nowhere is not an absolute path",
+        ),
+        (
+            {"servers": {"a": {"command": "x", "network": True}}},
+            "network applies only to a sandbox",
+        ),
+        ({"servers": {"a": {"url": "ftp://x"}}}, "'ftp://x' is not an http or https URL"),
         ({"servers": {"a": {"url": "http://x", "headers": {"A": "b\nc"}}}}, "cannot be sent"),
         ({"servers": {"a": {"url": "http://x", "effect": "none"}}}, "one of reads, changes"),
-        ({"servers": {"a": {"url": "http://x", "trust_hints": 1}}}, "is true or false"),
+        ({"servers": {"a": {"url": "http://x", "trust_hints": 1}}}, "must be true or false"),
         ({"servers": {"a": {"url": "http://x", "timeout_seconds": 0}}}, "a number from 1 to 3600"),
-        ({"workspaces": {"garden": {"of": []}}}, "workspaces.garden: 'of' is not known here"),
+        ({"workspaces": {"garden": {"of": []}}}, "workspaces.garden: unknown key 'of'"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_a_sentence(data: Any, sentence: str) -> None:
@@ -100,7 +109,7 @@ def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     for text in ("{", "[" * 100_000):
         path.write_text(text)
-        with pytest.raises(ConfigError, match=r"mcp\.json is no JSON"):
+        with pytest.raises(ConfigError, match=r"mcp\.json is not valid JSON"):
             read_config(path, environment={})
 
 

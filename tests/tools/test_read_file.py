@@ -53,7 +53,7 @@ def test_an_answer_is_bounded_however_long_the_lines_are(use: Use, root: Path) -
     ("data", "said"),
     [
         (b"", "file is empty."),
-        (b"\0\1\2" * 1000, "file is no text: binary data, 3.0 kB."),
+        (b"\0\1\2" * 1000, "file is not text: binary data, 3.0 kB."),
         (b"PK\x03\x04\0\0", "zip archive or office document, 6 bytes"),
         ("grün".encode("latin-1"), "     1\tgrün\n[Encoding: latin-1.]"),
         ("\ufeffgrün".encode("utf-16-le"), "     1\tgrün\n[Encoding: utf-16-le.]"),

@@ -153,12 +153,12 @@ def test_an_expression_that_ripgrep_lacks_is_left_to_python(use: Use, garden: Pa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"pattern": "("}, "no regular expression"),
+        ({"pattern": "("}, "not a valid regular expression"),
         ({"pattern": ""}, "'pattern' must be"),
         ({"pattern": "a\nb"}, "line break"),
-        ({"pattern": "x", "path": "none"}, "There is no none"),
-        ({"pattern": "x", "glob": "../*"}, "upwards"),
-        ({"pattern": "x", "glob": "{" + "a," * 70 + "}"}, "at most 64 choices"),
+        ({"pattern": "x", "path": "none"}, "none does not exist"),
+        ({"pattern": "x", "glob": "../*"}, "cannot contain"),
+        ({"pattern": "x", "glob": "{" + "a," * 70 + "}"}, "at most 64 alternatives"),
         ({"pattern": "x", "cursor": "7"}, "'cursor'"),
         ({"pattern": "x", "literal": "perhaps"}, "true or false"),
     ],
@@ -179,7 +179,7 @@ def test_an_expression_that_never_ends_is_ended(
     (root / "a.txt").write_text("a" * 40 + "b\n")
     result = use("search_files", pattern="(a+)+$")
     assert result.ok
-    assert "[Stopped after 1 s, so this is not all." in result.output
+    assert "[Stopped after 1 s; the result is incomplete." in result.output
 
 
 def test_files_are_found_by_pattern_newest_first(use: Use, garden: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_folder_is_listed_with_types_and_sizes(use: Use, garden: Path, tmp_pat
         "src/deep/y.tmp  11 bytes",
         "src/keep.log  11 bytes",
     ]
-    assert "is no folder: README.md  28 bytes" in use("list_files", path="README.md").output
+    assert "is not a folder: README.md  28 bytes" in use("list_files", path="README.md").output
     (garden / "bare").mkdir()
     assert use("list_files", path="bare").output == "bare is empty."
 

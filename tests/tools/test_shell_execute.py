@@ -142,4 +142,4 @@ def test_the_model_is_told_that_files_took_too_much(
     set_loom(monkeypatch, command_max_written_mb=1)
     result = commands.shell("for i in 1 2 3 4; do head -c 1048576 /dev/zero > f$i; done; sleep 60")
     assert not result.ok
-    assert "Its files took more than 1 MiB of the disk together" in result.output
+    assert "its files together took more than 1 MiB of disk space" in result.output

@@ -93,8 +93,8 @@ def test_a_file_a_link_and_an_empty_folder_are_deleted(use: Use, root: Path) -> 
     assert use("delete_file", path="link").output == "Deleted the link link."
     assert use("delete_file", path="empty/").output == "Deleted the empty folder empty/."
     refused = use("delete_file", path="full")
-    assert "holds 1 entry; only empty folders" in refused.output
-    assert "There is no a.txt" in use("delete_file", path="a.txt").output
+    assert "contains 1 entry; only empty folders" in refused.output
+    assert "a.txt does not exist" in use("delete_file", path="a.txt").output
     assert sorted(entry.name for entry in root.iterdir()) == ["b.txt", "full"]
 
 
@@ -113,9 +113,9 @@ def test_files_and_folders_are_moved_to_where_nothing_is(use: Use, root: Path) -
     (root / "folder").mkdir()
     (root / "folder/c.txt").write_text("c")
     for target, said in (
-        ("b.txt", "There is a b.txt already"),
+        ("b.txt", "b.txt already exists"),
         ("folder", "give the whole new path, such as folder/name"),
-        ("./a.txt", "there already"),
+        ("./a.txt", "already there"),
     ):
         result = use("move_file", source="a.txt", destination=target)
         assert not result.ok

@@ -75,7 +75,7 @@ async def test_the_page_allows_a_call(socket: Socket, call: ToolCall, session: S
     assert witness(folder(session)) == ["beans"]
     error = await error_after(socket, {"type": "deny", "call": str(call.uuid)})
     assert error["code"] == "call_decided"
-    assert "allowed this call already" in error["message"]
+    assert "already allowed this call" in error["message"]
 
 
 async def test_the_page_allows_a_kind_for_ever(
@@ -144,7 +144,7 @@ async def test_forms_do_the_same(call: ToolCall, session: Session, user: User) -
     assert (await ended(call)).decision == "always"
     again = await client.post(address(call, session, "deny"), {"reason": "No."})
     page = await client.get(again["Location"])
-    assert "allowed this call already" in page.content.decode()
+    assert "already allowed this call" in page.content.decode()
 
 
 async def test_a_form_with_several_questions_names_each_reason(

@@ -150,7 +150,7 @@ def test_a_content_that_is_gone_says_so(session: Session, user: User) -> None:
     blob_path(kept.digest).unlink()
     response = browser_of(user).get(address(session, kept))
     assert response.status_code == 404
-    assert "not kept any more" in response.text
+    assert "no longer stored" in response.text
 
 
 def test_a_file_of_another_session_is_not_there(

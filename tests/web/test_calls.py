@@ -124,7 +124,7 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
         "after the system prompt, after message 42",
         "continue where the answer ended",
         "conversation_recall",
-        "Asked for: stop_sequences [&quot;END&quot;]",
+        "Parameter: stop_sequences [&quot;END&quot;]",
     ):
         assert said in page, said
     assert f'href="/s/{answered.uuid}/t/1210/"' in owner.get(of_turn(answered)).text

@@ -292,7 +292,7 @@ def test_the_number_of_open_invitations_is_limited(
     )
     data = {"role": "viewer"}
     page = owner.post(reverse("workspace_invite", args=["garden"]), data, follow=True)
-    assert "Too many invitations are open." in page.text
+    assert "Too many open invitations." in page.text
 
 
 def test_a_group_is_added_and_removed_in_the_settings(

@@ -315,5 +315,5 @@ async def test_a_run_that_waited_in_vain_keeps_what_it_said(
     assert turns[-1][0] == "assistant"
     assert shown.strip() in turns[-1][1]
     notices = await sync_to_async(notices_of)(sessions[0])
-    assert "The database could not be reached while this answer was being written" in notices[-1]
+    assert "The database could not be reached during this answer" in notices[-1]
     await socket.close()

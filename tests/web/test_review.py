@@ -266,7 +266,7 @@ def test_what_cannot_be_kept_is_refused(reviewer: Client, talk: Session) -> None
     for data, message in (
         ({"text": " "}, "A note must have at least one character."),
         ({"text": "x" * 4001}, "at most 4000 characters"),
-        ({"text": "x", "turn": "9"}, "no such turn"),
+        ({"text": "x", "turn": "9"}, "This turn does not exist"),
         ({"text": "x", "turn": "first"}, "Enter a whole number"),
         ({"text": "x", "label": "funny"}, "Select a valid choice"),
     ):

@@ -92,8 +92,8 @@ async def test_a_form_changes_an_item(browser: AsyncClient, decided: Session, ht
         ({"action": "edit", "text": " "}, 400, "A wording must have at least one character."),
         ({"action": "edit", "text": "x" * 161}, 413, "at most 160 characters"),
         ({"action": "burn"}, 400, "Choose an action."),
-        ({"action": "pin", "item": "d999"}, 400, "not in the session state any more"),
-        ({"action": "pin", "item": "\0"}, 400, "not in the session state any more"),
+        ({"action": "pin", "item": "d999"}, 400, "no longer in the session state"),
+        ({"action": "pin", "item": "\0"}, 400, "no longer in the session state"),
     ],
 )
 async def test_what_cannot_be_is_refused_and_what_was_written_kept(

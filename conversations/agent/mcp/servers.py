@@ -109,7 +109,7 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[st
     encoded = output.encode()
     if len(encoded) > limit:
         kept = encoded[:limit].decode("utf-8", "ignore")
-        output = f"{kept}\n[{len(encoded) - limit:,} more bytes of output were dropped.]"
+        output = f"{kept}\n\n[{len(encoded) - limit:,} more bytes of output were dropped.]"
     return output, files
 
 

@@ -155,7 +155,7 @@ async def test_more_than_that_is_a_file(club: Club, wire: WireThread) -> None:
     await club.until(lambda: club.server.said(DM) and not club.is_busy)
     first, last = club.server.of_bot(DM)
     assert first["content"].startswith("Paragraph 0.")
-    assert "whole answer is in the file" in last["content"]
+    assert "complete answer is in the file" in last["content"]
     assert [file.strip() for file in last["files"]] == [text.strip()]
 
 
@@ -193,7 +193,7 @@ async def test_retry_takes_no_answer_from_what_was_said_since(club: Club, wire: 
     await club.until(lambda: "Beans." in club.server.said(DM) and not club.is_busy)
     await club.server.press(failed, "Retry")
     await club.until(lambda: club.server.responses and not club.is_busy)
-    assert "gone on" in str(club.server.responses)
+    assert "continued since then" in str(club.server.responses)
     assert len(wire.requests) == 2
     assert not await Rewind.objects.aexists()
 

@@ -42,7 +42,7 @@ def test_without_the_extra_it_says_how_to_install_it(configured: pytest.MonkeyPa
     [
         ("discord_token", "", "LOOM_DISCORD_TOKEN_FILE"),
         ("discord_workspace", "", "LOOM_DISCORD_WORKSPACE"),
-        ("discord_workspace", "nowhere", "There is no such workspace"),
+        ("discord_workspace", "nowhere", "This workspace does not exist"),
         ("discord_users", [], "LOOM_DISCORD_USERS"),
         ("discord_users", [str(ANN)], "LOOM_DISCORD_ACCOUNT"),
         ("discord_users", ["*"], "LOOM_DISCORD_ACCOUNT"),

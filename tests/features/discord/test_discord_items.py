@@ -59,7 +59,7 @@ def test_a_question_is_a_message_of_its_own_with_buttons_while_it_waits() -> Non
     before = [AssistantText(text="May I?"), asked(diff="-a\n+b", kind_label="file changes")]
     said, question = make_items(before, done=False, most=5)
     assert (said.text, said.call) == ("May I?", "")
-    assert question.text == "**May I?** Edit a.py\n```diff\n-a\n+b\n```"
+    assert question.text == "**Approval needed:** Edit a.py\n```diff\n-a\n+b\n```"
     assert (question.call, question.always) == ("c1", "file changes")
     after = [*before, decided(by="Ann"), used(call="c1"), AssistantText(text="It is edited.")]
     said, question, rest = make_items(after, done=False, most=5)

@@ -49,7 +49,7 @@ made = Import.objects.create(workspace=Workspace.objects.get(slug="example"),
     state="failed", error="The server stopped 3 times during this import.", report_left=7,
     created_at=timezone.now(), finished_at=timezone.now(), counts=json.dumps({{
         "sessions_added": 12, "turns_added": 3456, "skipped": 2}}), report=json.dumps([
-        ["conversations.json: conversation 7", "skipped: it is no object"],
+        ["conversations.json: conversation 7", "skipped: it is not an object"],
         ["{"a-folder/" * 30}x.json: message 4", "skipped: it would grow to 200 times its size"]]))
 print(f"failed_import={{made.uuid}}")
 """

@@ -137,12 +137,12 @@ def test_a_file_without_contents_is_imported_and_healed_later(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"data": "d29yZHM="}, "not what its digest says"),
-        ({"data": "!"}, "not base64"),
+        ({"data": "d29yZHM="}, "not match its digest"),
+        ({"data": "!"}, "not valid base64"),
         ({"digest": "../../etc"}, "a uuid and a digest"),
         ({"uuid": None}, "a uuid and a digest"),
         ({"turn": 99}, "its turn does not exist"),
-        ({"data": None, "media_type": "text/html"}, "neither its content"),
+        ({"data": None, "media_type": "text/html"}, "neither content"),
     ],
 )
 def test_a_line_that_is_not_what_it_says_is_skipped(

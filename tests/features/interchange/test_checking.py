@@ -85,7 +85,7 @@ def test_a_copy_that_is_none_is_said(tmp_path: Path, lines: list[str]) -> None:
     with pytest.raises(SystemExit):
         run_command("verify_receipt", str(file))
     file.write_text("")
-    with pytest.raises(CommandError, match="has no session"):
+    with pytest.raises(CommandError, match="contains no session"):
         run_command("verify_receipt", str(file))
     with pytest.raises(CommandError, match="No such file"):
         run_command("verify_receipt", str(tmp_path / "none"))

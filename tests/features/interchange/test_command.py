@@ -31,7 +31,7 @@ def test_the_report_is_json_on_demand(
     told = json.loads(capsys.readouterr().out)
     assert (told["sessions_added"], told["skipped"]) == (6, 0)
     assert told["reports"][0]["place"] == "of/chatgpt.json: conversation 1"
-    assert "no member" in told["reports"][0]["text"]
+    assert "not a member" in told["reports"][0]["text"]
     call_command("import_sessions", str(archive), workspace="garden", json=True)
     assert json.loads(capsys.readouterr().out)["sessions_unchanged"] == 6
 
@@ -46,5 +46,5 @@ def test_of_an_archive_only_what_is_of_the_format_is_imported(
 def test_what_nobody_knows_is_said(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Only words.")
-    with pytest.raises(CommandError, match="Nothing in it is known here"):
+    with pytest.raises(CommandError, match="The format is unknown"):
         call_command("import_sessions", str(path))

@@ -190,7 +190,7 @@ def test_conversations_that_are_none_cost_only_themselves(importing: Importing) 
     value.insert(2, {"mapping": {"a": {"parent": ["b"], "children": 5, "message": {"id": 1}}}})
     counts = importing.json(value)
     assert counts.skipped == 1
-    assert any("conversation 2: skipped: it is no object" in line for line in importing.reports)
+    assert any("conversation 2: skipped: it is not an object" in line for line in importing.reports)
     assert session_of("Roses in a pot")
 
 
@@ -302,4 +302,4 @@ def test_a_conversation_that_branches_everywhere_is_named(
     monkeypatch.setattr(trees, "MOST_SPREAD", 3)
     counts = importing(FIXTURES / "chatgpt.json")
     assert counts.skipped == 1
-    assert "it branches so often" in importing.reports[0]
+    assert "it has so many branches" in importing.reports[0]

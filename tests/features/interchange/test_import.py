@@ -1003,7 +1003,7 @@ def test_the_file_may_name_an_owner_who_exists(importing: Importing, other_user:
     importing(opening(owner="bob"))
     assert imported().owner == other_user
     assert role_of(imported().workspace, other_user.pk) is None
-    assert "no member" in importing.reports[0]
+    assert "not a member" in importing.reports[0]
 
 
 def test_an_owner_whom_nobody_knows_is_remembered(importing: Importing) -> None:
@@ -1145,7 +1145,9 @@ def test_the_documented_examples_can_be_imported(importing: Importing) -> None:
     assert len(examples) == 2
     for example in examples:
         assert importing(*example.splitlines()).is_clean
-        assert [report for report in importing.reports if "made the workspace" not in report] == []
+        assert [
+            report for report in importing.reports if "created the workspace" not in report
+        ] == []
 
 
 def test_every_key_is_documented(importing: Importing) -> None:

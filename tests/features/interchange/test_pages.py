@@ -85,8 +85,8 @@ def test_an_upload_waits_is_imported_and_tells_what_became_of_it(
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"\x00\x01 no export", "Nothing in it is known here"),
-        (b"PK\x05\x06" + b"\x00" * 18, "Nothing in it is known here"),
+        (b"\x00\x01 no export", "The format is unknown"),
+        (b"PK\x05\x06" + b"\x00" * 18, "The format is unknown"),
         (b'{"some": "settings"}', "Nothing in it could be read."),
     ],
 )
@@ -137,7 +137,7 @@ def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 100)
     response = upload(owner)
     assert response.status_code == 400
-    assert "at most 100" in response.text
+    assert "the limit is 100" in response.text
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 10**6)
     assert upload(owner, workspace="kitchen").status_code == 400
     for name, says in {
@@ -272,7 +272,7 @@ def test_an_archive_that_grows_without_bounds_is_refused(
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 3_000_000)
     upload(owner, path.read_bytes())
     carry_out()
-    assert "would grow to" in the_import().error
+    assert "would expand to" in the_import().error
 
 
 def test_an_archive_with_too_long_a_list_is_not_opened(

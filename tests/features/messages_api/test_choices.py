@@ -145,13 +145,16 @@ async def test_a_temperature_is_for_the_models_that_take_one(
         ({"temperature": 3}, "temperature"),
         ({"stop_sequences": ["  "]}, "white space"),
         ({"stop_sequences": "END"}, "stop_sequences"),
-        ({"tool_choice": {"type": "any"}}, "tools that the request has"),
+        ({"tool_choice": {"type": "any"}}, "needs tools in the request"),
         ({"tool_choice": {"type": "some"}}, "auto, any, tool, none"),
-        ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "It has a name"),
-        ({"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]}, "grep is none"),
+        ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "It needs a name"),
+        (
+            {"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]},
+            "grep is not among",
+        ),
         ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "budget"),
         ({"metadata": {"user_id": 7}}, "user_id"),
-        ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not known"),
+        ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not supported"),
         ({"output_config": {"format": "x" * 70_000}}, "characters"),
     ],
 )
@@ -259,7 +262,7 @@ async def test_the_same_words_with_something_else_asked_are_another_request(
     assert (await say(client, *said, max_tokens=50)).id != first.id
     key = {"Idempotency-Key": "order 1"}
     await say(client, "Once", extra_headers=key)
-    with pytest.raises(anthropic.BadRequestError, match="something else"):
+    with pytest.raises(anthropic.BadRequestError, match="another request"):
         await say(client, "Once", extra_headers=key, max_tokens=50)
 
 
@@ -272,7 +275,7 @@ async def test_a_person_has_no_more_streams_than_may_be(
         async with client.messages.stream(**request(text)) as stream:
             await stream.get_final_message()
     lines.take(STREAMS, user.pk)
-    with pytest.raises(anthropic.RateLimitError, match="No more than 1 streams"):
+    with pytest.raises(anthropic.RateLimitError, match="At most 1 streams can be open"):
         async with client.messages.stream(**request("three")):
             pass
     assert await Turn.objects.filter(role="user").acount() == 2

@@ -161,9 +161,9 @@ def test_where_copies_were_to_be_kept_nothing_is_purged_until_that_is_off(
     settings = ("workspace_settings", session.workspace.slug)
     assert "Keep a copy" not in page(owner, *settings)
     Workspace.objects.update(uses_cold_storage=True)
-    assert "nothing is purged here until this is off" in page(owner, *settings)
+    assert "nothing is deleted in this workspace until this is off" in page(owner, *settings)
     assert (
-        "there is no cold storage any more"
+        "which is no longer supported"
         in owner.post(
             reverse("session_purge", args=[session.uuid]), {"reason": "Mine"}, follow=True
         ).text
@@ -249,7 +249,7 @@ def test_a_receipt_says_everything_but_what_was_said(
     text = page(administrator, "receipt", receipt.uuid)
     for said in (str(session.uuid), receipt.turn_digest, receipt.digest, "They asked for it."):
         assert said in text
-    assert "not what was written" not in text
+    assert "differs from what was written" not in text
     assert "beans" not in text
 
 

@@ -140,7 +140,7 @@ def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, use
         order_purge(session, origin=origin, reason="Mine", now=now, grace=30 * DAY)
     with pytest.raises(Conflict, match="archived"):
         accept_message(session, client_id="client-1", text="x", user_pk=None, max_queued=5)
-    with pytest.raises(Conflict, match="Call that off"):
+    with pytest.raises(Conflict, match="Cancel the deletion"):
         archive_session(session, archived=False)
     call_off_purge(session, origin=origin, now=now)
     assert get_session(session.uuid).archived_at is None
@@ -163,7 +163,7 @@ def test_an_order_has_a_reason_and_no_answer_is_cut_off(session: Session, user: 
     with pytest.raises(Rejected, match="Enter a reason"):
         order_purge(session, origin=origin, reason=" ", now=now, grace=DAY)
     accept_message(session, client_id="client-1", text="Hello", user_pk=user.pk, max_queued=5)
-    with pytest.raises(Conflict, match="being written"):
+    with pytest.raises(Conflict, match="still running"):
         order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
     place_hold(session, origin=origin, reason="A dispute")
     with pytest.raises(Conflict, match="on hold"):
@@ -203,7 +203,7 @@ def test_what_fails_is_reported_and_the_rest_goes_on(
     order_purge(other, origin=origin, reason="b", now=now, grace=DAY)
     report = run_retention(now=now + 2 * DAY)
     assert uuids(report, "failed") == [str(session.uuid)]
-    assert "no cold storage" in report.failed[0]["reason"]
+    assert "no longer supported" in report.failed[0]["reason"]
     assert uuids(report, "purged") == [str(other.uuid)]
 
 
@@ -342,8 +342,8 @@ def receipt(session: Session, user: User) -> Receipt:
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("UPDATE conversations_receipt SET reason = 'other'", "is not what was written"),
-        ("UPDATE conversations_receipt SET uuid = '{other}'", "is not what was written"),
+        ("UPDATE conversations_receipt SET reason = 'other'", "differs from what was written"),
+        ("UPDATE conversations_receipt SET uuid = '{other}'", "differs from what was written"),
         ("DELETE FROM conversations_receipt", "is missing"),
     ],
 )
@@ -389,7 +389,7 @@ def test_a_purge_is_counted_ordered_and_called_off_by_commands(session: Session)
     assert "it will be purged on" in run_command("purge_session", uuid, "--reason", "x")
     with pytest.raises(CommandError, match="already scheduled for deletion"):
         run_command("purge_session", uuid, "--reason", "x")
-    assert "called off" in run_command("restore_session", uuid)
+    assert "cancelled" in run_command("restore_session", uuid)
     assert get_session(session.uuid).archived_at is None
 
 
@@ -399,7 +399,7 @@ def test_a_purge_at_once_is_confirmed_and_leaves_a_receipt(
     say(session, "Plant the beans")
     uuid = str(session.uuid)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    with pytest.raises(CommandError, match="Say --yes"):
+    with pytest.raises(CommandError, match="Confirm with --yes"):
         run_command("purge_session", uuid, "--reason", "x", "--now")
     text = run_command("purge_session", uuid, "--reason", "They asked", "--now", "--yes")
     receipt = Receipt.objects.get()
@@ -407,14 +407,14 @@ def test_a_purge_at_once_is_confirmed_and_leaves_a_receipt(
     assert (receipt.ordered_by_name, receipt.reason) == ("purge_session", "They asked")
     assert not Turn.objects.exists()
     assert "1 receipts" in run_command("verify_archive")
-    with pytest.raises(CommandError, match="no such session"):
+    with pytest.raises(CommandError, match="This session does not exist"):
         run_command("restore_session", uuid)
 
 
 def test_a_purge_needs_a_session_and_a_reason(session: Session) -> None:
     unknown = "00000000-0000-4000-8000-000000000000"
     for uuid, reason, said in (
-        (unknown, "x", "no such session"),
+        (unknown, "x", "This session does not exist"),
         (str(session.uuid), " ", "Enter a reason"),
     ):
         with pytest.raises(CommandError, match=said):

@@ -110,9 +110,9 @@ def test_where_to_talk_has_to_be_clear(piped: Piped, user: User, tmp_path: Path)
     create_workspace(root=tmp_path, name="Kitchen", owner=user)
     for arguments, reason in (
         ((), "garden, kitchen"),
-        (("--workspace", "nowhere"), "no such workspace"),
+        (("--workspace", "nowhere"), "This workspace does not exist"),
         (("--workspace", "garden", "--session", "a\nb"), "A key"),
-        (("--session", "11111111-2222-4333-8444-555555555555"), "no such session"),
+        (("--session", "11111111-2222-4333-8444-555555555555"), "This session does not exist"),
     ):
         with pytest.raises(CommandError, match=reason) as refused:
             piped("table", arguments=arguments)

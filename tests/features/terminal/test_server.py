@@ -72,7 +72,7 @@ def test_a_conversation_with_a_server_survives_its_end(
         server.kill()
         server.start()
         typist.until("The server is not responding")
-        typist.until("The server stopped while this answer was being written")
+        typist.until("The server stopped during this answer")
         typist.until(READY)
         wire.enqueue(Scenario(text="Here again."))
         typist.type("And now?")
@@ -80,7 +80,7 @@ def test_a_conversation_with_a_server_survives_its_end(
         typist.until(READY)
         for command, said in {
             "/model haiku-5": "Haiku 5.5 answers",
-            "/rename Beans": "is called Beans now",
+            "/rename Beans": "renamed to Beans",
             "/history beans": r"1|2  ",
             "/new": "A new session",
             "/resume bean": r"Beans: .* turns in the archive[\s\S]*Here again\.",
@@ -99,7 +99,7 @@ def test_without_a_token_or_a_server_it_says_so(
 ) -> None:
     at = ("--server", "http://127.0.0.1:9")
     for arguments, reason in (
-        (at, "Set one token"),
+        (at, "Set only one"),
         ((*at, "--token-file", f"{token}.gone"), "Cannot read the token"),
         ((*at, "--token-file", str(token)), "not responding"),
         (("--server", "chat.example.org", "--token-file", str(token)), "https://"),
@@ -108,5 +108,5 @@ def test_without_a_token_or_a_server_it_says_so(
             piped("hello", arguments=arguments)
         assert refused.value.returncode == 2
     monkeypatch.setattr(settings.LOOM, "chat_token", "a b")
-    with pytest.raises(CommandError, match="Set one token"):
+    with pytest.raises(CommandError, match="Set only one"):
         piped("hello", arguments=at)

@@ -164,7 +164,7 @@ def test_what_is_typed_meanwhile_comes_next_and_stop_stops(
         typist.type("long")
         typist.until("Part 1")
         typist.type("table")
-        typist.until("This comes next")
+        typist.until("Will be sent next")
         typist.type("/stop")
         typist.until("stopped · demo model")
         typist.until("## A table")

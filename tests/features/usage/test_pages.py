@@ -161,7 +161,7 @@ def test_every_plot_says_what_it_shows(session: Session, user: User) -> None:
         "Tokens",
         "Time to the first token",
     ]
-    assert f"most on {today()}, $1.50." in said[0]
+    assert f"highest on {today()}, $1.50." in said[0]
     assert f">{today()}</th>" in page
     assert "style=" not in page
 

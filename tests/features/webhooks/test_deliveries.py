@@ -205,7 +205,7 @@ def test_too_many_and_unknown_events_are_refused(workspace: Workspace, user: Use
         make(workspace, user, events=[RUN_COMPLETED, "run.begun"])
     for _ in range(MAX_WEBHOOKS):
         make(workspace, user)
-    with pytest.raises(Rejected, match="Remove one first"):
+    with pytest.raises(Rejected, match="Delete one first"):
         make(workspace, user)
     assert len(list_webhooks(workspace)) == MAX_WEBHOOKS
 

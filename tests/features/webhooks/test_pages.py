@@ -56,7 +56,7 @@ def test_there_are_only_so_many(owner: Client, workspace: Workspace) -> None:
         make(owner)
     response = owner.post(LIST, WISH)
     assert response.status_code == 400
-    assert "Remove one first" in response.text
+    assert "Delete one first" in response.text
 
 
 def test_deliveries_are_shown_and_sent_again(owner: Client, workspace: Workspace) -> None:
@@ -69,7 +69,7 @@ def test_deliveries_are_shown_and_sent_again(owner: Client, workspace: Workspace
     Delivery.objects.update(state="failed", status=500, attempts=10, error="No")
     text = text_of(owner.get(page).text)
     assert "webhook.test failed" in text
-    assert "10 attempts answer 500" in text
+    assert "10 attempts response 500" in text
     assert "is being sent again" in owner.post(again, follow=True).text
     delivery.refresh_from_db()
     assert (delivery.state, delivery.attempts) == ("pending", 0)
@@ -84,7 +84,7 @@ def test_what_the_server_has_turned_off_can_be_turned_on(
     Webhook.objects.update(failing_since=long_ago)
     assert "Deliveries are failing and are retried." in owner.get(page).text
     Webhook.objects.update(is_active=False, switched_off_at=timezone.now())
-    assert "The server has turned it off" in owner.get(page).text
+    assert "The server has disabled it" in owner.get(page).text
     assert "turn it on first" in owner.post(f"{page}test/", follow=True).text
     owner.post(page, WISH | {"is_active": "on"})
     webhook.refresh_from_db()
