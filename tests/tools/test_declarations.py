@@ -92,15 +92,15 @@ def test_numbers_and_truth_values_may_come_as_texts(tool: Tool) -> None:
     assert declared.read(sent | texts) == declared.read(sent)
 
 
-async def test_what_does_not_fit_is_told_and_nothing_is_done() -> None:
-    for tool, name in PROPERTIES:
-        nowhere: Any = None
-        for value in wrong(tool.input_schema["properties"][name]):
-            for step in (tool.run, tool.plan):
-                answer = await step(nowhere, example(tool) | {name: value}) if step else None
-                assert answer is None or isinstance(answer, ToolResult), (tool, name)
-                assert answer is None or not answer.ok, (tool, name)
-                assert answer is None or answer.output.startswith(f"'{name}' must be "), value
+@pytest.mark.parametrize(("tool", "name"), PROPERTIES)
+async def test_what_does_not_fit_is_told_and_nothing_is_done(tool: Tool, name: str) -> None:
+    nowhere: Any = None
+    for value in wrong(tool.input_schema["properties"][name]):
+        for step in (tool.run, tool.plan):
+            answer = await step(nowhere, example(tool) | {name: value}) if step else None
+            assert answer is None or isinstance(answer, ToolResult)
+            assert answer is None or not answer.ok
+            assert answer is None or answer.output.startswith(f"'{name}' must be "), value
 
 
 @every_tool
