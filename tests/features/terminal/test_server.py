@@ -79,10 +79,10 @@ def test_a_conversation_with_a_server_survives_its_end(
         typist.until("Here again.")
         typist.until(READY)
         for command, said in {
-            "/model haiku-5": "Haiku 5.5 answers",
+            "/model haiku-5": "Model: Claude Haiku 5.5",
             "/rename Beans": "renamed to Beans",
             "/history beans": r"1|2  ",
-            "/new": "A new session",
+            "/new": "New session",
             "/resume bean": r"Beans: .* turns in the archive[\s\S]*Here again\.",
             "/stop": "",
         }.items():
