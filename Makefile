@@ -19,8 +19,8 @@ run: $(RUNNING)
 ON_POSTGRES = tests/archive tests/features/retention tests/features/usage tests/features/webhooks tests/runtime $(addprefix tests/web/test_,audit_pages.py review.py review_search.py rights.py search.py outage.py) $(addprefix tests/api/test_,idempotency.py keys.py sessions.py) tests/tools/test_conversation_recall.py tests/tools/test_session_state.py $(addprefix tests/test_admin.py::test_,every_table_can_be_looked_at rows_are_found_by_uuid_title_and_owner_of_their_session rows_are_filtered_by_role_and_state) tests/test_migrations.py
 NOT_ON_POSTGRES = tests/features/retention/test_pages.py $(addprefix tests/runtime/test_,attachments.py compaction.py needles.py product_tools.py program_tools.py tool_servers.py windows.py window_frames.py)
 test: $(ENVIRONMENT) browser sandbox
-	$(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e
-	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore=%)
+	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e
+	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore=%)
 	$(PYTHON) -m pytest -q --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto tests/e2e
 

@@ -38,6 +38,7 @@ from conversations.models import (
 )
 from conversations.models.guards import guard_names, install_guards
 from conversations.runtime import current
+from tests.starting import Starts, forked_starts
 
 pytest_plugins = ["tests.wire.fixtures"]
 
@@ -140,6 +141,13 @@ def empty_kept_table(model: type[Model]) -> None:
         cursor.execute(f"DROP TRIGGER {no_delete}{on_table}")
         cursor.execute(f"DELETE FROM {table}")
     install_guards()
+
+
+@pytest.fixture(scope="session")
+def starts() -> Iterator[Starts]:
+    """For processes that load the product, with whatever settings."""
+    with forked_starts() as starts:
+        yield starts
 
 
 @pytest.fixture(scope="session")

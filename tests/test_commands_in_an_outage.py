@@ -1,6 +1,5 @@
 """Commands while the database is unreachable."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,13 +7,7 @@ import pytest
 from benchmarks.processes import clean_environment
 
 from .features import merge
-from .starting import SETTINGS, Starts, forked_starts
-
-
-@pytest.fixture(scope="module")
-def starts() -> Iterator[Starts]:
-    with forked_starts((*SETTINGS, "django.db.backends.postgresql.base")) as made:
-        yield made
+from .starting import Starts
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -11,10 +9,11 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command, get_commands
 
-from benchmarks.processes import ROOT, clean_environment
+from benchmarks.processes import clean_environment
 from conversations.management.base import DatabaseCommand
 
 from .features import merge
+from .starting import Starts
 
 WITHOUT = {"bench", "check_mcp"}
 """Commands that need no database."""
@@ -23,12 +22,11 @@ PREPARES = {"serve"}
 """Commands that bring any database up to date."""
 
 
-def test_a_command_makes_the_database_first(tmp_path: Path) -> None:
+def test_a_command_makes_the_database_first(tmp_path: Path, starts: Starts) -> None:
     folder = tmp_path / "data/workspaces/beds"
     folder.mkdir(parents=True)
     env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
-    command = (sys.executable, "manage.py", "create_workspace", str(folder))
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = starts.run("manage.py", "create_workspace", str(folder), env=env)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert "/w/beds/" in said

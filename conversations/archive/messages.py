@@ -91,7 +91,8 @@ def accept_message(
         refuse_closed(locked.closed)
         if busy > max_queued:
             raise Conflict(
-                f"{busy - 1} messages are already queued. Withdraw one, or wait for an answer.",
+                f"Too many messages are already queued ({busy - 1})."
+                " Withdraw one, or wait for an answer.",
                 code="queue_full",
             )
         if attachments:

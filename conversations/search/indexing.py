@@ -239,20 +239,21 @@ def index_waiting() -> int:
 def index_if_free(session_pk: int, *, seconds: float) -> bool:
     """Index a session, unless somebody else holds the write lock."""
     usual = None
-    if connection.vendor == "sqlite" and not connection.in_atomic_block:
-        # Give up soon where the lock is held, instead of after many seconds.
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA busy_timeout")
-            [(usual,)] = cursor.fetchall()
-            cursor.execute(f"PRAGMA busy_timeout = {MAX_BATCH_MS}")
     try:
-        index_session(session_pk, seconds=seconds)
+        if connection.vendor == "sqlite" and not connection.in_atomic_block:
+            # Give up soon where the lock is held, instead of after many seconds.
+            with connection.cursor() as cursor:
+                cursor.execute("PRAGMA busy_timeout")
+                [(usual,)] = cursor.fetchall()
+                cursor.execute(f"PRAGMA busy_timeout = {MAX_BATCH_MS}")
+        try:
+            index_session(session_pk, seconds=seconds)
+        finally:
+            if usual is not None:
+                with connection.cursor() as cursor:
+                    cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")
     except OperationalError:
         return False
-    finally:
-        if usual is not None:
-            with connection.cursor() as cursor:
-                cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")
     return True
 
 

@@ -4,13 +4,15 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copy
 
+from benchmarks.processes import Server, free_port
 from conversations.accounts.tokens import PREFIX, SCOPES
 from conversations.archive.workspaces import digest_of
-from tests.e2e.conftest import Server
+from tests.starting import Starts
 
 ADD_TOKEN = """
 INSERT INTO conversations_apitoken (digest, hint, user_id, name, scopes, created_at)
@@ -18,31 +20,38 @@ SELECT ?, 'loom_', id, 'tests', ?, ? FROM auth_user
 """
 
 
-class LiveServer(Server):
+@dataclass(frozen=True, slots=True)
+class LiveServer:
     """``token`` is one of the only user, with all scopes."""
 
-    token = ""
+    url: str
+    token: str
 
-    def use(self) -> None:
-        """Start, and make a token, for which a command would start Django once more."""
-        self.start()
-        self.token = PREFIX + secrets.token_urlsafe(32)
-        row = (digest_of(self.token), " ".join(SCOPES), datetime.now(UTC).isoformat(" "))
-        with closing(sqlite3.connect(self.folder / "loom.sqlite3")) as database, database:
-            database.execute(ADD_TOKEN, row)
+
+def add_token(database: Path) -> str:
+    """For which a command would start Django once more."""
+    token = PREFIX + secrets.token_urlsafe(32)
+    row = (digest_of(token), " ".join(SCOPES), datetime.now(UTC).isoformat(" "))
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(ADD_TOKEN, row)
+    return token
 
 
 @contextmanager
-def live_server(folder: Path, database: Path, **environment: str) -> Iterator[LiveServer]:
+def live_server(folder: Path, database: Path, starts: Starts) -> Iterator[LiveServer]:
     """One that answers by the demo model, without pauses, and counts no requests.
     ``database`` is a migrated one to begin with."""
     copy(database, folder)
-    server = LiveServer(
-        folder, {"LOOM_API_RATE": "100000/second", "LOOM_DEMO_DELAY": "0", **environment}
+    server = Server(
+        data_dir=folder,
+        port=free_port(),
+        settings={"LOOM_API_RATE": "100000/second", "LOOM_DEMO_DELAY": "0"},
+        arguments=("--no-prepare",),
+        popen=starts.popen,
     )
-    server.environment.pop("ANTHROPIC_API_KEY", None)
     try:
-        server.use()
-        yield server
+        server.start()
+        token = add_token(folder / "loom.sqlite3")
+        yield LiveServer(url=f"http://127.0.0.1:{server.port}", token=token)
     finally:
         server.stop()

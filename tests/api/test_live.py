@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from loomweb.env import BASE_DIR
+from tests.starting import Starts
 
 from .live import LiveServer, live_server
 
@@ -51,9 +52,11 @@ type Known = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[LiveServer]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, migrated: Path, starts: Starts
+) -> Iterator[LiveServer]:
     folder: Path = tmp_path_factory.mktemp("data")
-    with live_server(folder, migrated) as server:
+    with live_server(folder, migrated, starts) as server:
         yield server
 
 

@@ -68,7 +68,7 @@ def test_nobody_goes_on_with_an_expired_session(session: Session, way: str) -> N
     with pytest.raises(Conflict) as refused:
         WAYS[way](session)
     assert refused.value.code == "session_expired"
-    assert "stays readable" in refused.value.message
+    assert "is read-only" in refused.value.message
 
 
 def test_it_stays_readable(session: Session) -> None:

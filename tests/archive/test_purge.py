@@ -263,7 +263,7 @@ def test_a_failure_leaves_everything(
 
 def test_a_session_at_work_stays(session: Session, user: User) -> None:
     accept_message(session, client_id="client-1", text="Hello", user_pk=user.pk, max_queued=5)
-    with pytest.raises(Conflict, match="An answer is being written"):
+    with pytest.raises(Conflict, match="An answer is still running"):
         remove(session, user)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.scripts import run_script
 
-SMALL = ("--callers", "8", "--keys", "3", "--messages", "2", "--kills", "1")
+SMALL = ("--callers", "6", "--keys", "3", "--messages", "2", "--kills", "1")
 FULL = ("--callers", "50", "--keys", "10", "--seconds", "60", "--kills", "2")
 
 

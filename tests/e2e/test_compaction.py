@@ -103,4 +103,5 @@ def test_with_too_little_it_says_so(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(text="Hello."))
     chat.ask("hi")
     summarise(chat.page)
-    expect(chat.page.get_by_text("There is nothing to summarize yet.")).to_be_visible()
+    notice = chat.page.get_by_role("article", name="Notice")
+    expect(notice).to_contain_text("There is nothing to summarize yet.")

@@ -37,7 +37,7 @@ def send(*arguments: str, stdin: str = "", monkeypatch: pytest.MonkeyPatch | Non
 
 def test_it_prints_the_answer_and_keeps_both(session: Session) -> None:
     printed = send("--session", str(session.uuid), "table")
-    assert "| part | holds | grows |" in printed
+    assert "| part | contents | grows |" in printed
     turns = read_turns(session.pk)
     assert [turn.role for turn in turns] == ["user", "assistant"]
     assert turns[1].content.strip() == printed.strip()

@@ -156,7 +156,7 @@ async def test_it_refuses_what_is_not_there_and_too_many(runtime: Runtime, garde
     with pytest.raises(Rejected, match="no longer exists"):
         await send(runtime, garden, "look", one)
     many = [await attach(garden, b"words", "a.txt") for _ in range(11)]
-    with pytest.raises(Rejected, match="At most 10"):
+    with pytest.raises(Rejected, match="at most 10"):
         await send(runtime, garden, "look", *many)
     assert await Run.objects.acount() == 0
 
@@ -344,7 +344,7 @@ async def test_a_file_that_the_provider_refuses_does_not_end_the_session(
         load_json(event.payload)
         async for event in ChatEvent.objects.filter(session=garden, event_type="info")
     ]
-    assert [(notice["code"], "kept" in notice["text"]) for notice in notices] == [
+    assert [(notice["code"], "still stored" in notice["text"]) for notice in notices] == [
         ("files_refused", True)
     ]
     assert (await send(runtime, garden, "Go on without it.")).state == "completed"

@@ -149,7 +149,7 @@ async def test_too_many_waiting_messages_are_refused_with_the_reason(
     wire.enqueue(Scenario(words=50, rate=100))
     await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
     await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
-    with pytest.raises(Conflict, match="wait already"):
+    with pytest.raises(Conflict, match="already queued"):
         await runtime.send(garden, client_id="client-3", text="3", user_pk=None)
     await runtime.stop_run(garden)
 

@@ -201,7 +201,7 @@ async def test_one_call_is_stopped_and_the_run_goes_on(
     assert await results(garden) == ["Stopped by ann after 0 s.\n\nline 0\n", "Added."]
     assert [ending.state for ending in await endings(garden)] == ["stopped", ""]
     assert await run_state(garden) == "completed"
-    with pytest.raises(Conflict, match="has ended"):
+    with pytest.raises(Conflict, match="has already ended"):
         await runtime.cancel_call(garden, call=first.uuid, user_pk=garden.owner_id)
     await require_whole(garden)
 

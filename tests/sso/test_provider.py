@@ -287,7 +287,7 @@ def test_a_sign_in_called_off_there_says_so(client: Client, provider: Provider) 
     state = back.partition("state=")[2]
     response = client.get(reverse("oidc_callback"), {"state": state, "error": "access_denied"})
     assert response.status_code == 400
-    assert "was called off" in response.text
+    assert "was cancelled" in response.text
 
 
 UNFIT = {
@@ -305,7 +305,7 @@ def test_a_provider_that_does_not_answer_is_named(
     provider.answers = answers
     response = client.get(reverse("oidc_sign_in"))
     assert response.status_code == 502
-    assert "Example does not answer as it should" in response.text
+    assert "Example is not responding correctly" in response.text
 
 
 @pytest.mark.parametrize("answer", [(500, {}), (200, ["x"]), (200, {}), (302, "http://x.example")])

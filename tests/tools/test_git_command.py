@@ -1,7 +1,6 @@
 """``git_command``: what only looks, what changes, and what a repository cannot make it do."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -50,9 +49,8 @@ def test_the_repositorys_own_identity_goes_first(repository: Commands) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [
+def test_a_person_is_asked_only_for_what_changes_something(commands: Commands) -> None:
+    for arguments, kind in [
         ("status", None),
         ("log --oneline -20 --stat --text", None),
         ("diff HEAD~1 -- output", None),
@@ -82,21 +80,16 @@ def test_the_repositorys_own_identity_goes_first(repository: Commands) -> None:
         ("checkout -b x", "git:checkout"),
         ("reset --hard", "git:reset"),
         ("clean -fdx", "git:clean"),
-    ],
-)
-def test_a_person_is_asked_only_for_what_changes_something(
-    commands: Commands, arguments: str, kind: str | None
-) -> None:
-    plan = commands.plan("git_command", arguments=arguments)
-    assert isinstance(plan, CallPlan)
-    assert plan.command.startswith(f"git {arguments.split()[0]}")
-    assert plan.effect == ("reads" if kind is None else "changes")
-    assert plan.kind_key == (kind or "")
+    ]:
+        plan = commands.plan("git_command", arguments=arguments)
+        assert isinstance(plan, CallPlan), (arguments, kind)
+        assert plan.command.startswith(f"git {arguments.split()[0]}"), (arguments, kind)
+        assert plan.effect == ("reads" if kind is None else "changes"), (arguments, kind)
+        assert plan.kind_key == (kind or ""), (arguments, kind)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_what_is_not_offered_is_refused_before_anybody_is_asked(commands: Commands) -> None:
+    for arguments in [
         None,
         "",
         "git",
@@ -128,19 +121,15 @@ def test_a_person_is_asked_only_for_what_changes_something(
         "clone https://example.org/x",
         "ls-remote ext::sh",
         "remote update",
-    ],
-)
-def test_what_is_not_offered_is_refused_before_anybody_is_asked(
-    commands: Commands, arguments: Any
-) -> None:
-    for answer in (
-        commands.plan("git_command", arguments=arguments),
-        commands.run("git_command", arguments=arguments),
-    ):
-        assert not isinstance(answer, CallPlan)
-        assert not answer.ok
-        assert answer.output.endswith(".")
-    assert not (commands.root / "stolen").exists()
+    ]:
+        for answer in (
+            commands.plan("git_command", arguments=arguments),
+            commands.run("git_command", arguments=arguments),
+        ):
+            assert not isinstance(answer, CallPlan), arguments
+            assert not answer.ok, arguments
+            assert answer.output.endswith("."), arguments
+        assert not (commands.root / "stolen").exists(), arguments
 
 
 def test_looking_is_on_offer_where_nothing_may_be_changed(repository: Commands) -> None:

@@ -245,9 +245,8 @@ def test_ordinary_options_are_taken(line: str, effect: str | None) -> None:
     assert read_call(line.split()).changes == (effect == "changes")
 
 
-@pytest.mark.parametrize(
-    ("line", "writes"),
-    [
+def test_it_says_which_calls_write_the_configuration() -> None:
+    for line, writes in [
         ("config user.name Rose", True),
         ("config user.name", False),
         ("config --list", False),
@@ -270,10 +269,8 @@ def test_ordinary_options_are_taken(line: str, effect: str | None) -> None:
         ("rebase main", False),
         ("merge topic", False),
         ("stash", False),
-    ],
-)
-def test_it_says_which_calls_write_the_configuration(line: str, writes: bool) -> None:
-    assert read_call(line.split()).writes_config == writes
+    ]:
+        assert read_call(line.split()).writes_config == writes, (line, writes)
 
 
 # Against git itself

@@ -227,7 +227,7 @@ async def test_compact_asks_for_a_summary(async_browser: AsyncClient, session: S
         await (await current_runtime()).wait_idle(session.pk)
     answer = await async_browser.post(of(session, "commands/"), {"text": "/compact"})
     assert answer.status_code == 200, answer.json()
-    assert "summarised" in answer.json()["said"]
+    assert "Summarizing" in answer.json()["said"]
     await (await current_runtime()).wait_idle(session.pk)
     assert await Run.objects.filter(kind="compact").acount() == 1
 

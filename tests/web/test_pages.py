@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -118,9 +118,8 @@ def symlink_loop(roots: Path) -> Path:
     return roots / "loop"
 
 
-@pytest.mark.parametrize(
-    ("choose", "reason"),
-    [
+def test_no_other_folder_is_taken(owner: Client, roots: Path) -> None:
+    for choose, reason in [
         (outside, "A workspace must be under one of"),
         (symlink_out, "A workspace must be under one of"),
         (symlink_loop, "The folder"),
@@ -135,15 +134,11 @@ def symlink_loop(roots: Path) -> Path:
         (lambda roots: "", "This field is required"),
         (lambda roots: f"{roots}/notes\0", "Null characters are not allowed"),
         (lambda roots: "/" + "x" * 2000, "at most 1024 characters"),
-    ],
-)
-def test_no_other_folder_is_taken(
-    owner: Client, roots: Path, choose: Callable[[Path], Path | str], reason: str
-) -> None:
-    response = create(owner, choose(roots))
-    assert response.status_code == 400
-    assert reason in response.text
-    assert Workspace.objects.count() == 0
+    ]:
+        response = create(owner, choose(roots))
+        assert response.status_code == 400, (choose, reason)
+        assert reason in response.text, (choose, reason)
+        assert Workspace.objects.count() == 0, (choose, reason)
 
 
 def test_a_folder_of_an_unknown_person_is_no_path(owner: Client, roots: Path) -> None:
@@ -189,9 +184,8 @@ def test_a_workspace_can_have_rules_of_its_own_for_the_window(
     assert (workspace.window_strategy, workspace.keep_recent) == ("", None)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_settings_that_cannot_be_are_refused(owner: Client, workspace: Workspace) -> None:
+    for wrong in [
         {"name": ""},
         {"name": " \t "},
         {"name": "x" * 121},
@@ -206,17 +200,13 @@ def test_a_workspace_can_have_rules_of_its_own_for_the_window(
         {"low_water": "95"},
         {"high_water": "20"},
         {"reads_instruction_files": "perhaps"},
-    ],
-)
-def test_settings_that_cannot_be_are_refused(
-    owner: Client, workspace: Workspace, wrong: dict[str, str]
-) -> None:
-    page = reverse("workspace_settings", args=["garden"])
-    response = owner.post(page, {"name": "Orchard"} | wrong)
-    assert response.status_code == 400
-    assert response.context["form"].errors
-    workspace.refresh_from_db()
-    assert (workspace.name, workspace.instructions) == ("Garden", "")
+    ]:
+        page = reverse("workspace_settings", args=["garden"])
+        response = owner.post(page, {"name": "Orchard"} | wrong)
+        assert response.status_code == 400, wrong
+        assert response.context["form"].errors, wrong
+        workspace.refresh_from_db()
+        assert (workspace.name, workspace.instructions) == ("Garden", ""), wrong
 
 
 def add(owner: Client, username: str, role: str) -> Any:
@@ -239,30 +229,25 @@ def test_members_come_and_go(owner: Client, workspace: Workspace, other_user: Us
     assert browser_of(other_user).get("/w/garden/").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("username", "role", "reason"),
-    [
+def test_a_member_that_cannot_be_is_refused(
+    owner: Client, workspace: Workspace, other_user: User
+) -> None:
+    for username, role, reason in [
         ("nobody", "member", "The account “nobody” does not exist."),
         ("bob", "emperor", "not one of the available choices"),
         ("", "member", "This field is required"),
         ("b\0b", "member", "Null characters are not allowed"),
-    ],
-)
-def test_a_member_that_cannot_be_is_refused(
-    owner: Client, workspace: Workspace, other_user: User, username: str, role: str, reason: str
-) -> None:
-    response = add(owner, username, role)
-    assert response.status_code == 400
-    assert reason in response.text
-    assert len(members_of(workspace)) == 1
+    ]:
+        response = add(owner, username, role)
+        assert response.status_code == 400, (username, role, reason)
+        assert reason in response.text, (username, role, reason)
+        assert len(members_of(workspace)) == 1, (username, role, reason)
 
 
-@pytest.mark.parametrize("username", ["", "nobody", "b\0b", "x" * 10_000])
-def test_removing_nobody_changes_nothing(
-    owner: Client, workspace: Workspace, username: str
-) -> None:
-    assert "does not exist" in remove(owner, username).text
-    assert len(members_of(workspace)) == 1
+def test_removing_nobody_changes_nothing(owner: Client, workspace: Workspace) -> None:
+    for username in ["", "nobody", "b\0b", "x" * 10_000]:
+        assert "does not exist" in remove(owner, username).text, username
+        assert len(members_of(workspace)) == 1, username
 
 
 def test_the_last_owner_stays(owner: Client, workspace: Workspace) -> None:
@@ -339,9 +324,10 @@ def test_an_archived_session_leaves_the_list_and_comes_back(
     assert titles(owner.get("/w/garden/")) == ["Plant the beans"]
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
+def test_the_filter_finds_words_of_title_and_last_text(owner: Client, workspace: Workspace) -> None:
+    make_session(workspace, "Beans in May", days=1)
+    say(make_session(workspace, "Peas"), "For the soup")
+    for query, found in [
         ("beans", ["Beans in May"]),
         ("BEANS may", ["Beans in May"]),
         ("soup", ["Peas"]),
@@ -349,17 +335,11 @@ def test_an_archived_session_leaves_the_list_and_comes_back(
         ("100%", []),
         ("_", []),
         ("no such", []),
-    ],
-)
-def test_the_filter_finds_words_of_title_and_last_text(
-    owner: Client, workspace: Workspace, query: str, found: list[str]
-) -> None:
-    make_session(workspace, "Beans in May", days=1)
-    say(make_session(workspace, "Peas"), "For the soup")
-    response = owner.get("/w/garden/", {"q": query})
-    assert titles(response) == found
-    if not found:
-        assert "No sessions match" in response.text
+    ]:
+        response = owner.get("/w/garden/", {"q": query})
+        assert titles(response) == found, (query, found)
+        if not found:
+            assert "No sessions match" in response.text, (query, found)
 
 
 @pytest.mark.parametrize(("role", "sees"), [("viewer", True), ("reviewer", False)])
@@ -436,11 +416,11 @@ BAD_CURSORS = [
 ]
 
 
-@pytest.mark.parametrize("cursor", BAD_CURSORS)
-def test_a_cursor_that_is_none_is_refused(owner: Client, workspace: Workspace, cursor: str) -> None:
-    response = owner.get("/w/garden/", {"before": cursor})
-    assert response.status_code == 400
-    assert "not a cursor of the session list" in response.text
+def test_a_cursor_that_is_none_is_refused(owner: Client, workspace: Workspace) -> None:
+    for cursor in BAD_CURSORS:
+        response = owner.get("/w/garden/", {"before": cursor})
+        assert response.status_code == 400, cursor
+        assert "not a cursor of the session list" in response.text, cursor
 
 
 def test_a_cursor_beyond_all_is_an_empty_page(owner: Client, workspace: Workspace) -> None:
@@ -603,27 +583,21 @@ def test_what_is_no_number_is_no_address(owner: Client, session: Session) -> Non
         assert owner.get(chat(session, f"t/{turn}/")).status_code == 404, turn
 
 
-@pytest.mark.parametrize("name", ["before", "after"])
-@pytest.mark.parametrize(
-    "cursor", ["nonsense", "seq:", "seq:-1", "seq:" + "9" * 19, "\0", "turn:x"]
-)
-def test_a_bad_cursor_is_refused_with_the_reason(
-    owner: Client, session: Session, name: str, cursor: str
-) -> None:
-    response = owner.get(chat(session), {name: cursor})
-    assert response.status_code == 400
-    assert "A cursor must look like seq:123 or turn:45." in response.text
-    partial = owner.get(chat(session), {name: cursor}, headers={"HX-Request": "true"})
-    assert partial.status_code == 400
+def test_a_bad_cursor_is_refused_with_the_reason(owner: Client, session: Session) -> None:
+    for cursor in ["nonsense", "seq:", "seq:-1", "seq:" + "9" * 19, "\0", "turn:x"]:
+        for name in ["before", "after"]:
+            response = owner.get(chat(session), {name: cursor})
+            assert response.status_code == 400, (cursor, name)
+            assert "A cursor must look like seq:123 or turn:45." in response.text, (cursor, name)
+            partial = owner.get(chat(session), {name: cursor}, headers={"HX-Request": "true"})
+            assert partial.status_code == 400, (cursor, name)
 
 
-@pytest.mark.parametrize(
-    "cursor", ["seq:" + "9" * 18, "turn:" + "9" * 18, "turn:1.999999", "seq:0"]
-)
-def test_a_cursor_beyond_the_ends_is_no_error(owner: Client, session: Session, cursor: str) -> None:
+def test_a_cursor_beyond_the_ends_is_no_error(owner: Client, session: Session) -> None:
     fill(session, 3)
-    for name in ("before", "after"):
-        assert owner.get(chat(session), {name: cursor}).status_code == 200
+    for cursor in ["seq:" + "9" * 18, "turn:" + "9" * 18, "turn:1.999999", "seq:0"]:
+        for name in ("before", "after"):
+            assert owner.get(chat(session), {name: cursor}).status_code == 200, cursor
 
 
 def test_the_source_of_a_turn_is_its_text(owner: Client, session: Session) -> None:
@@ -805,37 +779,29 @@ async def test_archiving_a_session_has_it_summarised_where_that_is_wanted(
     assert await Compaction.objects.acount() == len(found)
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "reason"),
-    [
+def test_a_refused_message_stays_in_the_composer(
+    owner: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_message_chars", 50)
+    for text, status, reason in [
         ("x" * 51, 413, "This message has 51 characters; the limit is 50."),
         (" \n ", 400, "The message is empty."),
         ("", 400, "The message is empty."),
-    ],
-)
-def test_a_refused_message_stays_in_the_composer(
-    owner: Client,
-    session: Session,
-    monkeypatch: pytest.MonkeyPatch,
-    text: str,
-    status: int,
-    reason: str,
-) -> None:
-    monkeypatch.setattr(settings.LOOM, "max_message_chars", 50)
-    response = owner.post(chat(session, "send/"), {"text": text})
-    assert response.status_code == status
-    assert reason in response.text
-    [kept] = re.findall(
-        r"<textarea[^>]*>([^<]*)</textarea>", response.text.split('id="composer"')[1]
-    )[:1]
-    assert kept == text
-    assert read_turns(session.pk) == []
+    ]:
+        response = owner.post(chat(session, "send/"), {"text": text})
+        assert response.status_code == status, (text, status, reason)
+        assert reason in response.text, (text, status, reason)
+        [kept] = re.findall(
+            r"<textarea[^>]*>([^<]*)</textarea>", response.text.split('id="composer"')[1]
+        )[:1]
+        assert kept == text, (text, status, reason)
+        assert read_turns(session.pk) == [], (text, status, reason)
 
 
-@pytest.mark.parametrize("client_id", ["short", "x" * 65, "with space", "a\0bcdefgh", "é" * 10])
-def test_a_bad_client_id_is_refused(owner: Client, session: Session, client_id: str) -> None:
-    data = {"text": "Hello", "client_id": client_id}
-    assert owner.post(chat(session, "send/"), data).status_code == 400
+def test_a_bad_client_id_is_refused(owner: Client, session: Session) -> None:
+    for client_id in ["short", "x" * 65, "with space", "a\0bcdefgh", "é" * 10]:
+        data = {"text": "Hello", "client_id": client_id}
+        assert owner.post(chat(session, "send/"), data).status_code == 400, client_id
 
 
 def test_a_queued_message_of_any_text_is_shown(owner: Client, session: Session, user: User) -> None:
@@ -863,18 +829,18 @@ def test_a_session_is_renamed(owner: Client, session: Session) -> None:
     )
 
 
-@pytest.mark.parametrize("title", ["", " \t", "\u202e"])
-def test_a_title_needs_a_character(owner: Client, session: Session, title: str) -> None:
+def test_a_title_needs_a_character(owner: Client, session: Session) -> None:
     rename(owner, session, "Beans")
-    response = rename(owner, session, title)
-    assert "A title must have at least one character." in response.text
-    assert get_session(session.uuid).title == "Beans"
+    for title in ["", " \t", "\u202e"]:
+        response = rename(owner, session, title)
+        assert "A title must have at least one character." in response.text, title
+        assert get_session(session.uuid).title == "Beans", title
 
 
-@pytest.mark.parametrize("title", ["a\0b", "x" * 100_000, "💥" * 300, "\u202ea"])
-def test_any_title_can_be_stored(owner: Client, session: Session, title: str) -> None:
-    assert rename(owner, session, title).status_code == 200
-    assert 0 < len(get_session(session.uuid).title) <= 120
+def test_any_title_can_be_stored(owner: Client, session: Session) -> None:
+    for title in ["a\0b", "x" * 100_000, "💥" * 300, "\u202ea"]:
+        assert rename(owner, session, title).status_code == 200, title
+        assert 0 < len(get_session(session.uuid).title) <= 120, title
 
 
 def test_a_model_is_chosen(owner: Client, session: Session) -> None:
@@ -882,20 +848,18 @@ def test_a_model_is_chosen(owner: Client, session: Session) -> None:
     assert '<option value="claude-opus-5-5" selected>' in response.text
 
 
-@pytest.mark.parametrize("model", ["", "no-such-model", "a\0b", "x" * 10_000])
-def test_an_unknown_model_is_refused(owner: Client, session: Session, model: str) -> None:
-    response = owner.post(chat(session, "model/"), {"model": model})
-    assert response.status_code == 400
-    assert "This model is not available." in response.text
-    assert get_session(session.uuid).model == ""
+def test_an_unknown_model_is_refused(owner: Client, session: Session) -> None:
+    for model in ["", "no-such-model", "a\0b", "x" * 10_000]:
+        response = owner.post(chat(session, "model/"), {"model": model})
+        assert response.status_code == 400, model
+        assert "This model is not available." in response.text, model
+        assert get_session(session.uuid).model == "", model
 
 
-@pytest.mark.parametrize("wanted", ["https://evil.example/", "//evil.example", "/admin/", "x\r\ny"])
-def test_a_form_leads_back_to_our_own_pages_only(
-    owner: Client, session: Session, wanted: str
-) -> None:
-    response = owner.post(chat(session, "pin/"), {"next": wanted})
-    assert response["Location"] == chat(session)
+def test_a_form_leads_back_to_our_own_pages_only(owner: Client, session: Session) -> None:
+    for wanted in ["https://evil.example/", "//evil.example", "/admin/", "x\r\ny"]:
+        response = owner.post(chat(session, "pin/"), {"next": wanted})
+        assert response["Location"] == chat(session), wanted
 
 
 # --- for those who run the server ---
@@ -966,16 +930,16 @@ def test_a_fault_of_ours_says_so(owner: Client, workspace: Workspace) -> None:
     assert response["Content-Security-Policy"]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "testserver.evil.example", "a b", ""])
-def test_a_host_that_is_not_ours_is_refused(client: Client, host: str) -> None:
-    response = client.get("/sign-in/", headers={"Host": host})
-    assert response.status_code == 400
-    assert response["Content-Security-Policy"]
+def test_a_host_that_is_not_ours_is_refused(client: Client) -> None:
+    for host in ["evil.example", "testserver.evil.example", "a b", ""]:
+        response = client.get("/sign-in/", headers={"Host": host})
+        assert response.status_code == 400, host
+        assert response["Content-Security-Policy"], host
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_any_query_string_is_answered(owner: Client, session: Session) -> None:
+    session_pages = (chat(session), chat(session, "t/1/"), chat(session, "find/"))
+    for query in [
         "q=%00",
         "q=%ff%fe",
         "q=%ed%a0%80",
@@ -987,17 +951,14 @@ def test_a_host_that_is_not_ours_is_refused(client: Client, host: str) -> None:
         "before=",
         "a" * 5000,
         "&" * 500,
-    ],
-)
-def test_any_query_string_is_answered(owner: Client, session: Session, query: str) -> None:
-    session_pages = (chat(session), chat(session, "t/1/"), chat(session, "find/"))
-    for page in ("/w/garden/", "/", *session_pages, "/search/", "/sign-in/"):
-        assert owner.get(f"{page}?{query}").status_code in (200, 302, 404)
+    ]:
+        for page in ("/w/garden/", "/", *session_pages, "/search/", "/sign-in/"):
+            assert owner.get(f"{page}?{query}").status_code in (200, 302, 404), query
 
 
-@pytest.mark.parametrize("path", ["/w/%00/", "/w/%ff/", "/s/%00/", "/w/gar%64en/", "/w/GARDEN/"])
-def test_any_path_is_answered(owner: Client, workspace: Workspace, path: str) -> None:
-    assert owner.get(path).status_code in (200, 404)
+def test_any_path_is_answered(owner: Client, workspace: Workspace) -> None:
+    for path in ["/w/%00/", "/w/%ff/", "/s/%00/", "/w/gar%64en/", "/w/GARDEN/"]:
+        assert owner.get(path).status_code in (200, 404), path
 
 
 def test_a_body_that_is_too_large_is_refused(owner: Client, session: Session) -> None:
@@ -1008,13 +969,13 @@ def test_a_body_that_is_too_large_is_refused(owner: Client, session: Session) ->
     assert response.status_code in (400, 413)
 
 
-@pytest.mark.parametrize("body", [b"text=%ff%fe", b"\xff\xfe\x00", b"text=\xed\xa0\x80"])
-def test_any_body_is_answered(owner: Client, session: Session, body: bytes) -> None:
-    for action in ("rename/", "model/", "pin/"):
-        response = owner.post(
-            chat(session, action), body, content_type="application/x-www-form-urlencoded"
-        )
-        assert response.status_code in (302, 400)
+def test_any_body_is_answered(owner: Client, session: Session) -> None:
+    for body in [b"text=%ff%fe", b"\xff\xfe\x00", b"text=\xed\xa0\x80"]:
+        for action in ("rename/", "model/", "pin/"):
+            response = owner.post(
+                chat(session, action), body, content_type="application/x-www-form-urlencoded"
+            )
+            assert response.status_code in (302, 400), body
 
 
 @pytest.fixture

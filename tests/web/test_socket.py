@@ -106,9 +106,8 @@ async def test_it_greets_with_what_there_is(connect: Connect, session: Session) 
     ]
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
+async def test_another_origin_is_refused(connect: Connect) -> None:
+    for origin in [
         None,
         "",
         "null",
@@ -121,22 +120,20 @@ async def test_it_greets_with_what_there_is(connect: Connect, session: Session) 
         "http://127.0.0.1:8000/",
         "http://127.0.0.1:8000 ",
         "http://user@127.0.0.1:8000",
-    ],
-)
-async def test_another_origin_is_refused(connect: Connect, origin: str | None) -> None:
-    assert await (await connect(origin=origin)).close_code() == 4403
+    ]:
+        assert await (await connect(origin=origin)).close_code() == 4403, origin
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "", "127.0.0.1:8000@evil"])
-async def test_a_host_that_is_not_ours_is_refused(connect: Connect, host: str) -> None:
+async def test_a_host_that_is_not_ours_is_refused(connect: Connect) -> None:
     """DNS that points a name of somebody else at this machine."""
-    assert await (await connect(host=host, origin=f"http://{host}")).close_code() == 4403
+    for host in ["evil.example", "evil.example:8000", "", "127.0.0.1:8000@evil"]:
+        assert await (await connect(host=host, origin=f"http://{host}")).close_code() == 4403, host
 
 
-@pytest.mark.parametrize("host", [HOST, "localhost", "LOCALHOST:8000", "[::1]:8000"])
-async def test_our_own_origin_is_accepted(connect: Connect, host: str) -> None:
-    socket = await connect(host=host, origin=f"http://{host}")
-    assert (await socket.next())["type"] == "hello"
+async def test_our_own_origin_is_accepted(connect: Connect) -> None:
+    for host in [HOST, "localhost", "LOCALHOST:8000", "[::1]:8000"]:
+        socket = await connect(host=host, origin=f"http://{host}")
+        assert (await socket.next())["type"] == "hello", host
 
 
 async def test_a_trusted_origin_is_accepted(
@@ -186,11 +183,16 @@ async def test_a_person_has_no_more_sockets_than_may_be(
     assert await (await connect()).close_code() == 4429
 
 
-@pytest.mark.parametrize(
-    "address", ["/ws/", "/", "/ws/s/x/", "/ws/s/%00/", "/ws/s/" + "9" * 5000 + "/", "/ws/../admin/"]
-)
-async def test_there_is_no_socket_elsewhere(connect: Connect, address: str) -> None:
-    assert await (await connect(to=address)).close_code() == 4404
+async def test_there_is_no_socket_elsewhere(connect: Connect) -> None:
+    for address in [
+        "/ws/",
+        "/",
+        "/ws/s/x/",
+        "/ws/s/%00/",
+        "/ws/s/" + "9" * 5000 + "/",
+        "/ws/../admin/",
+    ]:
+        assert await (await connect(to=address)).close_code() == 4404, address
 
 
 async def test_a_refused_socket_does_nothing(connect: Connect, session: Session) -> None:
@@ -200,11 +202,11 @@ async def test_a_refused_socket_does_nothing(connect: Connect, session: Session)
     assert await Run.objects.acount() == 0
 
 
-@pytest.mark.parametrize("after", ["nonsense", "seq:-1", "%00", "seq:" + "9" * 40, "turn:x"])
-async def test_a_bad_cursor_is_refused_with_the_reason(connect: Connect, after: str) -> None:
-    socket = await connect(query=f"?after={after}")
-    assert await socket.close_code() == 4400
-    assert [frame["code"] for frame in socket.frames] == ["bad_cursor"]
+async def test_a_bad_cursor_is_refused_with_the_reason(connect: Connect) -> None:
+    for after in ["nonsense", "seq:-1", "%00", "seq:" + "9" * 40, "turn:x"]:
+        socket = await connect(query=f"?after={after}")
+        assert await socket.close_code() == 4400, after
+        assert [frame["code"] for frame in socket.frames] == ["bad_cursor"], after
 
 
 # --- a message and its answer ---
@@ -497,10 +499,10 @@ async def test_continue_goes_on_after_a_stop(
     assert [role for role, _ in await turns_of(session)] == ["user", "assistant", "assistant"]
 
 
-@pytest.mark.parametrize("kind", ["regenerate", "retry", "continue"])
-async def test_there_is_nothing_to_answer_in_a_new_session(socket: Socket, kind: str) -> None:
-    error = await error_after(socket, {"type": kind, "client_id": "client-0001"})
-    assert (error["code"], error["client_id"]) == ("nothing_to_answer", "client-0001")
+async def test_there_is_nothing_to_answer_in_a_new_session(socket: Socket) -> None:
+    for kind in ["regenerate", "retry", "continue"]:
+        error = await error_after(socket, {"type": kind, "client_id": "client-0001"})
+        assert (error["code"], error["client_id"]) == ("nothing_to_answer", "client-0001"), kind
 
 
 async def test_there_is_nothing_to_summarise_in_a_new_session(socket: Socket) -> None:
@@ -515,11 +517,11 @@ async def test_a_summary_is_acknowledged(socket: Socket) -> None:
     assert socket.of_type("ack")[-1]["client_id"] == "compact-0001"
 
 
-@pytest.mark.parametrize("turn", [2, 3, 99, 2**52])
-async def test_only_a_message_of_the_person_is_edited(socket: Socket, turn: int) -> None:
+async def test_only_a_message_of_the_person_is_edited(socket: Socket) -> None:
     await ask_and_wait(socket, "Hello")
-    frame = {"type": "edit", "client_id": "edit-0001", "turn": turn, "text": "x"}
-    assert (await error_after(socket, frame))["code"] == "not_a_message"
+    for turn in [2, 3, 99, 2**52]:
+        frame = {"type": "edit", "client_id": "edit-0001", "turn": turn, "text": "x"}
+        assert (await error_after(socket, frame))["code"] == "not_a_message", turn
 
 
 # --- catching up ---
@@ -551,27 +553,23 @@ async def test_a_page_that_missed_too_much_loads_again(connect: Connect, session
     assert socket.rows == []
 
 
-@pytest.mark.parametrize(("known", "is_told"), [("1", False), ("0", True), ("9" * 5000, True)])
-async def test_a_page_that_missed_a_rewind_loads_again(
-    socket: Socket, connect: Connect, known: str, is_told: bool
-) -> None:
+async def test_a_page_that_missed_a_rewind_loads_again(socket: Socket, connect: Connect) -> None:
     await ask_and_wait(socket, "Hello")
     await socket.send({"type": "regenerate", "client_id": "again-0001"})
     await socket.until("rewound")
     await socket.until_idle()
-    late = await connect(query=f"?after=seq:3&rewinds={known}")
-    await late.settle()
-    assert late.of_type("hello")[0]["rewinds"] == 1
-    assert bool(late.of_type("reload")) == is_told
+    for known, is_told in [("1", False), ("0", True), ("9" * 5000, True)]:
+        late = await connect(query=f"?after=seq:3&rewinds={known}")
+        await late.settle()
+        assert late.of_type("hello")[0]["rewinds"] == 1, (known, is_told)
+        assert bool(late.of_type("reload")) == is_told, (known, is_told)
 
 
-@pytest.mark.parametrize("rewinds", ["", "x", "-1", "%00", "٣"])
-async def test_a_number_of_rewinds_that_is_none_counts_for_nothing(
-    connect: Connect, rewinds: str
-) -> None:
-    late = await connect(query=f"?rewinds={rewinds}")
-    await late.settle()
-    assert late.of_type("reload") == []
+async def test_a_number_of_rewinds_that_is_none_counts_for_nothing(connect: Connect) -> None:
+    for rewinds in ["", "x", "-1", "%00", "٣"]:
+        late = await connect(query=f"?rewinds={rewinds}")
+        await late.settle()
+        assert late.of_type("reload") == [], rewinds
 
 
 async def test_sync_sends_what_is_missing(socket: Socket, session: Session) -> None:
@@ -774,39 +772,35 @@ async def test_bytes_close_the_socket(socket: Socket) -> None:
     assert await socket.close_code() == 4400
 
 
-@pytest.mark.parametrize("kind", ["", "hello", "__class__", None, 1, [], {"type": "send"}])
-async def test_an_unknown_type_is_an_error(socket: Socket, kind: Any) -> None:
-    error = await error_after(socket, {"type": kind, "client_id": "client-0001"})
-    assert (error["code"], error["client_id"]) == ("unknown_type", "client-0001")
-    assert (await error_after(socket, {}))["code"] == "unknown_type"
-    await socket.settle()
+async def test_an_unknown_type_is_an_error(socket: Socket) -> None:
+    for kind in ["", "hello", "__class__", None, 1, [], {"type": "send"}]:
+        error = await error_after(socket, {"type": kind, "client_id": "client-0001"})
+        assert (error["code"], error["client_id"]) == ("unknown_type", "client-0001"), kind
+        assert (await error_after(socket, {}))["code"] == "unknown_type", kind
+        await socket.settle()
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("x" * 51, "message_too_long"),
-        ("", "message_empty"),
-        (" \n\t", "message_empty"),
-        (None, "message_empty"),
-        (7, "message_empty"),
-        (["x"], "message_empty"),
-    ],
-)
-@pytest.mark.parametrize("kind", ["send", "edit"])
 async def test_a_text_that_cannot_be_is_an_error(
-    socket: Socket, monkeypatch: pytest.MonkeyPatch, kind: str, text: Any, code: str
+    socket: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_message_chars", 50)
-    frame = {"type": kind, "client_id": "client-0001", "text": text, "turn": 1}
-    error = await error_after(socket, frame)
-    assert (error["code"], error["client_id"]) == (code, "client-0001")
-    assert await Run.objects.acount() == 0
+    for kind in ["send", "edit"]:
+        for text, code in [
+            ("x" * 51, "message_too_long"),
+            ("", "message_empty"),
+            (" \n\t", "message_empty"),
+            (None, "message_empty"),
+            (7, "message_empty"),
+            (["x"], "message_empty"),
+        ]:
+            frame = {"type": kind, "client_id": "client-0001", "text": text, "turn": 1}
+            error = await error_after(socket, frame)
+            assert (error["code"], error["client_id"]) == (code, "client-0001"), (kind, text, code)
+            assert await Run.objects.acount() == 0, (kind, text, code)
 
 
-@pytest.mark.parametrize(
-    ("attachments", "code"),
-    [
+async def test_attachments_that_cannot_be_are_an_error(socket: Socket) -> None:
+    for attachments, code in [
         ("x", "bad_attachments"),
         (7, "bad_attachments"),
         (["x"], "bad_attachments"),
@@ -816,37 +810,33 @@ async def test_a_text_that_cannot_be_is_an_error(
         ([f"00000000-0000-4000-8000-{n:012}" for n in range(11)], "too_many_attachments"),
         ([], "message_empty"),
         (None, "message_empty"),
-    ],
-)
-async def test_attachments_that_cannot_be_are_an_error(
-    socket: Socket, attachments: Any, code: str
-) -> None:
-    frame = {"type": "send", "client_id": "client-0001", "text": "", "attachments": attachments}
-    error = await error_after(socket, frame)
-    assert (error["code"], error["client_id"]) == (code, "client-0001")
-    assert await Run.objects.acount() == 0
+    ]:
+        frame = {"type": "send", "client_id": "client-0001", "text": "", "attachments": attachments}
+        error = await error_after(socket, frame)
+        assert (error["code"], error["client_id"]) == (code, "client-0001"), (attachments, code)
+        assert await Run.objects.acount() == 0, (attachments, code)
 
 
-@pytest.mark.parametrize(
-    "client_id", [None, "", "short", "x" * 65, "a b c d e", 12345678, ["x" * 8]]
-)
-@pytest.mark.parametrize("kind", ["send", "edit", "regenerate", "retry", "continue"])
-async def test_a_bad_client_id_is_an_error(socket: Socket, kind: str, client_id: Any) -> None:
-    frame = {"type": kind, "client_id": client_id, "text": "x", "turn": 1}
-    error = await error_after(socket, frame)
-    assert error["code"] == "bad_client_id"
-    assert ("client_id" in error) == isinstance(client_id, str)
+async def test_a_bad_client_id_is_an_error(socket: Socket) -> None:
+    for kind in ["send", "edit", "regenerate", "retry", "continue"]:
+        for client_id in [None, "", "short", "x" * 65, "a b c d e", 12345678, ["x" * 8]]:
+            frame = {"type": kind, "client_id": client_id, "text": "x", "turn": 1}
+            error = await error_after(socket, frame)
+            assert error["code"] == "bad_client_id", (kind, client_id)
+            assert ("client_id" in error) == isinstance(client_id, str), (kind, client_id)
 
 
-@pytest.mark.parametrize("turn", [0, -1, 1.5, True, "1", None, 2**53, 10**400, [1]])
-async def test_a_turn_that_is_no_number_is_an_error(socket: Socket, turn: Any) -> None:
-    frame = {"type": "edit", "client_id": "client-0001", "text": "x", "turn": turn}
-    assert (await error_after(socket, frame))["code"] == "bad_number"
+async def test_a_turn_that_is_no_number_is_an_error(socket: Socket) -> None:
+    for turn in [0, -1, 1.5, True, "1", None, 2**53, 10**400, [1]]:
+        frame = {"type": "edit", "client_id": "client-0001", "text": "x", "turn": turn}
+        assert (await error_after(socket, frame))["code"] == "bad_number", turn
 
 
-@pytest.mark.parametrize("run", [None, "", "x", 1, "0" * 33, "\0"])
-async def test_a_run_that_is_no_uuid_is_an_error(socket: Socket, run: Any) -> None:
-    assert (await error_after(socket, {"type": "withdraw", "run": run}))["code"] == "bad_run"
+async def test_a_run_that_is_no_uuid_is_an_error(socket: Socket) -> None:
+    for run in [None, "", "x", 1, "0" * 33, "\0"]:
+        assert (await error_after(socket, {"type": "withdraw", "run": run}))["code"] == "bad_run", (
+            run
+        )
 
 
 async def test_a_message_of_another_session_cannot_be_withdrawn(
@@ -869,12 +859,12 @@ async def test_a_message_of_another_session_cannot_be_withdrawn(
     assert run.finished_at is None
 
 
-@pytest.mark.parametrize("client_id", ["half-\ud83d-pair", "\udcff" * 8])
-async def test_half_a_surrogate_pair_in_an_id_is_an_error(socket: Socket, client_id: str) -> None:
-    frame = {"type": "send", "client_id": client_id, "text": "x"}
-    error = await error_after(socket, frame)
-    assert error["code"] == "bad_client_id"
-    assert "client_id" not in error
+async def test_half_a_surrogate_pair_in_an_id_is_an_error(socket: Socket) -> None:
+    for client_id in ["half-\ud83d-pair", "\udcff" * 8]:
+        frame = {"type": "send", "client_id": client_id, "text": "x"}
+        error = await error_after(socket, frame)
+        assert error["code"] == "bad_client_id", client_id
+        assert "client_id" not in error, client_id
 
 
 @pytest.mark.parametrize(
@@ -890,23 +880,18 @@ async def test_any_text_is_kept_and_shown(socket: Socket, session: Session, text
     assert (await turns_of(session))[0] == ("user", shown)
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
+async def test_half_a_surrogate_pair_is_refused(socket: Socket, session: Session) -> None:
+    for frame in [
         {"type": "send", "client_id": "client-0001", "text": "half \ud83d of a pair"},
         {"type": "edit", "client_id": "client-0001", "turn": 1, "text": "\ude00\ud83d"},
         {"type": "deny", "call": str(uuid4()), "reason": "because \udfff"},
-    ],
-)
-async def test_half_a_surrogate_pair_is_refused(
-    socket: Socket, session: Session, frame: Frame
-) -> None:
-    error = await error_after(socket, frame)
-    assert error["code"] == "invalid"
-    assert error.get("client_id") == frame.get("client_id")
-    assert "Half a surrogate pair" in error["message"]
-    assert await turns_of(session) == []
-    assert not await Run.objects.aexists()
+    ]:
+        error = await error_after(socket, frame)
+        assert error["code"] == "invalid", frame
+        assert error.get("client_id") == frame.get("client_id"), frame
+        assert "Half a surrogate pair" in error["message"], frame
+        assert await turns_of(session) == [], frame
+        assert not await Run.objects.aexists(), frame
 
 
 async def test_any_text_can_wait(slow: None, connect: Connect) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from json import JSONEncoder
+from threading import Lock
 from typing import Any, NamedTuple
 
 from conversations.domain.text import estimate_tokens, load_json, one_line, storable
@@ -159,7 +160,23 @@ _ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 def dump_state(state: SessionState) -> str:
     parts = (f'"{name}":{_dump_part(getattr(state, name))}' for name in SessionState._fields)
-    return f"{PREFIX}{','.join(parts)}}}"
+    text = f"{PREFIX}{','.join(parts)}}}"
+    _remember(text, state)
+    return text
+
+
+# What one append writes the next one starts from, under the session's lock, and the window
+# reads in between.
+MAX_RECENT_STATES = 200
+_RECENT: dict[str, SessionState] = {}
+_RECENT_LOCK = Lock()
+
+
+def _remember(text: str, state: SessionState) -> None:
+    with _RECENT_LOCK:
+        _RECENT[text] = state
+        if len(_RECENT) > MAX_RECENT_STATES:
+            del _RECENT[next(iter(_RECENT))]
 
 
 @lru_cache(maxsize=1_000)
@@ -168,13 +185,13 @@ def _dump_part(part: Any) -> str:
     return _ENCODER.encode(part)
 
 
-# What one append writes the next one starts from, and the window reads in between.
-@lru_cache(maxsize=200)
 def load_state(text: str) -> SessionState | None:
     """Read what :func:`dump_state` wrote, None for what these rules did not write or
     what was damaged: the archive gives it again."""
     if text == EMPTY:
         return SessionState()
+    if (recent := _RECENT.get(text)) is not None:
+        return recent
     try:
         value = load_json(text) if text.startswith(PREFIX) else {}
         if [*value] != ["v", *SessionState._fields]:
@@ -186,9 +203,11 @@ def load_state(text: str) -> SessionState | None:
                 for row in value[name]
             )
         value["focus"] = Focus(*value["focus"]) if value["focus"] else None
-        return SessionState(**value)
+        state = SessionState(**value)
     except (ValueError, KeyError, TypeError):
         return None
+    _remember(text, state)
+    return state
 
 
 _PARTS: dict[str, type[Any]] = {

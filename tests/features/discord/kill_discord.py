@@ -10,8 +10,10 @@ import asyncio
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -47,7 +49,13 @@ class Killing:
     """Rounds on one data folder and one database, which a test gives."""
 
     def __init__(
-        self, folder: Path, server: DiscordServer, *, database: Path | None, random: Random
+        self,
+        folder: Path,
+        server: DiscordServer,
+        *,
+        database: Path | None,
+        random: Random,
+        popen: Callable[..., Any],
     ) -> None:
         self.said: list[tuple[int, int]] = []
         self._folder = folder
@@ -55,7 +63,8 @@ class Killing:
         self._database = database or folder / "loom.sqlite3"
         self._server = server
         self._random = random
-        self._process: asyncio.subprocess.Process | None = None
+        self._popen = popen
+        self._process: Any = None
         self._log = (folder / "bot.log").open("ab")
         self._environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("LOOM_", "DJANGO_"))},
@@ -90,14 +99,12 @@ class Killing:
             f"create(root=Path({str(root)!r}), name='Garden', slug='garden',"
             " owner=User.objects.create_user('ann'))"
         )
-        done = await self._manage("shell", "--no-imports", "-c", code)
-        assert await done.wait() == 0
+        done = self._manage("shell", "--no-imports", "-c", code)
+        assert await asyncio.to_thread(done.wait) == 0
 
-    async def _manage(self, *arguments: str) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "manage.py",
-            *arguments,
+    def _manage(self, *arguments: str) -> Any:
+        return self._popen(
+            [sys.executable, "manage.py", *arguments],
             cwd=BASE_DIR,
             env=self._environment,
             stdout=self._log,
@@ -107,10 +114,10 @@ class Killing:
     async def start(self) -> None:
         """Returns when it is connected."""
         before = self._server.identified
-        self._process = await self._manage("discord")
+        self._process = self._manage("discord")
         async with asyncio.timeout(120):
             while self._server.identified == before:
-                assert self._process.returncode is None, (self._folder / "bot.log").read_text()
+                assert self._process.poll() is None, (self._folder / "bot.log").read_text()
                 await asyncio.sleep(0.01)
 
     async def know_places(self) -> None:
@@ -123,7 +130,7 @@ class Killing:
     async def end(self, number: int) -> int:
         assert self._process is not None
         self._process.send_signal(number)
-        code = await self._process.wait()
+        code: int = await asyncio.to_thread(self._process.wait)
         await self._server.lose_connections()
         return code
 
@@ -154,9 +161,9 @@ class Killing:
 
     async def make_sure(self) -> None:
         """No process stays behind a test that fails."""
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            await self._process.wait()
+            await asyncio.to_thread(self._process.wait)
 
     def endings(self) -> list[tuple[Any, ...]]:
         """Source, run's state and messages of every answer that was shown to its end."""
@@ -195,10 +202,18 @@ def _numbers(posted: str) -> list[int]:
     return [int(text) for text in posted.strip("[]").split(",") if text.strip()]
 
 
-async def play(folder: Path, *, rounds: int, seed: int, database: Path | None = None) -> Killing:
+async def play(
+    folder: Path,
+    *,
+    rounds: int,
+    seed: int,
+    database: Path | None = None,
+    popen: Callable[..., Any] = subprocess.Popen,
+) -> Killing:
+    """``popen`` makes the processes."""
     server = DiscordServer()
     await server.start()
-    killing = Killing(folder, server, database=database, random=Random(seed))
+    killing = Killing(folder, server, database=database, random=Random(seed), popen=popen)
     try:
         await killing.prepare()
         await killing.start()

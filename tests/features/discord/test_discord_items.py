@@ -82,7 +82,7 @@ def test_a_question_says_all_of_what_always_allows() -> None:
 def test_nobody_is_asked_about_a_call_that_is_over() -> None:
     payloads = [asked(), used("edit_file", call="c1", state="stopped")]
     question, _ = make_items(payloads, done=False, most=5)
-    assert (question.call, "any more" in question.text) == ("", True)
+    assert (question.call, "no longer needs" in question.text) == ("", True)
     assert all(not item.call for item in make_items([asked()], done=True, most=5))
 
 

@@ -154,7 +154,7 @@ async def test_a_temperature_is_for_the_models_that_take_one(
         ),
         ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "budget"),
         ({"metadata": {"user_id": 7}}, "user_id"),
-        ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not known"),
+        ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not supported"),
         ({"output_config": {"format": "x" * 70_000}}, "characters"),
     ],
 )
@@ -262,7 +262,7 @@ async def test_the_same_words_with_something_else_asked_are_another_request(
     assert (await say(client, *said, max_tokens=50)).id != first.id
     key = {"Idempotency-Key": "order 1"}
     await say(client, "Once", extra_headers=key)
-    with pytest.raises(anthropic.BadRequestError, match="something else"):
+    with pytest.raises(anthropic.BadRequestError, match="another request"):
         await say(client, "Once", extra_headers=key, max_tokens=50)
 
 

@@ -181,7 +181,7 @@ async def test_calls_that_were_stopped_take_no_results(
     await runtime.stop_run(session)
     await runtime.wait_idle(session.pk)
     result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
-    with pytest.raises(anthropic.BadRequestError, match="is over"):
+    with pytest.raises(anthropic.BadRequestError, match="has ended"):
         await say(client, {"role": "user", "content": [result]})
 
 

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 
 from tests.api.conftest import token_of
 from tests.serving import serve_copy
+from tests.starting import Starts
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -24,9 +25,9 @@ pytestmark = [
 
 
 @pytest.fixture
-def client(user: User, wire: WireThread, tmp_path: Path) -> Iterator[Anthropic]:
+def client(user: User, wire: WireThread, tmp_path: Path, starts: Starts) -> Iterator[Anthropic]:
     token = token_of(user)
-    with serve_copy(tmp_path / "data", wire) as server:
+    with serve_copy(tmp_path / "data", wire, popen=starts.popen) as server:
         url = f"http://127.0.0.1:{server.port}/api/v1/anthropic/garden"
         with Anthropic(
             base_url=url, auth_token=token, default_headers={"Loom-Session-Key": "sdk:sync"}

@@ -15,7 +15,7 @@ from conversations.accounts.tokens import SCOPES, create_token
 from conversations.models import Workspace
 from tests.runtime.tool_stories import answers
 from tests.serving import serve_copy
-from tests.starting import forked_starts
+from tests.starting import Starts
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -40,8 +40,10 @@ def token(user: User, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path) -> Iterator[Server]:
-    with forked_starts() as starts, serve_copy(tmp_path / "data", wire, popen=starts.popen) as made:
+def server(
+    token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path, starts: Starts
+) -> Iterator[Server]:
+    with serve_copy(tmp_path / "data", wire, popen=starts.popen) as made:
         yield made
 
 
@@ -77,10 +79,10 @@ def test_a_conversation_with_a_server_survives_its_end(
         typist.until("Here again.")
         typist.until(READY)
         for command, said in {
-            "/model haiku-5": "Haiku 5.5 answers",
+            "/model haiku-5": "Model: Claude Haiku 5.5",
             "/rename Beans": "renamed to Beans",
             "/history beans": r"1|2  ",
-            "/new": "A new session",
+            "/new": "New session",
             "/resume bean": r"Beans: .* turns in the archive[\s\S]*Here again\.",
             "/stop": "",
         }.items():

@@ -54,7 +54,7 @@ def test_a_session_is_chosen_from_the_list(
         typist.type("/resume")
         typist.until(": ")
         typist.type("3")
-        typist.until("A new session")
+        typist.until("New session")
         typist.type("code")
         typist.until(r"demo model · .* out")
 
@@ -185,7 +185,7 @@ def test_the_program_at_a_terminal_of_its_own(tmp_path: Path) -> None:
     environment |= {"LOOM_DATA_DIR": str(tmp_path), "LOOM_DEMO_DELAY": "0.02", "TERM": "xterm"}
     program = Program("chat", environment=environment | {"NO_COLOR": ""}, columns=60)
     try:
-        program.until("A new session")
+        program.until("New session")
         program.until(READY)
         program.type("long")
         program.until("Part 1")
