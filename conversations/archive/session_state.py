@@ -74,13 +74,14 @@ class StateMoment:
 class StoredState:
     """What the session's row says. ``state_turn`` is the turn that ``text`` is of,
     ``root`` the folder of the workspace. ``owner_pk`` is the person whose own memory stands
-    in it, None where others than members read."""
+    in it, None where others than members read; ``has_memory``: there may be some."""
 
     session_pk: int
     uuid: UUID
     root: str
     workspace_pk: int
     owner_pk: int | None
+    has_memory: bool
     moment: StateMoment
     text: str
     state_turn: int
@@ -92,7 +93,8 @@ class StoredState:
 
 _SELECT = (
     "SELECT s.uuid, w.root, w.id, s.owner_id, s.channel, s.key, s.former_key,"
-    " s.next_turn, s.next_seq, s.rewind_count, s.state, s.state_turn"
+    " EXISTS(SELECT 1 FROM conversations_memoryentry m WHERE m.workspace_id = w.id"
+    " AND NOT m.is_declined), s.next_turn, s.next_seq, s.rewind_count, s.state, s.state_turn"
     " FROM conversations_session s JOIN conversations_workspace w ON w.id = s.workspace_id"
     " WHERE s.id = %s"
 )
@@ -105,7 +107,7 @@ def read_stored_state(session_pk: int) -> StoredState:
         row = cursor.fetchone()
     if row is None:
         raise NotFound("This session does not exist.")
-    uuid, root, workspace, owner, channel, key, former_key, *rest = row
+    uuid, root, workspace, owner, channel, key, former_key, has_memory, *rest = row
     next_turn, next_seq, rewinds, text, state_turn = rest
     is_for_members = channel in MEMBER_CHANNELS and key is None and former_key is None
     return StoredState(
@@ -113,6 +115,7 @@ def read_stored_state(session_pk: int) -> StoredState:
         uuid=UUID(str(uuid)),
         root=root,
         workspace_pk=workspace,
+        has_memory=bool(has_memory),
         owner_pk=owner if is_for_members else None,
         moment=StateMoment(turn=next_turn - 1, seq=next_seq - 1, rewinds=rewinds),
         text=text,
@@ -406,8 +409,7 @@ class StateView:
 def read_state_text(session_pk: int) -> StateText:
     """The state as it is now."""
     stored = read_stored_state(session_pk)
-    kept = read_kept(stored.workspace_pk, stored.owner_pk)
-    return _text(stored, _current(stored), stored.moment, kept)
+    return _text(stored, _current(stored), stored.moment, _kept(stored))
 
 
 def rebuild_state_text(
@@ -424,7 +426,7 @@ def read_state_view(session_pk: int) -> StateView:
     """The state as a person sees and edits it."""
     stored = read_stored_state(session_pk)
     items, struck = list_items(_current(stored))
-    kept, replaced = choose_kept(read_kept(stored.workspace_pk, stored.owner_pk), items)
+    kept, replaced = choose_kept(_kept(stored), items)
     return StateView(
         items=items,
         struck=struck,
@@ -441,6 +443,10 @@ def find_statement(session_pk: int, item: str) -> StateItem:
         if found.id == item and found.kind in (RULE, PREFERENCE):
             return found
     raise Rejected("This item is not in the session state any more.", code="state_item_unknown")
+
+
+def _kept(stored: StoredState) -> tuple[KeptItem, ...]:
+    return read_kept(stored.workspace_pk, stored.owner_pk) if stored.has_memory else ()
 
 
 def _current(stored: StoredState) -> SessionState:

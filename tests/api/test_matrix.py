@@ -201,6 +201,7 @@ def addresses(transactional_db: None, workspace: Workspace, session: Session) ->
         "flag": session.uuid,
         "item": "nothing",
         "summary": session.uuid,
+        "entry": session.uuid,
     }
     for make in collect("make_operation_values"):
         values |= make(session)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from benchmarks.script import SAMPLE_TOOL, make_script, make_words
@@ -147,16 +146,18 @@ async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
 
 
 async def test_what_was_kept_is_given_and_rebuilt_when_it_is_gone(
-    small_runtime: Runtime, wire: WireThread, garden: Session, user: User
+    small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
+    origin = AuditOrigin(name="a test")
+
     def keep() -> MemoryEntry:
         words = {"kind": "rule", "text": "All dates must be UTC", "scope": "workspace"}
-        return add_entry(garden.workspace, **words, by=user, origin=AuditOrigin(user=user))
+        return add_entry(garden.workspace, **words, by=garden.owner, origin=origin)
 
     entry = await sync_to_async(keep)()
     await ask(small_runtime, garden, "hello")
     assert "All dates must be UTC (kept for the workspace)" in str(wire.requests[-1])
-    await sync_to_async(remove_entry)(entry, origin=AuditOrigin(user=user))
+    await sync_to_async(remove_entry)(entry, origin=origin)
     call = await ModelCall.objects.aget()
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 

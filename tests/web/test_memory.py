@@ -20,7 +20,7 @@ from .conftest import MakePerson, browser_of, flat, say
 pytestmark = pytest.mark.django_db
 
 HTMX = {"HX-Request": "true"}
-OFFER = "Keep this for the workspace?"
+OFFER = 'role="group" aria-label="Keep'
 
 
 @pytest.fixture

@@ -549,7 +549,8 @@ def _document(head: Sequence[str], items: Sequence[StateItem]) -> str:
                 lines.append(f"    action: {_scalar(item.action)}")
                 lines.append(f"    turn: {item.turn}")
             else:
-                where = f"turn {item.turn}" if item.turn else f"kept for the {item.source}"
+                is_kept = item.source in (FOR_PERSON, FOR_WORKSPACE)
+                where = f"kept for the {item.source}" if is_kept else f"turn {item.turn}"
                 lines.append(f"  - {_sentence(f'{item.text} ({where})')}")
     return "\n".join([*lines, ""])
 

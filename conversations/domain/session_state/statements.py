@@ -37,7 +37,6 @@ _BULLET = re.compile(r"^\s{0,3}(?:[-*+•]|\d{1,2}[.)])\s+(?:\[[ xX]\]\s+)?")
 _ENDS = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=[\w`\"'“(])|;\s+|(?<=[。！？])")
 _QUESTION = re.compile(r"[?？][\"')\]\s]*$")
 _DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
-_FROM_NOW_ON = re.compile(r"\bfrom (?:now|here) on[.!]*$", re.IGNORECASE)
 
 
 def find_statements(text: str) -> tuple[tuple[str, str], ...]:
@@ -122,7 +121,7 @@ def _kind(sentence: str, language: Language, *, is_task: bool) -> str:
         return RULE
     if language.story.match(bare):
         return ""
-    if language.strong.match(bare) or _FROM_NOW_ON.search(bare):
+    if language.strong.match(bare):
         return RULE
     if language.decisions.match(bare):
         return DECISION
@@ -155,6 +154,8 @@ def _preference(sentence: str, language: Language) -> str:
         first = max(lead, len(said) - ITEM_CHARS + 1)
         is_before = language.refers.match(bare, match.end()) is not None
         lead = said.find(" ", first, match.start()) + 1 if is_before else match.start()
+    if lead == match.start() and language.refers.match(bare, match.end()):
+        return ""
     compares = language.compares.search(said, match.end()) is not None
     enough = COMPARED_WORDS if compares else SHORT_PREFERENCE_WORDS
     if len(said[lead:].split()) < enough:
@@ -164,6 +165,7 @@ def _preference(sentence: str, language: Language) -> str:
             said = cut_words(said + rest, lead + MAX_SHORT_CHARS)
     if is_named:
         lead, said = 0, language.named.sub(language.says, said[match.start() :], count=1)
+        said = language.named_ends.split(said, maxsplit=1)[0]
     text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？… ")
     is_enough = len(text.split()) > MIN_SENTENCE_WORDS or len(_DENSE.findall(text)) > 3
     return one_line(text, limit=ITEM_CHARS) if is_enough else ""

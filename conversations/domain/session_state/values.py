@@ -79,7 +79,8 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 clauses[span].append((f"{kind} {match[0].strip()}", False))
                 continue
             span = _clause(sentence, match.start(), match.end(), language)
-            before = sentence[span[0] : match.start()]
+            # What says that it is new may stand in what was left out of the clause.
+            before = sentence[max(0, span[0] - OWNER_CHARS) : match.start()]
             is_changed = (
                 language.changed.search(before) is not None
                 or language.new_since.match(sentence, match.end(), span[1] + 12) is not None

@@ -37,6 +37,7 @@ class Language:
     preference_hints: tuple[str, ...]
     asked: re.Pattern[str]
     named: re.Pattern[str]
+    named_ends: re.Pattern[str]
     says: str
     compares: re.Pattern[str]
     refers: re.Pattern[str]
@@ -97,6 +98,7 @@ def _language(table: dict[str, Any]) -> Language:
         preference_hints=tuple(preferences.get("hints", [])),
         asked=compiled(preferences.get("asked", "")),
         named=compiled(preferences.get("named", "")),
+        named_ends=compiled(preferences.get("named_ends", "")),
         says=preferences.get("says", ""),
         compares=compiled(preferences.get("compares", "")),
         refers=compiled(preferences.get("refers", "")),
