@@ -28,10 +28,10 @@ class Recall(Arguments):
         Field(
             description=(
                 "search: turns that hold the words of 'query', best first, each with its "
-                "neighbours. range: turns from 'start_turn' to 'end_turn', or those 'around' "
-                "one; a single turn comes whole. tool_calls: past calls of 'tool_name', newest "
-                "first. summary: state and figures of the session. sessions: the other sessions "
-                "that can be quoted here; with 'query', turns in them."
+                "neighbours. range: turns from 'start_turn' to 'end_turn', those 'around' one, "
+                "or some 'turns'; a single turn comes whole. tool_calls: past calls of "
+                "'tool_name', newest first. summary: state and figures of the session. sessions: "
+                "the other sessions that can be quoted here; with 'query', turns in them."
             )
         ),
     ]
@@ -70,6 +70,9 @@ class Recall(Arguments):
     tool_name: Annotated[Text, Field(description="The tool, for 'tool_calls'.")] = ""
     start_turn: Annotated[Whole, Field(description="First turn, for 'range'.")] = 0
     end_turn: Annotated[Whole, Field(description="Last turn, included, for 'range'.")] = 0
+    turns: Annotated[
+        Text, Field(description="Turns by number, for 'range', such as 12, 41, 87.")
+    ] = ""
     around: Annotated[Whole, Field(description="A turn, for 'range': it and those next to it.")] = 0
     limit: Annotated[
         Whole, Field(description=f"Results, at most {MAX_LIMIT}. Default {DEFAULT_LIMIT}.")

@@ -74,12 +74,14 @@ def turn_range(request: Request) -> str:
         start, offset, end = map(int, match.groups())
     elif sent.around:
         return _around(target, sent.around)
+    elif sent.turns:
+        return _named_turns(target, sent.turns)
     else:
         offset, start, end = 0, sent.start_turn, sent.end_turn
         if not start and not end:
             raise BadArgument(
                 "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
-                " turn to read; or 'around'."
+                " turn to read; or 'around' one, or some 'turns'."
             )
         start = start or max(1, end - sent.limit + 1)
         end = end or start + sent.limit - 1
@@ -97,21 +99,39 @@ def turn_range(request: Request) -> str:
 
 
 def _around(target: Target, number: int) -> str:
-    """A turn with those before and after it, shortened so that all of them fit."""
+    """A turn with those before and after it."""
     last = target.session.turn_count
     if number > last:
         raise BadArgument(f"The last turn is {last}; ask for one from 1 to {last}.")
     low, high = max(1, number - AROUND), min(last, number + AROUND)
-    turns = read_past_range(target.session.pk, start=low, end=high, limit=ROWS)
-    messages = [said for turn in turns for said in say_turn(turn)]
-    said = [replace(one, at=0) if one.turn == number else one for one in messages]
-    facts = f"Turns {low} to {high} of {last}, around turn {number}."
-    more = []
+    offers = []
     if low > 1:
-        more.append(f"around={max(1, low - AROUND)}: the turns before these")
+        offers.append(f"around={max(1, low - AROUND)}: the turns before these")
     if high < last:
-        more.append(f"around={min(last, high + AROUND)}: the turns after these")
-    return _answer(facts, fit([_group(target, said)], budget=BUDGET), offers=more)
+        offers.append(f"around={min(last, high + AROUND)}: the turns after these")
+    facts = f"Turns {low} to {high} of {last}."
+    turns = read_past_range(target.session.pk, start=low, end=high, limit=ROWS)
+    return _answer(facts, _shortened(target, turns, {number}), offers=offers)
+
+
+def _named_turns(target: Target, text: str) -> str:
+    """Turns by their numbers, in order."""
+    numbers = {int(digits[:15]) for digits in re.findall(r"\d+", text)}
+    if len(numbers) > MAX_LIMIT:
+        raise BadArgument(f"'turns' may name {MAX_LIMIT} turns at most.")
+    turns = read_past_turns(target.session.pk, numbers)
+    if not turns:
+        last = target.session.turn_count
+        raise BadArgument(f"'turns' must name some of the turns from 1 to {last}, as in 12, 41.")
+    facts = f"{len(turns)} turn{'' if len(turns) == 1 else 's'}."
+    return _answer(facts, _shortened(target, turns, numbers))
+
+
+def _shortened(target: Target, turns: list[RecalledTurn], wanted: set[int]) -> list[QuotedGroup]:
+    """The turns within the budget; those that are wanted keep most."""
+    messages = [said for turn in turns for said in say_turn(turn)]
+    kept = [replace(said, at=0) if said.turn in wanted else said for said in messages]
+    return fit([_group(target, kept)], budget=BUDGET)
 
 
 def _read_page(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], Stretch]:
