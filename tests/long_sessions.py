@@ -12,7 +12,8 @@ from conversations.search.indexing import ENTRY_COLUMNS, index_session
 def repeat_turns(session: Session, *, first: int, turns: int) -> None:
     """Repeat the turns from ``first`` on until the session has so many, and index them. A copy
     takes a few microseconds, where an append of 100,000 would take minutes; its digests are those
-    of what it was copied from, so that such an archive does not verify."""
+    of what it was copied from, and the session state says nothing of it, so that such an archive
+    does not verify."""
     index_session(session.pk)
     session.refresh_from_db()
     columns = INSERT_TURN.partition("(")[2].partition(")")[0].split(", ")
@@ -37,5 +38,6 @@ def repeat_turns(session: Session, *, first: int, turns: int) -> None:
         length = SearchEntry.objects.filter(session=session).aggregate(sum=Sum("length"))["sum"]
         progress = SearchProgress.objects.filter(session=session)
         progress.update(indexed_turn=last, total_length=length)
-        Session.objects.filter(pk=session.pk).update(next_turn=last + 1, unindexed_turn=last + 1)
+        numbers = {"next_turn": last + 1, "unindexed_turn": last + 1, "state_turn": last}
+        Session.objects.filter(pk=session.pk).update(**numbers)
     session.refresh_from_db()
