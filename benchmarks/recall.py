@@ -109,14 +109,16 @@ def import_chats(chats: Iterable["Chat"]) -> dict[str, int]:
     return sessions
 
 
-def _parts() -> dict[str, tuple[str, object]]:
-    """A part's constant in the ranking, and what it is without the part."""
+def _parts() -> dict[str, dict[str, object]]:
+    """Constants of the ranking, and what they are without a part of it."""
     return {
-        "neighbours": ("ranking.NEAREST", ((0, 1.0),)),
-        "light words": ("best.MAX_LIGHT_TURNS", 0),
-        "speakers": ("best.MAX_NAMES", 0),
-        "feedback": ("best.MAX_FEEDBACK_TURNS", 0),
-        "rarity's power": ("ranking.RARITY_POWER", 1.0),
+        "who spoke": {"source.MAX_WORDINESS": 1.0},
+        "neighbours": {"ranking.NEAR": ((0, 1.0),), "ranking.NEAREST": ((0, 1.0),)},
+        "length": {"ranking.LENGTH_WEIGHT": 0.0},
+        "rules": {"best.RULE_WEIGHT": 0.0},
+        "words without a subject": {"best.LIGHT_WEIGHT": 0.0},
+        "answers in summaries": {"best.SUMMARY": frozenset()},
+        "spread": {"best.COURSE": frozenset()},
     }
 
 
@@ -124,8 +126,7 @@ def _parts() -> dict[str, tuple[str, object]]:
 def _without(parts: Iterable[str]) -> Iterator[None]:
     """Let the ranking do without these parts."""
     kept = []
-    for part in parts:
-        name, value = _parts()[part]
+    for name, value in [item for part in parts for item in _parts()[part].items()]:
         module_name, constant = name.split(".")
         module = import_module(f"conversations.search.{module_name}")
         kept.append((module, constant, getattr(module, constant)))

@@ -1,20 +1,20 @@
 """Finding turns by words: in one session, or in all that somebody may read."""
 
 import struct
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, replace
 from functools import partial
 
 from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.models import Session
-from conversations.models.search import TURN_BITS, entry_id
+from conversations.models.search import entry_id
 
-from .best import Ranked, find_meant, find_with_phrases, keep_phrases, rank_entries
-from .indexing import Progress, read_progress
+from .best import Ranked, find_with_phrases, keep_phrases, rank_entries
+from .indexing import Progress, read_progress, sum_up
 from .matching import TURN_MASK, IndexMatch, match_filters, session_place
 from .query import SearchQuery, parse_query
 from .results import NOTHING, SearchResults, read_hits
-from .source import IndexSource, catch_up
+from .source import IndexSource, Lengths, catch_up
 
 MAX_HITS = 200  # Hits of one page.
 
@@ -33,13 +33,15 @@ def search_session(
     order: str = "best",
     before_turn: int | None = None,
     with_neighbours: bool = False,
+    meaning: Mapping[int, float] | None = None,
 ) -> SearchResults:
     """Turns of one session that match. Any text is a valid query; a cursor of another search gives
     the first page. ``best`` ranks turns that have any of the words; ``newest`` has the turns with
     all of them, or with any where none has all, the highest number first. ``before_turn`` leaves
     out that turn and what follows. ``with_neighbours`` ranks turns next to matches too, which are
     marked ``is_near``, as are those without the phrases of a query that has words as well; filters
-    keep such turns out, and so does a query of nothing but phrases."""
+    keep such turns out, and so does a query of nothing but phrases. ``meaning``: how near turns
+    are to the query in meaning, from 0 to 1, by number; it counts where turns are ranked."""
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     if progress is None or not (asked.has_words or asked.has_filters):
@@ -51,7 +53,9 @@ def search_session(
     source = session_source(progress, asked, before_turn=before_turn)
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:
-        return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
+        return _best_of_session(
+            source, asked, limit, cursor, with_neighbours=with_neighbours, meaning=meaning or {}
+        )
     after = parse_search_cursor(cursor, "newest", count=1)
     match = choose_words(source, asked)
     find = partial(find_with_phrases, source, match, asked.phrases, most_pages=MAX_PAGES)
@@ -73,27 +77,32 @@ def session_source(
     progress, tail = catch_up(progress)
     bounds = (progress.last_turn + 1, before_turn, query.before_turn)
     end = min(bound for bound in bounds if bound is not None)
-    length = progress.total_length + sum(item.entry.length for item in tail)
     session_pk, first = progress.session_pk, query.from_turn or 1
     return IndexSource(
         places=(session_place(session_pk, from_turn=first, before_turn=end),),
         tail=tail,
         stored_to=entry_id(session_pk, progress.indexed_turn),
         turn_count=max(1, end - first),
-        average=max(1.0, length / max(1, progress.last_turn)),
+        lengths=Lengths.of(progress.sums + sum_up(tail), progress.last_turn),
     )
 
 
 def _best_of_session(
-    source: IndexSource, query: SearchQuery, limit: int, cursor: str, *, with_neighbours: bool
+    source: IndexSource,
+    query: SearchQuery,
+    limit: int,
+    cursor: str,
+    *,
+    with_neighbours: bool,
+    meaning: Mapping[int, float],
 ) -> SearchResults:
     """The cursor keeps later turns out, so that ranks stay what they were."""
-    after = parse_search_cursor(cursor, "best", count=4)
+    after = parse_search_cursor(cursor, "best", count=6)
+    [place] = source.places
     if after:
-        [place] = source.places
         place = place.below(after[0] + 1)
-        count, average = place.high - place.low + 1, as_fraction(after[1])
-        source = replace(source, places=(place,), turn_count=count, average=average)
+        count, lengths = place.high - place.low + 1, Lengths(*map(as_fraction, after[1:4]))
+        source = replace(source, places=(place,), turn_count=count, lengths=lengths)
     match = match_filters(query)
     is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
     ranked = rank_entries(
@@ -101,9 +110,9 @@ def _best_of_session(
         query,
         match,
         with_neighbours=with_neighbours and is_plain,
-        meant=find_meant(source.places[0].low >> TURN_BITS, source, query),
+        meaning={place.low & ~TURN_MASK | turn: score for turn, score in meaning.items()},
     )
-    among = (source.high, as_number(source.average))
+    among = (source.high, *map(as_number, astuple(source.lengths)))
     return found_best(ranked, limit, after, kind="best", among=among)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from conversations.domain.text import one_line
 from conversations.domain.turns import ROLES
 from conversations.domain.words import (
+    ENGLISH,
     STOP_WORDS,
     find_parts,
     find_words,
@@ -26,6 +27,9 @@ SCOPES = {"text": "said", "tool": "tools", "path": "paths"}
 SCOPES |= {scope: scope for scope in SCOPES.values()}
 
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
+
+# Words that say which kind of question it is. (docs/search.md)
+SUMMARY, COURSE = (frozenset(read_tokens(ENGLISH[kind])) for kind in ("summary", "course"))
 
 _PART = re.compile(
     r"""(?<!\S)(?P<key>role|tool|model|is|before|after|in):(?:"(?P<quoted>[^"]*)"|(?P<value>[^\s"]+))"""
@@ -82,6 +86,10 @@ class SearchQuery:
     @property
     def has_words(self) -> bool:
         return bool(self.words or self.phrases)
+
+    def asks_for(self, kind: frozenset[str]) -> bool:
+        """``kind`` is one of the sets of tokens above."""
+        return any(not kind.isdisjoint(word.tokens) for word in self.words)
 
     @property
     def has_filters(self) -> bool:
