@@ -4,6 +4,8 @@ from django.db import connection, transaction
 from django.db.models import Sum
 
 from conversations.archive.append import INSERT_TURN
+from conversations.domain.searchable import role_mark
+from conversations.domain.turns import USER
 from conversations.models import SearchEntry, SearchProgress, Session, Turn
 from conversations.models.search import ENTRIES, entry_id
 from conversations.search.indexing import ENTRY_COLUMNS, index_session
@@ -35,9 +37,14 @@ def repeat_turns(session: Session, *, first: int, turns: int) -> None:
                 [offset, entry_id(session.pk, first), entry_id(session.pk, end)],
             )
             last = offset + end
-        length = SearchEntry.objects.filter(session=session).aggregate(sum=Sum("length"))["sum"]
-        progress = SearchProgress.objects.filter(session=session)
-        progress.update(indexed_turn=last, total_length=length)
+        entries = SearchEntry.objects.filter(session=session)
+        asked = entries.filter(marks__contains=role_mark(USER))
+        SearchProgress.objects.filter(session=session).update(
+            indexed_turn=last,
+            total_length=entries.aggregate(sum=Sum("length"))["sum"],
+            asked_turns=asked.count(),
+            asked_length=asked.aggregate(sum=Sum("length"))["sum"],
+        )
         numbers = {"next_turn": last + 1, "unindexed_turn": last + 1, "state_turn": last}
         Session.objects.filter(pk=session.pk).update(**numbers)
     session.refresh_from_db()

@@ -23,6 +23,7 @@ from conversations.domain.stream import ModelRequest
 from conversations.domain.text import load_json
 
 from .messages import MessageCaps, make_piece
+from .parent import ParentPurged, rebuild_parent_account
 from .summary import COMPACTION, rebuild_summary_request
 from .window import CHARS_READ, MANIFEST_VERSION, Texts, make_request, preamble_of, request_digest
 
@@ -42,6 +43,14 @@ class StateMark(BaseModel):
     digest: str
 
 
+class ParentMark(BaseModel):
+    """The session of which an account was given: its key, and how many turns it had."""
+
+    session: int
+    uuid: UUID
+    turn: int
+
+
 class Manifest(BaseModel):
     """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
@@ -58,6 +67,7 @@ class Manifest(BaseModel):
     max_tokens: int | None = None
     state: StateMark | None = None
     hint: str = ""
+    parent: ParentMark | None = None
     skills: tuple[int, ...] = ()
     compaction: int | None = None
     shortened: tuple[ShortenedTurn, ...] = ()
@@ -117,6 +127,8 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
         is_summary = manifest.get("kind") == COMPACTION
         rebuild = rebuild_summary_request if is_summary else _rebuild_window
         request = rebuild(call.session_id, manifest)
+    except ParentPurged:
+        return RebuiltRequest(reason="The session that this one goes on from was purged.")
     except (KeyError, TypeError, ValueError, NotFound) as error:
         return RebuiltRequest(
             reason=f"The record of this call is damaged: {error}.", is_damaged=True
@@ -150,6 +162,7 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         tools=kept[manifest["tools_digest"]],
         state=state,
         hint=manifest["hint"],
+        parent=rebuild_parent_account(parent) if (parent := manifest.get("parent")) else None,
         skills=read_skills(manifest["skills"]),
         compaction=read_compaction(compaction) if compaction else None,
         lines=read_beginnings(session_pk, manifest["lines"], chars=CHARS_READ),

@@ -95,7 +95,7 @@ REFERRING_QUESTION, QUESTION = (0.3, 0.4), (0.9, 1.8)
 # The same of a single turn that has more than most others: of a question, and of an order or a new
 # subject, which often share a word with something old. Then how many of the words that it has are
 # not common, and how many turns may be as good (within 10 %).
-QUESTION_TURN, STATEMENT_TURN = (0.9, 0.7, 1, 2), (0.7, 1.2, 2, 3)
+QUESTION_TURN, STATEMENT_TURN = (0.6, 0.7, 2, 2), (0.7, 1.2, 2, 3)
 NEARLY = 0.9
 
 
