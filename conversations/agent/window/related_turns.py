@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from conversations.archive.rewinds import is_rewound
-from conversations.domain.turns import USER
 from conversations.domain.words import find_words, read_tokens, tokens_of_word
 from conversations.search.find import read_occurrences, search_session
 from conversations.search.query import STOP_TOKENS
@@ -64,8 +63,8 @@ MAX_CHARS, MAX_WORDS = 600, 12
 MAX_OCCURRENCES = 1000  # Turns with a word, from which on it says nothing
 COMMON_SHARE = 0.3  # What a common word says of what another one as rare would
 
-MAX_TURNS = 8  # That are named
-AS_GOOD = 0.5  # The share of the best score that a turn has at least to be named
+MAX_TURNS = 10  # That are named
+AS_GOOD = 0.4  # The share of the best score that a turn has at least to be named
 
 # The share of all that the words say that a single turn of the window has at most; one that has
 # more is what is meant.
@@ -110,9 +109,7 @@ def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> 
     found = read_occurrences(session_pk, tokens, before_turn=turn, limit=MAX_OCCURRENCES)
     if not needs_older_turns(text, words, found, floor=floor):
         return []
-    hits = search_session(
-        session_pk, f"role:{USER} {text}", limit=MAX_TURNS, before_turn=floor
-    ).hits
+    hits = search_session(session_pk, text, limit=MAX_TURNS, before_turn=floor).hits
     return sorted(hit.turn for hit in hits if hit.score >= AS_GOOD * hits[0].score)
 
 
