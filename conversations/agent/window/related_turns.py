@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from conversations.archive.rewinds import is_rewound
+from conversations.archive.turns import read_rewound
 from conversations.domain.words import find_words, read_tokens, tokens_of_word
 from conversations.search.find import read_occurrences, search_session
 from conversations.search.query import STOP_TOKENS
@@ -192,7 +192,8 @@ def find_hint(session_pk: int, text: str, *, floor: int, turn: int) -> str:
     if floor <= 1:
         return ""
     related = find_related_turns(session_pk, text, floor=floor, turn=turn)
-    turns = [number for number in related if not is_rewound(session_pk, number)]
+    gone = read_rewound(session_pk, "turn") if related else []
+    turns = [turn for turn in related if not any(low <= turn <= high for low, high in gone)]
     if turns:
         return name_turns(turns)
     match = _PHRASE.search(text)
