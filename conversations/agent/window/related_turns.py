@@ -63,7 +63,7 @@ MAX_CHARS, MAX_WORDS = 600, 12
 MAX_OCCURRENCES = 1000  # Turns with a word, from which on it says nothing
 COMMON_SHARE = 0.3  # What a common word says of what another one as rare would
 
-MAX_TURNS = 10  # That are named
+MAX_HITS, MAX_PLACES = 24, 12  # Hits that are looked at; those next to each other are one place
 AS_GOOD = 0.4  # The share of the best score that a turn has at least to be named
 
 # The share of all that the words say that a single turn of the window has at most; one that has
@@ -89,12 +89,15 @@ type Word = tuple[str, ...]  # The tokens of one word as written
 
 # The share of what the message's words say that is known below the floor, and how much that is in
 # all, where 1.0 is a word that was said there once.
-REFERRING_QUESTION, QUESTION = (0.3, 0.4), (0.9, 1.8)
+REFERRING_QUESTION, QUESTION = (0.3, 0.4), (0.9, 1.5)
 
-# The same of a single turn that has more than most others: of a question, and of an order or a new
-# subject, which often share a word with something old. Then how many of the words that it has are
-# not common, and how many turns may be as good (within 10 %).
-QUESTION_TURN, STATEMENT_TURN = (0.6, 0.7, 2, 2), (0.7, 1.2, 2, 3)
+# The share that the best turn has of it: for a question, and for an order or a new subject, which
+# often share a word with something old.
+QUESTION_TURN, STATEMENT_TURN = 0.6, 0.7
+
+# A turn that has more of it than most: how much, how many of its words are not common, and how many
+# turns may be as good (within 10 %).
+QUESTION_ALONE, STATEMENT_ALONE = (0.7, 2, 2), (1.2, 2, 3)
 NEARLY = 0.9
 
 
@@ -109,8 +112,17 @@ def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> 
     found = read_occurrences(session_pk, tokens, before_turn=turn, limit=MAX_OCCURRENCES)
     if not needs_older_turns(text, words, found, floor=floor):
         return []
-    hits = search_session(session_pk, text, limit=MAX_TURNS, before_turn=floor).hits
-    return sorted(hit.turn for hit in hits if hit.score >= AS_GOOD * hits[0].score)
+    places: list[list[int]] = []
+    hits = search_session(session_pk, text, limit=MAX_HITS, before_turn=floor).hits
+    for hit in hits:
+        if hit.score < AS_GOOD * hits[0].score:
+            break
+        near = [place for place in places if any(abs(hit.turn - turn) == 1 for turn in place)]
+        if near:
+            near[0].append(hit.turn)
+        elif len(places) < MAX_PLACES:
+            places.append([hit.turn])
+    return sorted(turn for place in places for turn in place)
 
 
 def read_telling_words(text: str) -> list[Word]:
@@ -147,17 +159,20 @@ def needs_older_turns(
     if max(window.values(), default=0.0) >= KNOWN * total:
         return False
     is_asking = ASKING.search(text) is not None
-    share, least = REFERRING_QUESTION if is_referring(text) else QUESTION
-    if is_asking and known >= least and known >= share * total:
-        return True
-    share, least, least_rare, most_turns = QUESTION_TURN if is_asking else STATEMENT_TURN
     best = max(below.values(), default=0.0)
+    if is_asking and is_referring(text):
+        share, least = REFERRING_QUESTION
+        if known >= max(least, share * total):
+            return True
+    if best < (QUESTION_TURN if is_asking else STATEMENT_TURN) * total:
+        return False
+    share, least = QUESTION
+    if is_asking and known >= max(least, share * total):
+        return True
+    least, least_rare, most_turns = QUESTION_ALONE if is_asking else STATEMENT_ALONE
     chosen = [turn for turn, score in below.items() if score >= NEARLY * best]
-    return (
-        best >= max(least, share * total)
-        and max(rare_words[turn] for turn in chosen) >= least_rare
-        and len(chosen) <= most_turns
-    )
+    rare = max((rare_words[turn] for turn in chosen), default=0)
+    return best >= least and rare >= least_rare and len(chosen) <= most_turns
 
 
 def is_referring(text: str) -> bool:
