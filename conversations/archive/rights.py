@@ -12,7 +12,7 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import DEFAULT_DB_ALIAS, connection, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from conversations.domain.audit import RECALL
@@ -223,13 +223,22 @@ def is_for_members(session: Session) -> bool:
 
 
 def quotable_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]:
-    """The other sessions that can be quoted in this one while it answers this person.
-    The only way by which a tool or the window reaches another session."""
+    """The other sessions that can be quoted in this one while it answers this person: those of the
+    workspace, if that is read by members alone, and the expired one that it goes on from under the
+    same key. The only way by which a tool or the window reaches another session."""
     quoting = Session.objects.filter(pk=session_pk).filter(
         FOR_MEMBERS | Q(workspace__channel_recall=Workspace.ChannelRecall.WORKSPACE)
     )
+    # Whoever holds the key has read both. One that was reset, to begin anew, is not gone on from.
+    continued = Session.objects.filter(
+        pk=session_pk,
+        key=F("parent__former_key"),
+        workspace=F("parent__workspace"),
+        parent__expired_at__lte=F("created_at"),
+    )
     sessions = sessions_as_member(find_person(user_pk))
-    return sessions.filter(workspace__in=quoting.values("workspace")).exclude(pk=session_pk)
+    quotable = Q(workspace__in=quoting.values("workspace")) | Q(pk__in=continued.values("parent"))
+    return sessions.filter(quotable).exclude(pk=session_pk)
 
 
 def change_channel_recall(

@@ -319,6 +319,7 @@ class WindowFacts:
             "sql": "EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id)"
         }
     )
+    has_parent: bool = field(metadata={"sql": "s.parent_id IS NOT NULL"})
     context_tokens: int = field(metadata={"sql": "s.context_tokens"})
     workspace_slug: str = field(metadata={"sql": "w.slug"})
     tool_policy: str = field(metadata={"sql": "w.tool_policy"})

@@ -137,7 +137,7 @@ def recall_line(arguments: Any) -> str:
         value if isinstance(value := arguments.get(name), str) else ""
         for name in ("action", "tool_name", "query", "session")
     )
-    ends = [arguments.get(name) for name in ("start_turn", "end_turn")]
+    ends = [arguments.get(name) for name in ("start_turn", "end_turn", "around", "turns")]
     turns = "–".join(dict.fromkeys(str(end) for end in ends if isinstance(end, int | str)))
     asked, where = f'"{query}"' if query else "", f"in {session[:8]}" if session else ""
     line = " ".join(part for part in (action, tool, turns, asked, where) if part)

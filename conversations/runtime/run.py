@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
+from conversations.agent.window.parent import ParentAccount, read_parent_account
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
 from conversations.archive.append import Appended, prepare_events
@@ -108,6 +109,7 @@ class RunExecution(Execution):
         self._most_tokens = 0
         self._files_refused: ProviderError | None = None
         self._hint: str | None = None
+        self._parent: ParentAccount | None = None
         self._place: WorkspaceDir | None = None
         self._facts: WindowFacts | None = None
         self._due_notices: list[Notices] = []
@@ -280,6 +282,7 @@ class RunExecution(Execution):
             self._due_notices = check_model_call(session_pk, person_pk=user_pk)
         if self._hint is None:
             # For a new message of the person, once; it stays for the run's other calls.
+            self._parent = read_parent_account(session_pk, user_pk) if facts.has_parent else None
             hint, is_looked_for = "", facts.floor > 1 and claimed.kind != states.CONTINUE
             if is_looked_for and (turn := read_turn(session_pk, claimed.user_turn)):
                 number = turn.number
@@ -297,6 +300,7 @@ class RunExecution(Execution):
             model=model,
             limits=models.limits_of(model),
             hint=self._hint,
+            parent=self._parent,
             go_on=continues,
             share=self._window_share,
             refuses_files=self._files_refused is not None,

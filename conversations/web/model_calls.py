@@ -181,6 +181,8 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
         yield fact("Session state", f"after turn {number_text(state.turn)}", state.digest[:12])
     elif manifest.version > 1 and manifest.kind != COMPACTION:
         yield fact("Session state", "empty")
+    if (parent := manifest.parent) is not None:
+        yield fact("Earlier session", f"{parent.uuid}, {number_text(parent.turn)} turns")
     if manifest.hint:
         yield fact("Hint", manifest.hint)
     if (summarised := archive_calls.read_summarised(session.pk, manifest.compaction)) is not None:

@@ -156,3 +156,30 @@ def test_what_a_phrase_points_at_may_be_in_the_window(session: Session) -> None:
     keep(session, "An error occurred.", "I see.", "There is an error in line 3.", "I see.")
     assert hint_for(session, "Fix that error.", floor=3) == ""
     assert hint_for(session, "Open that file.", floor=3) == PHRASE_HINT
+
+
+def test_a_question_of_the_person_needs_few_words(session: Session) -> None:
+    """Its words may be spread over turns, and be little of what it says."""
+    keep(session, "The pump is from Tartu.", "Noted.", "The filter is blue.", "Noted.")
+    keep(session, *["thanks", "ok"] * 3)
+    general = "What would a zeppelin engineer say of a pump and a filter?"
+    assert hint_for(session, general, floor=5) == ""
+    own = "What would a zeppelin engineer say of my pump and our filter?"
+    assert hint_for(session, own, floor=5).startswith("[Archive: turns 1, 3 (outside this window)")
+
+
+@pytest.mark.parametrize("asked", ["How do I", "What can we", "Where should you", "how to"])
+def test_a_question_of_anybody_is_not_about_the_person(session: Session, asked: str) -> None:
+    keep(session, "The pump is from Tartu.", "Noted.", *["thanks", "ok"] * 3)
+    assert hint_for(session, f"{asked} repair a zeppelin pump?", floor=3) == ""
+
+
+def test_it_names_twelve_places_at_most(session: Session) -> None:
+    for number in range(20):
+        keep(session, f"The pump number {number} is from Tartu.", "Noted.", "thanks", "ok")
+    keep(session, *["thanks", "ok"] * 40)
+    named = find_related_turns(
+        session.pk, "Which of my pumps are from Tartu?", floor=100, turn=session.next_turn
+    )
+    assert len(named) == 12
+    assert named == sorted(named)

@@ -20,6 +20,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.service import Runtime
 from tests.context.conversation_samples import HELD_OUT, REPLIES, TUNING, Fact
+from tests.long_sessions import repeat_turns
 from tests.runtime.conftest import ask, fresh
 from tests.tools.using import Use
 from tests.wire.scenario import Scenario, ToolCall, make_words
@@ -136,3 +137,42 @@ async def test_a_lost_connection_does_not_cost_the_hint(
         connection_created.disconnect(watch)
     assert not losses
     assert turn_of[ASKED[0]] in in_hint
+
+
+NEEDLE = Fact(
+    said="By the way, my grandmother's piano is tuned a bit low, to 432 hertz.",
+    asked="Which pitch did I tell you the old piano of my granny is tuned to?",
+)
+NEEDLE_TURN, ALL_TURNS = 17, 100_000
+
+
+def bury(session: Session) -> None:
+    """Say the needle once, among everyday talk of as many turns as that."""
+    talk = [
+        text
+        for place, said in enumerate((*TUNING.ordinary, *HELD_OUT.ordinary))
+        for text in (said, REPLIES[place % len(REPLIES)])
+    ]
+    talk[NEEDLE_TURN - 1] = NEEDLE.said
+    turns = [
+        NewTurn(role="assistant" if place % 2 else "user", content=text)
+        for place, text in enumerate(talk)
+    ]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+    repeat_turns(session, first=NEEDLE_TURN + 1, turns=ALL_TURNS)
+
+
+async def test_what_was_said_once_in_100_000_turns_is_found_by_other_words(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(max_input_tokens=WINDOW_TOKENS, max_output_tokens=2_000)
+    await sync_to_async(bury)(garden)
+    await ask(runtime, garden, "thanks")
+    session = await fresh(garden)
+    assert session.turn_count > ALL_TURNS
+    assert session.floor_turn > NEEDLE_TURN
+    in_hint, found = await look_back(runtime, wire, garden, NEEDLE.asked)
+    assert NEEDLE_TURN in in_hint
+    assert NEEDLE_TURN in found
+    answer = wire.requests[-1]["messages"][-1]["content"][0]["content"]
+    assert f"\n  {NEEDLE.said}\n" in answer

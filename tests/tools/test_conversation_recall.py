@@ -179,6 +179,13 @@ def foreign(other_user: User, tmp_path: Path) -> Session:
         ({"action": "range", "start_turn": -1}, "'start_turn' must be a whole number"),
         ({"action": "range", "start_turn": 1.5}, "'start_turn' must be a whole number"),
         ({"action": "range", "cursor": "1"}, "not a cursor of 'range'"),
+        ({"action": "range", "around": 4}, "ask for one from 1 to 3"),
+        ({"action": "range", "turns": "all"}, "'turns' must name some of the turns from 1 to 3"),
+        ({"action": "range", "turns": "9, 10"}, "as in 12, 41"),
+        ({"action": "range", "turns": " ".join(map(str, range(51)))}, "'turns' may name 50"),
+        ({"action": "search", "query": "one", "only": "me"}, "'only' must be one of 'user'"),
+        ({"action": "search", "query": "one", "before": "May"}, "'before' must be a date such"),
+        ({"action": "search", "query": "one", "after": "May"}, "'after' must be a date such"),
         ({"action": "tool_calls"}, "'tool_calls' needs 'tool_name'"),
         ({"action": "tool_calls", "tool_name": "bash", "cursor": "1.0.2"}, "not a cursor of"),
         ({"action": "sessions", "cursor": "1"}, "not a cursor of 'sessions'"),
@@ -333,7 +340,86 @@ def test_a_cursor_goes_with_its_own_call_only(session: Session, look: Look) -> N
         assert not look(**arguments).ok
 
 
+# What to ask next
+
+
+def offers_in(output: str) -> dict[str, dict[str, Any]]:
+    """What an answer offers to ask next: the arguments by what they are said to give."""
+    offers = re.findall(r"^- ([^:]+): (.*)$", output.split(END)[-1], re.M)
+    return {what: dict(re.findall(r'(\w+)="?([^",]*)"?', arguments)) for arguments, what in offers}
+
+
+def test_each_offer_of_a_search_gives_what_it_says(session: Session, look: Look) -> None:
+    say(session, "A zinnia, long ago.", "I see.", "The zinnia is red.", "A red zinnia, noted.")
+    call_tool(session, "bash", {"command": "ls"}, "zinnia.txt")
+    say(session, "zinnia", "and?", "The zinnia is blue.", "No more zinnia.", "thanks")
+    arguments = {"action": "search", "query": "red zinnia", "limit": 2}
+    first = look(**arguments).output
+    assert hits_in(first) == [3, 4]
+    found = {
+        what: look(**arguments | {"limit": 50} | offer).output
+        for what, offer in offers_in(first).items()
+    }
+    assert {what: sorted(hits_in(output)) for what, output in found.items()} == {
+        "what the person said, without the answers": [1, 3, 7, 9],
+        "your answers": [4, 10],
+        "results of tools": [6],
+        "what is older than all of these": [1],
+        "what is newer": [6, 7, 9, 10],
+        "the turns around the best match": [],
+    }
+    assert turns_in(found["the turns around the best match"])[:8] == list(range(1, 9))
+
+
+def test_a_day_is_offered_where_a_session_has_several(session: Session, look: Look) -> None:
+    turns = [
+        NewTurn(role="user", content=text, created_at=START + timedelta(days=place))
+        for place, text in enumerate(["zinnia", "The zinnia is red.", "zinnia", "thanks"])
+    ]
+    keep(session, *turns)
+    offers = offers_in(look(action="search", query="red zinnia").output)
+    offer = offers["that day; the session runs from 2026-03-01 to 2026-03-04"]
+    assert offer == {"after": "2026-03-02", "before": "2026-03-03"}
+    assert hits_in(look(action="search", query="zinnia", **offer).output) == [2]
+
+
+def test_only_one_role_comes_without_neighbours(session: Session, look: Look) -> None:
+    say(session, "The zinnia is red.", "A zinnia, I see.", "And a dahlia.", "Noted.", "thanks")
+    found = look(action="search", query="zinnia", only="user").output
+    assert turns_in(found) == [1]
+    listed = look(action="search", only="user", before="5").output
+    assert listed.startswith("2 turns matched; 2 quoted, newest first.\n")
+    assert turns_in(listed) == [3, 1]
+
+
+def test_what_has_no_room_is_named(session: Session, look: Look) -> None:
+    for number in range(50):
+        say(session, f"zinnia {number} " + "漢字" * 400)
+    say(session, "thanks")
+    found = look(action="search", query="zinnia", limit=50).output
+    named = re.search(r"There was no room for turns ([\d, ]+); action 'range' shows them", found)
+    assert named is not None
+    left_out = {int(number) for number in named[1].split(", ")}
+    assert left_out | set(hits_in(found)) == set(range(1, 51))
+    assert estimate_tokens(found) <= OUTPUT_TOKENS
+
+
 # Range
+
+
+def test_turns_around_one_are_shortened_to_fit(session: Session, look: Look) -> None:
+    say(session, *(f"turn {number} " + "word " * 900 for number in range(1, 31)))
+    found = look(action="range", around=12)
+    assert turns_in(found.output) == list(range(7, 18))
+    assert estimate_tokens(found.output) <= OUTPUT_TOKENS
+    offers = offers_in(found.output)
+    pages = [look(action="range", **offer).output for offer in offers.values()]
+    assert [turns_in(page)[::10] for page in pages] == [[1], [17, 27]]
+
+
+def test_turns_are_read_by_their_numbers(session: Session, look: Look) -> None:
+    say(session, *"abcdefgh")
+    assert turns_in(look(action="range", turns="7, 2 and 5").output) == [2, 5, 7]
 
 
 def test_a_range_gives_turns_in_order(session: Session, look: Look) -> None:

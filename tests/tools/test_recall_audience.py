@@ -368,7 +368,8 @@ def test_no_tool_and_no_window_reaches_a_session_by_another_way() -> None:
         or (node.module.startswith("conversations.archive") and name.name in giving_sessions())
     }
     assert found == {
-        "conversations/agent/recall/tool.py: conversations.archive.rights.quotable_sessions"
+        "conversations/agent/recall/tool.py: conversations.archive.rights.quotable_sessions",
+        "conversations/agent/window/parent.py: conversations.archive.rights.quotable_sessions",
     }
 
 

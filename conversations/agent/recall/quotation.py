@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from conversations.domain.text import dump_json, estimate_tokens, one_line
-from conversations.domain.turns import ASSISTANT, TOOL
+from conversations.domain.turns import ASSISTANT, TOOL, USER
 from conversations.domain.words import find_parts
 from conversations.search.query import parse_query
 
@@ -71,18 +71,23 @@ _MARK = re.compile(r"<(?=[\s/]*archive[\s_-]*quotation)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedMessage:
-    """One message to quote. ``at`` is where in ``text`` the matching passage is, None if this
-    message is not a hit. ``length`` characters are in the archive; ``limit`` says how many of
-    ``text`` are shown, None: all. ``offset`` is set where ``text`` is a piece that begins there."""
+    """One message to quote; ``role`` is that of its turn. ``at`` is where in ``text`` the matching
+    passage is, None if this message is not a hit. ``length`` characters are in the archive;
+    ``limit`` says how many of ``text`` are shown, None: all. ``offset`` is set where ``text`` is a
+    piece that begins there."""
 
     turn: int
     head: str
     text: str = ""
     length: int = 0
-    is_result: bool = False
+    role: str = ""
     at: int | None = None
     limit: int | None = None
     offset: int | None = None
+
+    @property
+    def is_result(self) -> bool:
+        return self.role == TOOL
 
     @property
     def is_hit(self) -> bool:
@@ -145,7 +150,7 @@ def say_turn(
         head=_head_of(turn, call, is_hit=find is not None),
         text=turn.text,
         length=turn.length,
-        is_result=turn.role == TOOL,
+        role=turn.role,
     )
     made = [QuotedMessage(turn=turn.number, head=_head_of_call(turn, made)) for made in turn.calls]
     if find is not None:
@@ -252,37 +257,50 @@ def quote_text(text: str) -> str:
 
 # Making a quotation small enough, what matters least first (seed 000's order).
 _SHORT, _SHORTER, _NONE = 1_500, 400, 0
-# What is shortened, and to how many characters, until all fits: results of tools first, then the
-# oldest messages; a hit never below its matching passage.
+# What is shortened, and to how many characters, until all fits: results of tools first, then
+# answers, which are many times as long as what the person says, then the oldest messages; a hit
+# never below its matching passage.
 _STEPS: tuple[tuple[Callable[[QuotedMessage], bool], int], ...] = (
     (lambda said: said.is_result and not said.is_hit, _SHORT),
     (lambda said: said.is_result and not said.is_hit, _SHORTER),
     (lambda said: said.is_result and said.is_hit, _SHORT),
     (lambda said: said.is_result and not said.is_hit, _NONE),
+    (lambda said: said.role == ASSISTANT and not said.is_hit, _SHORTER),
     (lambda said: not said.is_hit, _SHORTER),
     (lambda said: said.is_hit, _SHORT),
+    (lambda said: said.role == ASSISTANT and not said.is_hit, _NONE),
+    (lambda said: said.role != USER and said.is_hit, _SHORTER),
     (lambda said: not said.is_hit, _NONE),
-    (lambda said: said.is_hit, _SHORTER),
-    (lambda said: said.is_hit, PASSAGE),
 )
+_HIT_STEPS = (_SHORTER, PASSAGE)  # And those of hits, once nothing else is quoted
 
 
 def fit(groups: Sequence[QuotedGroup], *, budget: int) -> list[QuotedGroup]:
-    """The groups within so many estimated tokens: messages are shortened step by step, oldest
-    first, and if that does not do, those that are no hits are left out."""
+    """The groups, best first, within so many estimated tokens: messages are shortened step by
+    step, oldest first; if that does not do, those that are no hits are left out, and then the hits
+    of the last groups, of which one always stays."""
     said = {(g, n): said for g, group in enumerate(groups) for n, said in enumerate(group.said)}
     excess = sum(item.cost() for item in said.values()) - budget
     oldest_first = sorted(said, key=lambda place: (said[place].turn, place))
-    for concerns, limit in _STEPS:
+
+    def shorten(concerns: Callable[[QuotedMessage], bool], limit: int) -> None:
+        nonlocal excess
         for place in oldest_first:
             if excess <= 0:
-                break
-            item = said[place]
-            if concerns(item):
+                return
+            if place in said and concerns(item := said[place]):
                 said[place] = item.cut(limit)
                 excess -= item.cost() - said[place].cost()
+
+    for concerns, limit in _STEPS:
+        shorten(concerns, limit)
     for place in oldest_first:
         if excess > 0 and not said[place].is_hit:
+            excess -= said.pop(place).cost()
+    for limit in _HIT_STEPS:
+        shorten(lambda said: said.is_hit, limit)
+    for place in sorted(said, reverse=True):
+        if excess > 0 and len(said) > 1:
             excess -= said.pop(place).cost()
     return [
         replace(group, said=[said[g, n] for n in range(len(group.said)) if (g, n) in said])

@@ -146,6 +146,11 @@ def find_exchange_start(session_pk: int, call_turn: int) -> int:
     return call_turn
 
 
+def has_results(session_pk: int) -> bool:
+    """Whether any tool was used in the session."""
+    return Turn.objects.filter(session=session_pk, tool_name__gt="").exists()
+
+
 def list_tools(session_pk: int) -> str:
     """The tools of a session by name, each with the number of its results, as one text."""
     used: list[str] = []

@@ -9,11 +9,13 @@ from uuid import UUID
 from pydantic import Field
 
 from conversations.agent.tools.tool import Arguments, BadArgument, OneOf, Text, ToolContext, Whole
+from conversations.domain.turns import ASSISTANT, TOOL, USER
+from conversations.search.query import parse_query
 
 from .reading import Target, find_exchange_start, find_session
 
-# Results of one call: seed 000's default, and as many as keep a passage each.
-DEFAULT_LIMIT, MAX_LIMIT = 10, 20
+# Results of one call: seed 000's default, and as many short messages as an answer has room for.
+DEFAULT_LIMIT, MAX_LIMIT = 10, 50
 Action = Literal["search", "range", "tool_calls", "summary", "sessions"]
 
 
@@ -26,10 +28,10 @@ class Recall(Arguments):
         Field(
             description=(
                 "search: turns that hold the words of 'query', best first, each with its "
-                "neighbours. range: turns from 'start_turn' to 'end_turn'; a single turn comes "
-                "whole. tool_calls: past calls of 'tool_name', newest first. summary: state and "
-                "figures of the session. sessions: the other sessions that can be "
-                "quoted here; with 'query', turns in them."
+                "neighbours. range: turns from 'start_turn' to 'end_turn', those 'around' one, "
+                "or some 'turns'; a single turn comes whole. tool_calls: past calls of "
+                "'tool_name', newest first. summary: state and figures of the session. sessions: "
+                "the other sessions that can be quoted here; with 'query', turns in them."
             )
         ),
     ]
@@ -44,9 +46,34 @@ class Recall(Arguments):
             )
         ),
     ] = ""
+    only: Annotated[
+        Text,
+        Field(
+            description=(
+                "user: only what the person said; assistant: only your answers; tool: only results "
+                "of tools. For 'search' and 'sessions'; leaves out the neighbours."
+            )
+        ),
+    ] = ""
+    before: Annotated[
+        Text,
+        Field(
+            description=(
+                "A date such as 2025-03-01, or the number of a turn: only what came before it. For "
+                "'search' and 'sessions'."
+            )
+        ),
+    ] = ""
+    after: Annotated[
+        Text, Field(description="The same for what came after; a date is included itself.")
+    ] = ""
     tool_name: Annotated[Text, Field(description="The tool, for 'tool_calls'.")] = ""
     start_turn: Annotated[Whole, Field(description="First turn, for 'range'.")] = 0
     end_turn: Annotated[Whole, Field(description="Last turn, included, for 'range'.")] = 0
+    turns: Annotated[
+        Text, Field(description="Turns by number, for 'range', such as 12, 41, 87.")
+    ] = ""
+    around: Annotated[Whole, Field(description="A turn, for 'range': it and those next to it.")] = 0
     limit: Annotated[
         Whole, Field(description=f"Results, at most {MAX_LIMIT}. Default {DEFAULT_LIMIT}.")
     ] = DEFAULT_LIMIT
@@ -64,6 +91,7 @@ class Recall(Arguments):
     ] = ""
 
 
+ROLES = (USER, ASSISTANT, TOOL)  # What ``only`` may be
 MAX_QUERY = 1_000  # Characters of a query that are used
 
 
@@ -77,6 +105,23 @@ class Request:
     @property
     def query(self) -> str:
         return self.arguments.query[:MAX_QUERY]
+
+    @property
+    def search_text(self) -> str:
+        """The query with what narrows it as filters. Raises BadArgument where one is unknown."""
+        sent, filters = self.arguments, []
+        if sent.only and sent.only not in ROLES:
+            raise BadArgument(f"'only' must be one of {', '.join(map(repr, ROLES))}.")
+        for name, value in (("role", sent.only), ("before", sent.before), ("after", sent.after)):
+            if not value:
+                continue
+            narrowed = f'{name}:"{value}"'
+            if not parse_query(narrowed).has_filters:
+                raise BadArgument(
+                    f"'{name}' must be a date such as 2025-03-01 or the number of a turn."
+                )
+            filters.append(narrowed)
+        return " ".join([*filters, self.query]).strip()
 
     @property
     def limit(self) -> int:

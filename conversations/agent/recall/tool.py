@@ -6,9 +6,11 @@ out a cursor where there is more.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, timedelta
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from uuid import UUID
 
 from conversations.agent.tools.tool import BadArgument, ToolContext, ToolResult, declare_tool
@@ -16,14 +18,16 @@ from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import read_state_text
 from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.text import one_line
+from conversations.domain.turns import ASSISTANT, USER
+from conversations.domain.turns import TOOL as TOOL_ROLE
 from conversations.search.find import search_session
 from conversations.search.find_everywhere import search_sessions
+from conversations.search.query import parse_query
 from conversations.search.results import SearchResults, TurnHit
 
 from .quotation import (
     BUDGET,
     PREFACE,
-    FindPassage,
     QuotedGroup,
     QuotedMessage,
     fit,
@@ -40,6 +44,7 @@ from .reading import (
     RecalledTurn,
     Target,
     find_session,
+    has_results,
     list_siblings,
     list_tools,
     read_calls_of,
@@ -49,11 +54,12 @@ from .reading import (
     read_past_turn,
     read_past_turns,
 )
-from .request import Action, Recall, Request, seal_cursor
+from .request import MAX_LIMIT, Action, Recall, Request, seal_cursor
 
 # Action ``range``: turns by number, in order; one alone is quoted whole, in pieces.
 
 ROWS = 60  # Turns that one page reads
+AROUND = 5  # Turns either side of the one that is asked for
 RESULT_CHARS = 1_500  # Characters of a tool's result where several turns do not fit
 _RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 
@@ -66,12 +72,16 @@ def turn_range(request: Request) -> str:
     last = target.session.turn_count
     if match := request.matched_cursor(_RANGE_CURSOR):
         start, offset, end = map(int, match.groups())
+    elif sent.around:
+        return _around(target, sent.around)
+    elif sent.turns:
+        return _named_turns(target, sent.turns)
     else:
         offset, start, end = 0, sent.start_turn, sent.end_turn
         if not start and not end:
             raise BadArgument(
                 "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
-                " turn to read."
+                " turn to read; or 'around' one, or some 'turns'."
             )
         start = start or max(1, end - sent.limit + 1)
         end = end or start + sent.limit - 1
@@ -86,6 +96,42 @@ def turn_range(request: Request) -> str:
     said, (start, end, offset) = read(target.session.pk, (start, end, offset))
     more = f"{start}.{offset}.{end}" if start <= end else ""
     return _answer("", [_group(target, said)], more=more)
+
+
+def _around(target: Target, number: int) -> str:
+    """A turn with those before and after it."""
+    last = target.session.turn_count
+    if number > last:
+        raise BadArgument(f"The last turn is {last}; ask for one from 1 to {last}.")
+    low, high = max(1, number - AROUND), min(last, number + AROUND)
+    offers = []
+    if low > 1:
+        offers.append(f"around={max(1, low - AROUND)}: the turns before these")
+    if high < last:
+        offers.append(f"around={min(last, high + AROUND)}: the turns after these")
+    facts = f"Turns {low} to {high} of {last}."
+    turns = read_past_range(target.session.pk, start=low, end=high, limit=ROWS)
+    return _answer(facts, _shortened(target, turns, {number}), offers=offers)
+
+
+def _named_turns(target: Target, text: str) -> str:
+    """Turns by their numbers, in order."""
+    numbers = {int(digits[:15]) for digits in re.findall(r"\d+", text)}
+    if len(numbers) > MAX_LIMIT:
+        raise BadArgument(f"'turns' may name {MAX_LIMIT} turns at most.")
+    turns = read_past_turns(target.session.pk, numbers)
+    if not turns:
+        last = target.session.turn_count
+        raise BadArgument(f"'turns' must name some of the turns from 1 to {last}, as in 12, 41.")
+    facts = f"{len(turns)} turn{'' if len(turns) == 1 else 's'}."
+    return _answer(facts, _shortened(target, turns, numbers))
+
+
+def _shortened(target: Target, turns: list[RecalledTurn], wanted: set[int]) -> list[QuotedGroup]:
+    """The turns within the budget; those that are wanted keep most."""
+    messages = [said for turn in turns for said in say_turn(turn)]
+    kept = [replace(said, at=0) if said.turn in wanted else said for said in messages]
+    return fit([_group(target, kept)], budget=BUDGET)
 
 
 def _read_page(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], Stretch]:
@@ -208,8 +254,16 @@ NEIGHBOURS = 1  # Turns before and after a hit that are quoted with it (seed 000
 MAX_MISSING = 20  # Words without a match that are named
 
 
+# What a search may be narrowed to, the likeliest to help first.
+ONLY = {
+    USER: "what the person said, without the answers",
+    ASSISTANT: "your answers",
+    TOOL_ROLE: "results of tools",
+}
+
+
 def search(request: Request) -> str:
-    query, target = request.query, request.target()
+    query, target = request.search_text, request.target()
     if not query:
         raise BadArgument(
             "'search' needs 'query': a few words that the turns are likely to hold. To read"
@@ -223,11 +277,44 @@ def search(request: Request) -> str:
         cursor=request.sealed_cursor(*about),
         before_turn=target.before,
     )
-    return _say_found(found, _group_hits(target, found.hits, make_finder(query)), about)
+    groups = _group_hits(request, target, found.hits)
+    return _say_found(request, found, groups, about, _search_offers(request, target, found.hits))
 
 
-def _say_found(found: SearchResults, groups: list[QuotedGroup], about: tuple[object, ...]) -> str:
-    """The whole answer: how many matched, what matched nothing, the quotation."""
+def _search_offers(request: Request, target: Target, hits: Sequence[TurnHit]) -> list[str]:
+    """What to ask next, as arguments to send and what they give, the likeliest to help first."""
+    if not hits:
+        return []
+    sent, numbers = request.arguments, [hit.turn for hit in hits]
+    offers = [
+        f'only="{role}", limit={MAX_LIMIT}: {what}'
+        for role, what in ONLY.items()
+        if role != sent.only and (role != TOOL_ROLE or has_results(target.session.pk))
+    ]
+    oldest, newest, best = min(numbers), max(numbers), hits[0]
+    if oldest > 1:
+        offers.append(f'before="{oldest}": what is older than all of these')
+    if newest < target.before - 1:
+        offers.append(f'after="{newest}": what is newer')
+    day = best.created_at.astimezone(UTC).date()
+    ends = [f"{moment:%Y-%m-%d}" for moment in read_ends(target.session)]
+    if len(set(ends)) > 1:
+        offers.append(
+            f'after="{day}", before="{day + timedelta(days=1)}": that day;'
+            f" the session runs from {ends[0]} to {ends[-1]}"
+        )
+    offers.append(f'action="range", around={best.turn}: the turns around the best match')
+    return offers
+
+
+def _say_found(
+    request: Request,
+    found: SearchResults,
+    groups: list[QuotedGroup],
+    about: tuple[object, ...],
+    offers: Sequence[str] = (),
+) -> str:
+    """The whole answer: how many matched, what matched nothing, the quotation, what is left out."""
     missing = ""
     if found.missing:
         named = ", ".join(f'"{one_line(word, limit=60)}"' for word in found.missing[:MAX_MISSING])
@@ -236,24 +323,36 @@ def _say_found(found: SearchResults, groups: list[QuotedGroup], about: tuple[obj
     if not found.hits:
         advice = "Try other words that may have been used, fewer filters, or action 'range'."
         return " ".join(part for part in ("Nothing found.", missing, advice) if part)
-    shown = len(found.hits)
-    total = max(found.total, shown)
+    fitted = fit(groups, budget=BUDGET)
+    left_out = _hits_of(groups) - _hits_of(fitted)
+    shown = len(found.hits) - len(left_out)
+    total = max(found.total, len(found.hits))
+    order = "best first" if parse_query(request.search_text).has_words else "newest first"
     facts = (
         f"{'At least ' if found.total_is_bound else ''}{total:,}"
-        f" turn{'' if total == 1 else 's'} matched; {shown} quoted, best first."
+        f" turn{'' if total == 1 else 's'} matched; {shown} quoted, {order}."
     )
+    if left_out:
+        named = ", ".join(str(turn) for _, turn in sorted(left_out, key=itemgetter(1)))
+        facts += f" There was no room for turns {named}; action 'range' shows them."
     more = seal_cursor(found.cursor, *about) if found.cursor else ""
-    return _answer(facts, fit(groups, budget=BUDGET), missing=missing, more=more)
+    return _answer(facts, fitted, missing=missing, more=more, offers=offers)
 
 
-def _group_hits(target: Target, hits: Iterable[TurnHit], find: FindPassage) -> list[QuotedGroup]:
-    """Hits with their neighbours; stretches that overlap are one, in turn order, and stand where
-    the best of their hits does."""
+def _hits_of(groups: Iterable[QuotedGroup]) -> set[tuple[UUID | None, int]]:
+    return {(group.session, said.turn) for group in groups for said in group.said if said.is_hit}
+
+
+def _group_hits(request: Request, target: Target, hits: Iterable[TurnHit]) -> list[QuotedGroup]:
+    """Hits with their neighbours, which are left out where one role was asked for. Stretches that
+    overlap are one, in turn order, and stand where the best of their hits does."""
     pk, matched = target.session.pk, {hit.turn for hit in hits}
+    find = make_finder(request.query)
+    reach = 0 if request.arguments.only else NEIGHBOURS
     stretches: list[tuple[int, int]] = []
     for hit in hits:
-        low = max(1, hit.turn - NEIGHBOURS)
-        high = min(target.before - 1, hit.turn + NEIGHBOURS)
+        low = max(1, hit.turn - reach)
+        high = min(target.before - 1, hit.turn + reach)
         overlapping = [s for s in stretches if s[0] <= high and low <= s[1]]
         place = stretches.index(overlapping[0]) if overlapping else len(stretches)
         low = min([low, *(first for first, _ in overlapping)])
@@ -291,7 +390,7 @@ def siblings(request: Request) -> str:
             "'sessions' takes no 'session'. To look into one of them use action 'search' or"
             " 'range' with 'session'."
         )
-    context, query, limit = request.context, request.query, request.limit
+    context, query, limit = request.context, request.search_text, request.limit
     if query:
         about = ("sessions", context.session, query)
         found = search_sessions(
@@ -305,8 +404,8 @@ def siblings(request: Request) -> str:
             # One that was purged meanwhile is left out.
             if session := find_session(context.session_pk, context.user_pk, uuid):
                 target = Target(session, uuid, session.next_turn)
-                groups += _group_hits(target, list(hits), make_finder(query))
-        return _say_found(found, groups, about)
+                groups += _group_hits(request, target, list(hits))
+        return _say_found(request, found, groups, about)
     match = request.matched_cursor(_SESSIONS_CURSOR)
     after = UUID(match[0]) if match else None
     items = list(list_siblings(context.session_pk, context.user_pk, limit=limit + 1, after=after))
@@ -330,8 +429,19 @@ def _group(target: Target, said: list[QuotedMessage]) -> QuotedGroup:
     return QuotedGroup(session=target.uuid, title=target.session.title, said=said)
 
 
-def _answer(facts: str, groups: list[QuotedGroup], *, missing: str = "", more: str = "") -> str:
-    lines = (facts, missing, PREFACE, quote(groups), _more_line(more))
+def _answer(
+    facts: str,
+    groups: list[QuotedGroup],
+    *,
+    missing: str = "",
+    more: str = "",
+    offers: Sequence[str] = (),
+) -> str:
+    lines = [facts, missing, PREFACE, quote(groups), _more_line(more)]
+    if offers:
+        instead = " instead" if more else ""
+        lines.append(f"Not what you need? Call again{instead} with the same arguments and one of:")
+        lines += [f"- {offer}" for offer in offers]
     return "\n".join(line for line in lines if line)
 
 

@@ -24,6 +24,7 @@ from conversations.domain.stream import ModelRequest
 from conversations.domain.text import load_json
 
 from .messages import MessageCaps, make_piece
+from .parent import ParentPurged, rebuild_parent_account
 from .summary import COMPACTION, rebuild_summary_request
 from .window import CHARS_READ, MANIFEST_VERSION, Texts, make_request, preamble_of, request_digest
 
@@ -48,6 +49,14 @@ class StateMark(_Read):
     digest: str
 
 
+class ParentMark(_Read):
+    """The session of which an account was given: its key, and how many turns it had."""
+
+    session: int
+    uuid: UUID
+    turn: int
+
+
 class Manifest(_Read):
     """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
@@ -64,6 +73,7 @@ class Manifest(_Read):
     max_tokens: int | None = None
     state: StateMark | None = None
     hint: str = ""
+    parent: ParentMark | None = None
     skills: tuple[int, ...] = ()
     compaction: int | None = None
     shortened: tuple[ShortenedTurn, ...] = ()
@@ -123,6 +133,8 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
         is_summary = manifest.get("kind") == COMPACTION
         rebuild = rebuild_summary_request if is_summary else _rebuild_window
         request = rebuild(call.session_id, manifest)
+    except ParentPurged:
+        return RebuiltRequest(reason="The session that this one goes on from was purged.")
     except (KeyError, TypeError, ValueError, NotFound) as error:
         return RebuiltRequest(
             reason=f"The record of this call is damaged: {error}.", is_damaged=True
@@ -157,6 +169,7 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         tools=kept[manifest["tools_digest"]],
         state=state,
         hint=manifest["hint"],
+        parent=rebuild_parent_account(parent) if (parent := manifest.get("parent")) else None,
         skills=read_skills(manifest["skills"]),
         compaction=read_compaction(compaction) if compaction else None,
         lines=read_beginnings(session_pk, manifest["lines"], chars=CHARS_READ),

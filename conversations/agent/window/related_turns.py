@@ -1,13 +1,12 @@
-"""Which older turns a message is about, if it is plainly about some.
+"""Which older turns a message is about, if it plainly needs some.
 
-A word says the more the rarer it is among the turns below the floor; words that people use about
-anything say little, and those that the window is full of nothing. A turn is strong evidence when it
-has most of what the message's words say together, and has more of it than any turn in the window:
-what the window holds needs no looking up. A question needs less than a statement, because an order
-or a new subject often shares a word with something old.
+Whether it does is read from the message: whether it asks, whether it refers to the person or to
+what was talked of ("my", "did I", "earlier"), and how much its words say. A word says the more the
+rarer it is among the turns below the floor; words that people use about anything say little, and
+what was never said there nothing. Which turns those are is the search's business.
 
-The constants were tuned on one half of ``tests/context/samples``; ``docs/tools.md`` has the figures
-for both halves.
+The constants were tuned on BEAM's odd chats and on one half of ``tests/context/samples``;
+``docs/tools.md`` has the figures for what was held out.
 """
 
 import math
@@ -15,9 +14,9 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from conversations.archive.rewinds import is_rewound
+from conversations.archive.turns import read_rewound
 from conversations.domain.words import find_words, read_tokens, tokens_of_word
-from conversations.search.find import read_occurrences
+from conversations.search.find import read_occurrences, search_session
 from conversations.search.query import STOP_TOKENS
 
 # Words that people use about anything: to meet one again says little about what is meant.
@@ -59,93 +58,125 @@ COMMON = frozenset(token for word in _WORDS.split() for token in read_tokens(wor
 
 # The part of a message that is looked at, in which it is said what it is about, and the words of it
 # that are looked up: first those that are not common.
-MAX_CHARS, MAX_WORDS = 600, 10
+MAX_CHARS, MAX_WORDS = 600, 12
 
-# Turns with a word, from which on it tells nothing; in long sessions up to one in a hundred.
-OFTEN, OFTEN_IN_LONG_SESSIONS = 64, 200
-
+MAX_OCCURRENCES = 1000  # Turns with a word, from which on it says nothing
 COMMON_SHARE = 0.3  # What a common word says of what another one as rare would
 
-# Turns that are nearly as good as the best are named with it; where there are more than a few, none
-# of them is what is meant.
-AS_GOOD, MOST_TURNS = 0.9, 3
+MAX_HITS, MAX_PLACES = 24, 12  # Hits that are looked at; those next to each other are one place
+AS_GOOD = 0.4  # The share of the best score that a turn has at least to be named
 
-WINDOW_SHARE = 0.8  # Below this share of the best turn's evidence, the window knows nothing of it
+# The share of all that the words say that a single turn of the window has at most; one that has
+# more is what is meant.
+KNOWN = 0.95
 
 ASKING = re.compile(
     r"^\W*(?:what|which|who|whom|whose|when|where|why|how|did|do|does|is|are|was|were|had|have"
-    r"|has|tell)\b|[?？]|\b(?:remind|forg[eo]t|remember|recall)",
+    r"|has|tell|can|could|would)\b|[?？]|\b(?:remind|forg[eo]t|remember|recall)",
+    re.IGNORECASE,
+)
+
+# What speaks of the person or of earlier talk; "how do I …" asks about anything.
+_REFERRING = re.compile(
+    r"\b(?:i|my|mine|we|our|ours|us|earlier|previous|previously|last time)\b", re.IGNORECASE
+)
+_HOW_TO = re.compile(
+    r"\b(?:how|what|where|when|which) (?:do|can|could|should|would|to) (?:i|we|you|one)\b",
     re.IGNORECASE,
 )
 
 type Word = tuple[str, ...]  # The tokens of one word as written
 
-# The share of what the message's words say, and the evidence in all, that the best turn has.
-QUESTION, QUESTION_BY_ONE_WORD, STATEMENT = (0.45, 0.7), (0.68, 0.7), (0.7, 1.2)
+# The share of what the message's words say that is known below the floor, and how much that is in
+# all, where 1.0 is a word that was said there once.
+REFERRING_QUESTION, QUESTION = (0.3, 0.4), (0.9, 1.5)
+
+# The share that the best turn has of it: for a question, and for an order or a new subject, which
+# often share a word with something old.
+QUESTION_TURN, STATEMENT_TURN = 0.6, 0.7
+
+# A turn that has more of it than most: how much, how many of its words are not common, and how many
+# turns may be as good (within 10 %).
+QUESTION_ALONE, STATEMENT_ALONE = (0.7, 2, 2), (1.2, 2, 3)
+NEARLY = 0.9
 
 
 def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> list[int]:
-    """The turns below ``floor`` that the message in ``turn`` is about, in order; none unless that
-    is plain. One query a word."""
-    found_words: dict[Word, None] = {}
-    for match in find_words(text[:MAX_CHARS]):
-        telling = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
-        if telling:
-            found_words[tuple(dict.fromkeys(telling))] = None
-    words = sorted(found_words, key=COMMON.issuperset)[:MAX_WORDS]
+    """The turns below ``floor`` that the message in ``turn`` is about, in order; none unless it
+    plainly needs some. One query a word, and a search."""
+    text = text[:MAX_CHARS]
+    words = read_telling_words(text)
     if floor <= 1 or all(COMMON.issuperset(word) for word in words):
         return []
-    tokens = {token for word in words for token in word}
-    often = max(OFTEN, min(floor // 100, OFTEN_IN_LONG_SESSIONS))
-    found = read_occurrences(session_pk, sorted(tokens), before_turn=turn, limit=often)
-    asks = ASKING.search(text[:MAX_CHARS]) is not None
-    return choose_turns(words, found, floor=floor, often=often, asks=asks)
+    tokens = sorted({token for word in words for token in word})
+    found = read_occurrences(session_pk, tokens, before_turn=turn, limit=MAX_OCCURRENCES)
+    if not needs_older_turns(text, words, found, floor=floor):
+        return []
+    places: list[list[int]] = []
+    hits = search_session(session_pk, text, limit=MAX_HITS, before_turn=floor).hits
+    for hit in hits:
+        if hit.score < AS_GOOD * hits[0].score:
+            break
+        near = [place for place in places if any(abs(hit.turn - turn) == 1 for turn in place)]
+        if near:
+            near[0].append(hit.turn)
+        elif len(places) < MAX_PLACES:
+            places.append([hit.turn])
+    return sorted(turn for place in places for turn in place)
 
 
-def choose_turns(
-    words: Sequence[Word], found: Mapping[str, Sequence[int]], *, floor: int, often: int, asks: bool
-) -> list[int]:
-    """The turns below the floor with the most evidence, in order, if it is strong; ``found`` has
-    the turns with each token."""
+def read_telling_words(text: str) -> list[Word]:
+    """At most MAX_WORDS, each once, those that are not common first."""
+    found: dict[Word, None] = {}
+    for match in find_words(text):
+        telling = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
+        if telling:
+            found[tuple(dict.fromkeys(telling))] = None
+    return sorted(found, key=COMMON.issuperset)[:MAX_WORDS]
+
+
+def needs_older_turns(
+    text: str, words: Sequence[Word], found: Mapping[str, Sequence[int]], *, floor: int
+) -> bool:
+    """Whether a message with these words is about turns below the floor; ``found`` has the turns
+    with each token."""
     below: dict[int, float] = defaultdict(float)
     window: dict[int, float] = defaultdict(float)
     rare_words: dict[int, int] = defaultdict(int)  # Of each turn, those that are not common
-    total = 0.0
+    total = known = 0.0
     for word in words:
-        # Of a word in pieces those that occur count, and all of them as one word
-        pieces = [token for token in word if found.get(token)] or list(word)
-        weights = {t: _weigh(t, found.get(t, ()), floor=floor, often=often) for t in pieces}
-        most, whole = max(weights.values()), sum(weights.values())
-        total += most
-        rare: set[int] = set()
-        for token, weight in weights.items():
-            for turn in found.get(token, ()):
-                scores = below if turn < floor else window
-                scores[turn] += weight * most / whole if whole else 0.0
-                if turn < floor and weight and token not in COMMON:
-                    rare.add(turn)
-        for turn in rare:
-            rare_words[turn] += 1
+        turns = {turn for token in word for turn in found.get(token, ())}
+        old = sum(1 for turn in turns if turn < floor)
+        is_often = any(len(found.get(token, ())) >= MAX_OCCURRENCES for token in word)
+        rarity = 0.0 if is_often else max(0.0, math.log(floor / (old + 1)) / math.log(floor))
+        is_common = COMMON.issuperset(word)
+        weight = rarity * COMMON_SHARE if is_common else rarity
+        total += weight
+        known += weight if old else 0.0
+        for turn in turns:
+            (below if turn < floor else window)[turn] += weight
+            rare_words[turn] += not is_common
+    if max(window.values(), default=0.0) >= KNOWN * total:
+        return False
+    is_asking = ASKING.search(text) is not None
     best = max(below.values(), default=0.0)
-    chosen = [turn for turn, score in below.items() if score >= best * AS_GOOD]
-    known = max(window.values(), default=0.0)
-    if not chosen or len(chosen) > MOST_TURNS or best * WINDOW_SHARE <= known:
-        return []
-    most_rare = max(rare_words[turn] for turn in chosen)
-    share, least = STATEMENT
-    if asks:
-        share, least = QUESTION if most_rare > 1 else QUESTION_BY_ONE_WORD
-    is_strong = best >= least and best >= share * total and most_rare >= (1 if asks else 2)
-    return sorted(chosen) if is_strong else []
+    if is_asking and is_referring(text):
+        share, least = REFERRING_QUESTION
+        if known >= max(least, share * total):
+            return True
+    if best < (QUESTION_TURN if is_asking else STATEMENT_TURN) * total:
+        return False
+    share, least = QUESTION
+    if is_asking and known >= max(least, share * total):
+        return True
+    least, least_rare, most_turns = QUESTION_ALONE if is_asking else STATEMENT_ALONE
+    chosen = [turn for turn, score in below.items() if score >= NEARLY * best]
+    rare = max((rare_words[turn] for turn in chosen), default=0)
+    return best >= least and rare >= least_rare and len(chosen) <= most_turns
 
 
-def _weigh(token: str, turns: Sequence[int], *, floor: int, often: int) -> float:
-    """From 0 for what is everywhere to 1 for what was never said below the floor."""
-    if len(turns) >= often:
-        return 0.0
-    count = sum(1 for turn in turns if turn < floor)
-    rarity = max(0.0, math.log(floor / (count + 1)) / math.log(floor))
-    return rarity * COMMON_SHARE if token in COMMON else rarity
+def is_referring(text: str) -> bool:
+    return _REFERRING.search(_HOW_TO.sub(" ", text)) is not None
 
 
 # The recall hint: one line for the model that names turns outside the window. Seed 000's list.
@@ -176,7 +207,8 @@ def find_hint(session_pk: int, text: str, *, floor: int, turn: int) -> str:
     if floor <= 1:
         return ""
     related = find_related_turns(session_pk, text, floor=floor, turn=turn)
-    turns = [number for number in related if not is_rewound(session_pk, number)]
+    gone = read_rewound(session_pk, "turn") if related else []
+    turns = [turn for turn in related if not any(low <= turn <= high for low, high in gone)]
     if turns:
         return name_turns(turns)
     match = _PHRASE.search(text)

@@ -1,8 +1,9 @@
 """The window: what one model call is given, and the record of it.
 
-The order is tools, system prompt, preamble and history from the floor, then what changes with every
-message (session state, hint) behind the last cache breakpoint. Whatever is decided here is written
-into the manifest, from which ``rebuild`` makes the very same request again.
+The order is tools, system prompt, preamble (the account of the session that this one goes on from,
+and what stands for the turns that are left out) and history from the floor, then what changes with
+every message (session state, hint) behind the last cache breakpoint. Whatever is decided here is
+written into the manifest, from which ``rebuild`` makes the very same request again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,6 +44,7 @@ from .messages import (
     replace_withheld,
     withhold,
 )
+from .parent import ParentAccount
 
 MANIFEST_VERSION = 2
 
@@ -74,6 +76,7 @@ class WindowWish:
     rules: WindowRules
     cache: str = "5m"
     hint: str = ""
+    parent: ParentAccount | None = None
     go_on: bool = False
     share: float = 1.0
     refuses_files: bool = False
@@ -91,6 +94,7 @@ class Texts:
     tools: str
     state: StateText
     hint: str
+    parent: ParentAccount | None
     skills: list[SessionSkill]
     compaction: Compaction | None
     lines: dict[int, str]
@@ -135,6 +139,7 @@ def assemble_window(wish: WindowWish) -> Window:
     skills = read_loaded_skills(session) if wish.has_skills else []
     start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
     parts = [state.yaml, wish.hint]
+    parts += [wish.parent.text] if wish.parent else []
     parts += [compaction.summary] if compaction else []
     parts += [skill.content for skill in skills]
     fixed = _measure(wish.system)[1] + _measure(wish.tools)[1] + sum(map(estimate_tokens, parts))
@@ -163,6 +168,7 @@ def assemble_window(wish: WindowWish) -> Window:
         tools=wish.tools,
         state=state,
         hint=wish.hint,
+        parent=wish.parent,
         skills=[skill for skill in skills if skill.turn_number < choice.floor],
         compaction=compaction,
         lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
@@ -224,6 +230,7 @@ def _make_window(
         "rewinds": wish.rewinds,
         "state": state,
         "hint": texts.hint,
+        "parent": texts.parent.source if texts.parent else None,
         "skills": [skill.pk for skill in texts.skills],
         "compaction": texts.compaction.pk if texts.compaction else None,
         "lines": list(texts.lines),
@@ -258,8 +265,9 @@ def _make_window(
 
 
 def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> str:
-    """What stands for the turns below the floor; empty when nothing is left out."""
-    parts = []
+    """What stands for the turns below the floor, and for the session before this one; empty when
+    there are none."""
+    parts = [texts.parent.text] if texts.parent else []
     if (compaction := texts.compaction) and compaction.summary:
         parts.append(
             f"[Summary of turns 1-{compaction.to_turn}, written by a model. The turns themselves"

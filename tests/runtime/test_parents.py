@@ -1,0 +1,173 @@
+"""What a session is told of the one that it goes on from."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.agent.window.manifest import rebuild_request
+from conversations.archive.append import append
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.rights import quotable_sessions
+from conversations.archive.sessions import begin_anew, create_session, get_or_create_by_key
+from conversations.domain.turns import NewTurn
+from conversations.models import ModelCall, Session
+from conversations.runtime.service import Runtime
+from tests.wire.server import WireThread
+
+from .conftest import ask
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+KEY = "bead:ac-c0f.2"
+
+type Begin = Callable[[Session], Session]
+
+
+def say_something(session: Session) -> None:
+    texts = (
+        "We decided to use tabs for indentation.",
+        "Noted.",
+        "Where is the pump?",
+        "In Tartu. " * 200,
+    )
+    turns = [
+        NewTurn(role="assistant" if place % 2 else "user", content=text)
+        for place, text in enumerate(texts)
+    ]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+
+
+def of_key(garden: Session) -> Session:
+    return get_or_create_by_key(garden.workspace, key=KEY, owner=garden.owner)
+
+
+def expire(session: Session) -> None:
+    Session.objects.filter(pk=session.pk).update(expires_at=timezone.now() - timedelta(hours=1))
+
+
+def continued(garden: Session) -> Session:
+    parent = of_key(garden)
+    say_something(parent)
+    expire(parent)
+    return of_key(garden)
+
+
+def reset(garden: Session) -> Session:
+    parent = of_key(garden)
+    say_something(parent)
+    new = begin_anew(garden.workspace, key=KEY, owner=garden.owner)
+    expire(parent)
+    get_or_create_by_key(garden.workspace, key=KEY, owner=garden.owner)
+    Session.objects.filter(pk=parent.pk).update(expired_at=timezone.now())
+    return new
+
+
+def forked(garden: Session) -> Session:
+    say_something(garden)
+    fork = create_session(garden.workspace, owner=garden.owner, continues=garden)
+    Session.objects.filter(pk=fork.pk).update(fork_turn=2)
+    return fork
+
+
+def forked_for_a_program(garden: Session) -> Session:
+    say_something(garden)
+    return create_session(garden.workspace, owner=garden.owner, continues=garden, channel="api")
+
+
+def without_turns(garden: Session) -> Session:
+    return create_session(garden.workspace, owner=garden.owner, continues=garden)
+
+
+def list_quotable(session: Session) -> list[Session]:
+    return list(quotable_sessions(session.pk, session.owner_id))
+
+
+async def first_message(runtime: Runtime, wire: WireThread, session: Session) -> str:
+    session = await Session.objects.select_related("workspace", "owner").aget(pk=session.pk)
+    run = await ask(runtime, session, "hello")
+    assert run.state == "completed", run.error_code
+    given = "\n".join(block["text"] for block in wire.requests[-1]["messages"][0]["content"])
+    return given.partition("\n[Session state, kept by the archive")[0]
+
+
+async def test_an_expired_session_is_told_of_to_the_one_that_continues_it(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    session = await sync_to_async(continued)(garden)
+    parent = await Session.objects.aget(pk=session.parent_id)
+    given = await first_message(runtime, wire, session)
+    lines = given.splitlines()
+    assert lines[0].startswith(
+        f"[This session goes on from an expired one, session {parent.uuid} (We decided to use tabs"
+    )
+    assert "which has 4 turns" in lines[0]
+    assert "tabs for indentation" in given.partition("\n")[2]
+    assert "- turn 3, user: Where is the pump?" in lines
+    [answer] = [line for line in lines if line.startswith("- turn 4, assistant: In Tartu.")]
+    assert len(answer) < 900
+    assert f'[conversation_recall with session="{parent.uuid}" looks further back in it.]' in lines
+    assert given.endswith("hello")
+    quotable = await sync_to_async(list_quotable)(session)
+    assert quotable == [parent]
+
+
+async def test_a_fork_is_told_of_what_it_came_from(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    given = await first_message(runtime, wire, await sync_to_async(forked)(garden))
+    assert given.startswith(f"[This session is a fork of session {garden.uuid} (")
+
+
+@pytest.mark.parametrize("begin", [reset, forked_for_a_program, without_turns])
+async def test_nothing_is_told_of_a_parent_that_cannot_be_quoted(
+    runtime: Runtime, wire: WireThread, garden: Session, begin: Begin
+) -> None:
+    session = await sync_to_async(begin)(garden)
+    assert session.parent_id is not None
+    assert await first_message(runtime, wire, session) == "hello"
+
+
+async def test_nothing_is_told_to_who_is_no_member_any_more(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    session = await sync_to_async(forked)(garden)
+    await Session.objects.filter(pk=session.pk).aupdate(
+        owner=await User.objects.acreate(username="eve")
+    )
+    assert await first_message(runtime, wire, session) == "hello"
+
+
+async def test_the_account_is_part_of_the_manifest(
+    runtime: Runtime, wire: WireThread, garden: Session, client: Client
+) -> None:
+    session = await sync_to_async(continued)(garden)
+    parent = await Session.objects.aget(pk=session.parent_id)
+    await first_message(runtime, wire, session)
+    call = await ModelCall.objects.aget(session=session)
+    rebuilt = await sync_to_async(rebuild_request)(call.pk)
+    assert rebuilt.matches
+    assert rebuilt.request is not None
+    assert rebuilt.request.messages == wire.requests[-1]["messages"]
+
+    def see_panel() -> str:
+        client.force_login(garden.owner)
+        return client.get(reverse("session_window", args=[session.uuid])).content.decode()
+
+    page = await sync_to_async(see_panel)()
+    assert f"{parent.uuid}, 4 turns" in " ".join(page.split())
+
+    def purge_parent() -> None:
+        order, origin = PurgeRequest(reason="Told to."), AuditOrigin(name="test")
+        purge(parent, order=order, origin=origin, now=timezone.now())
+
+    await sync_to_async(purge_parent)()
+    rebuilt = await sync_to_async(rebuild_request)(call.pk)
+    assert rebuilt.reason == "The session that this one goes on from was purged."
+    assert not rebuilt.is_damaged
