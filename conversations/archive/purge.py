@@ -48,6 +48,7 @@ from conversations.models import (
     StateCheckpoint,
     ToolCall,
     Turn,
+    TurnEmbedding,
     Workspace,
 )
 from conversations.models.search import entry_id
@@ -79,7 +80,8 @@ def _summaries_given(pk: int) -> QuerySet[PromptText]:
 _ORDER: tuple[type[Model], ...] = (
     *(PromptText, FileChange, Revert, ApiAnswer, ToolCall, ModelCall, DraftChunk, Run),
     *(Attachment, Compaction, SessionSkill, StateCheckpoint, Rewind, JournalGap, ChatEvent),
-    *(Turn, SearchEntry, SearchProgress, ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
+    *(Turn, TurnEmbedding, SearchEntry, SearchProgress),
+    *(ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
 )
 _FOUND_OTHERWISE: dict[type[Model], Rows] = {
     PromptText: _summaries_given,
@@ -88,6 +90,9 @@ _FOUND_OTHERWISE: dict[type[Model], Rows] = {
     ),
     # By their keys, a range: they have no index by session.
     SearchEntry: lambda pk: SearchEntry.objects.filter(
+        pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0)
+    ),
+    TurnEmbedding: lambda pk: TurnEmbedding.objects.filter(
         pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0)
     ),
 }
@@ -102,6 +107,7 @@ _NAMES: dict[type[Model], str] = {
     ChatEvent: "events",
     SearchEntry: "search entries",
     SearchProgress: "places in the search index",
+    TurnEmbedding: "vectors of turns",
     PromptText: "summaries that the model was given",
     FileChange: "records of changed files",
     SessionSkill: "loaded skills",

@@ -12,7 +12,7 @@ from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.models.search import INDEX, entry_id, install_search, rebuild_fts5
 
-from . import indexing
+from . import indexing, meaning
 from .matching import TURN_MASK
 
 
@@ -44,6 +44,7 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
             later = _of_session(session_pk, done + 1).aggregate(length=Sum("length"))["length"]
             rows.update(indexed_turn=indexed, total_length=total_length + (later or 0))
             indexing.repeat_watermark(session_pk, indexed)
+            meaning.forget_session(session_pk)
     indexing.index_session(session_pk)
 
 
