@@ -24,7 +24,7 @@ from .errors import Rejected
 
 _TRANSCRIPT = re.compile(r"(?:seq:(\d{1,18})|turn:(\d{1,18})(?:\.(\d{1,6}))?)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
-_HIT = re.compile(r"([a-z]+)((?:\.[0-9a-f]{1,20}){1,5})")
+_HIT = re.compile(r"([a-z]+)((?:\.[0-9a-f]{1,20}){1,7})")
 
 
 def bad_cursor(message: str = "This is not a cursor of this list.") -> Rejected:

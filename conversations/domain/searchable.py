@@ -24,15 +24,17 @@ from .turns import (
     read_metadata,
     read_tool_outcome,
 )
-from .words import read_tokens
+from .words import ENGLISH, read_tokens
 
 RECALL_TOOL = "conversation_recall"
 MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
+_RULE = re.compile(ENGLISH["rule"], re.IGNORECASE)
 _ROLE_MARK, _TOOL_MARK, _OTHER, _DATE_MARK = "\ue000", "\ue001", "\ue002", "\ue003"
 _MODEL_MARK, _OWNER_MARK, _WORKSPACE_MARK = "\ue004", "\ue006", "\ue007"
 ERROR_MARK = "\ue005"  # Of a result of a tool that failed, and of an answer that broke off.
+RULE_MARK = "\ue008"  # Of a message in which the person says what they always want, or prefer.
 
 # Each turn is marked with its year, month, day and hour in UTC. So any stretch of time is covered
 # by a handful of marks, however long it is. Years outside of these share one mark on each side.
@@ -221,6 +223,8 @@ def make_entry(
         model = read_metadata(turn).get("model")
         marks += [model_mark(model)] if isinstance(model, str) and model.strip() else []
         marks += [] if turn.complete else [ERROR_MARK]
+    if turn.role == USER and _RULE.search(turn.content):
+        marks.append(RULE_MARK)
     marks += [*marks_of(turn.created_at), owner_mark(owner), workspace_mark(workspace)]
     found = (
         run.rstrip(".")

@@ -27,7 +27,7 @@ IRREGULAR = {
     for form in forms
 }
 
-VERSION = 2  # Goes up when the same turn gives another entry: indexes are then made anew.
+VERSION = 3  # Goes up when the same turn gives another entry: indexes are then made anew.
 
 # Characters of a token; pieces of a compound whose whole is a token too.
 MAX_TOKEN, MAX_PIECES = 64, 8

@@ -48,14 +48,17 @@ UNEMBEDDED = models.Q(embedded_turn__lt=models.F("indexed_turn"))
 
 class SearchProgress(models.Model):
     """The turns of a session up to ``indexed_turn`` have entries, made by the rules of
-    ``version``. ``total_length`` is the sum of their lengths. Those up to ``embedded_turn`` have
-    vectors, if they get any."""
+    ``version``. ``total_length`` is the sum of their lengths, ``asked_length`` that of the
+    ``asked_turns``, which are the person's. Those up to ``embedded_turn`` have vectors, if they
+    get any."""
 
     session = models.OneToOneField(
         Session, on_delete=models.PROTECT, primary_key=True, related_name="search_progress"
     )
     indexed_turn = models.BigIntegerField(default=0, db_default=0)
     total_length = models.BigIntegerField(default=0, db_default=0)
+    asked_turns = models.BigIntegerField(default=0, db_default=0)
+    asked_length = models.BigIntegerField(default=0, db_default=0)
     version = models.IntegerField(db_index=True)
     embedded_turn = models.BigIntegerField(default=0, db_default=0)
 

@@ -1,85 +1,22 @@
 """The best matches: words are looked up rarest first within a bounded number of occurrences, and
 what is near them is ranked."""
 
-import re
+import math
 import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from django.db.models.functions import Left
+from conversations.domain.searchable import RULE_MARK, role_mark
+from conversations.domain.turns import USER
 
-from conversations.domain.searchable import role_mark
-from conversations.models import Turn
-
-from .matching import TURN_MASK, IndexMatch
-from .query import STOP_TOKENS, SearchQuery, Term
-from .ranking import LIGHT_WEIGHT, Occurrences, Ranking, weigh_feedback, window_length, window_of
+from .matching import IndexMatch
+from .query import COURSE, SUMMARY, SearchQuery, Term
+from .ranking import Occurrences, Ranking, spread, window_length, window_of
 from .source import IndexSource
 
-# Whose turns a question about a person means: people are sides of the conversation.
-
-OTHER = {"user": "assistant", "assistant": "user"}
-
-LEAST = 5  # Turns that have to show it.
-
-AGREEING = 0.85  # Share of the forms of address that come from one side.
-
-
-def is_name(word: str) -> bool:
-    """Whether a word of a question can be a person's name: a capital and small letters."""
-    return len(word) > 1 and word.istitle() and re.fullmatch(r"[^\W\d_]+", word) is not None
-
-
-def find_speaker(name: str, turns: Iterable[tuple[str, str]]) -> str | None:
-    """The role of the person with this name, from turns that have it; None: they do not show it."""
-    headed: Counter[str] = Counter()
-    addressed: Counter[str] = Counter()
-    # How somebody is spoken to: at the start or after a comma or a greeting, and before a mark.
-    greeting = r"\b(?:hey|hi|hello|dear|thanks|thank you|wow|yeah|yes|no|oh|well|great|sure)\b"
-    named = re.escape(name)
-    before = rf"(?:^|[,!.?]\s*|{greeting}[, ]+){named}\s*[,!.?:]"
-    address = re.compile(rf"{before}|,\s*{named}\s*[!.?]", re.IGNORECASE)
-    for role, text in turns:
-        if role not in OTHER:
-            continue
-        if text.startswith(f"{name}:"):
-            headed[role] += 1
-        elif address.search(text):
-            addressed[role] += 1
-    if len(headed) == 1 and headed.total() >= LEAST:
-        return next(iter(headed))
-    for role, count in addressed.most_common(1):
-        if addressed.total() >= LEAST and count >= AGREEING * addressed.total():
-            return OTHER[role]
-    return None
-
-
-READ, CHARS = 300, 2000  # Turns with a name that are read, and how much of each.
-
-MAX_NAMES = 4
-
-type Meant = tuple[frozenset[str], str]  # Tokens of names, and the mark of one side's role
-
-
-def find_meant(session_pk: int, source: IndexSource, query: SearchQuery) -> Meant:
-    """Whose turns the names of the query mean: the mark is empty where it is nobody's or those of
-    both sides. One statement for each name."""
-    names = [term for term in query.words if is_name(term.text)]
-    roles, tokens = set[str](), set[str]()
-    for term in names[:MAX_NAMES]:
-        if not set(term.tokens) <= set(query.tokens):
-            continue
-        numbers = [pk & TURN_MASK for pk in source.find(IndexMatch(tokens=term.tokens), limit=READ)]
-        turns = Turn.objects.filter(session=session_pk, number__in=numbers, role__in=OTHER)
-        read = turns.order_by("number").values_list("role", Left("content", CHARS))
-        role = find_speaker(term.text, read)
-        if role is not None:
-            roles.add(role)
-            tokens.update(term.tokens)
-    mark = role_mark(roles.pop()) if len(roles) == 1 else ""
-    return frozenset(tokens), mark
-
+if TYPE_CHECKING:
+    from .embedding import Similarities
 
 # Occurrences that are read of each word, and of all words together. A word with more than the
 # first counts in the turns that have it, not in those near them.
@@ -94,15 +31,19 @@ MAX_LIGHT_TURNS = 5000
 # Turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PHRASE_TURNS = 1000
 
-# What a turn of the person counts whom the question names, against one of another.
-SPEAKER_BONUS = 1.3
+LIGHT_WEIGHT = 0.2  # What a word without a subject of its own counts beside those that have one.
 
-NAME_WEIGHT = 0.4  # What that name itself counts, against the other words.
+# What it counts that a message says what the person always wants, or prefers: a question bears on
+# such a rule more often than the words of both tell.
+RULE_WEIGHT = 0.7
 
-# The best turns whose words are looked at, and the longest session in which they are.
-FEEDBACK_TURNS, MAX_FEEDBACK_TURNS = 20, 2000
+MEANING_WEIGHT = 0.75  # What it counts to mean the same as the query, against having all its words.
 
-NOBODY: Meant = (frozenset(), "")
+JUST_BEHIND = 1 - 1e-9  # Of the score of a message, what its answer has where that comes next.
+
+# Turns that are ranked because they are near in meaning, if they are that near: sentences that have
+# nothing to do with each other have a cosine of 0.1 or so.
+MAX_MEANT, MIN_SIMILARITY = 50, 0.25
 
 MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody looks at.
 
@@ -118,87 +59,92 @@ def rank_entries(
     match: IndexMatch,
     *,
     with_neighbours: bool,
-    meant: Meant = NOBODY,
+    similar: "Similarities | None" = None,
 ) -> Ranked:
     """``with_neighbours``: turns that only lie near a match are ranked too, and those
-    that have words of a phrase, but not the phrase. ``meant``: whose turns count more."""
+    that have words of a phrase, but not the phrase. ``similar``: turns near the query in meaning;
+    with neighbours they are ranked too."""
     words = _read_words(source, match, query.all_tokens if with_neighbours else query.tokens)
     phrases = {}
     for term in query.phrases:
         ids = source.find(match.having(*dict.fromkeys(term.tokens)), limit=MAX_PHRASE_TURNS)
         ids = keep_phrases(source, match, [term], ids)
-        phrases[term] = Occurrences(ids=ids, count=len(ids))
-    everything = [*words.values(), *phrases.values()]
+        phrases[term] = _Found(ids, ids, len(ids), len(ids))
     having = [set(found.ids) for found in (phrases or words).values()]
     matched = set.intersection(*having) if phrases else set().union(*having)
-    # The name of somebody whose turns are known says less than the other words.
-    names = meant[0] if words.keys() - meant[0] else frozenset[str]()
-    weighed = [
-        replace(found, weight=NAME_WEIGHT) if token in names else found
-        for token, found in words.items()
-    ]
-    weighed += phrases.values()
-    # Words without a subject help to rank where they are rare enough to read.
-    for token in query.light_tokens if source.turn_count <= MAX_LIGHT_TURNS else ():
-        ids = source.find(match.having(token), limit=MAX_OCCURRENCES)
-        if len(ids) < MAX_OCCURRENCES:
-            weighed.append(Occurrences(ids=ids, count=len(ids), weight=LIGHT_WEIGHT))
+    weighed = [found.weigh(source) for found in (*words.values(), *phrases.values())]
+    if query.light_tokens:  # a question, not a list of words
+        weighed += _read_light_words(source, match, query.light_tokens)
+        rules = source.find(match.having().marked((RULE_MARK,)), limit=MAX_OCCURRENCES)
+        found = _Found(rules, rules, len(rules), len(rules), is_common=True)
+        weighed.append(found.weigh(source, RULE_WEIGHT))
+    ranking = Ranking(weighed, whole=source.lengths.weigh(source.turn_count))
     among = range(source.low, source.high + 1) if with_neighbours else matched
-    ranking = Ranking(weighed, turn_count=source.turn_count)
-    scores = _scores(source, ranking, among, meant[1])
-    if with_neighbours and source.turn_count <= MAX_FEEDBACK_TURNS:
-        feedback = _read_feedback(source, [*words, *query.light_tokens], scores)
-        ranking = Ranking([*weighed, *feedback], turn_count=source.turn_count)
-        scores = _scores(source, ranking, among, meant[1])
+    scores = _scores(source, query, ranking, among, similar)
     telling = [word for word in query.words if any(token in words for token in word.tokens)]
     missing = [w.text for w in telling if not any(words[t].ids for t in w.tokens if t in words)]
     missing += [f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids]
-    is_bound = any(len(found.ids) < found.count for found in everything)
+    is_bound = any(len(found.ids) < found.count for found in words.values())
     return scores, frozenset(matched), is_bound, tuple(missing)
 
 
-def _read_words(
-    source: IndexSource, match: IndexMatch, tokens: Sequence[str]
-) -> dict[str, Occurrences]:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The entries that have a word, the highest first, and those of them that are the person's;
+    how many there are of both in all."""
+
+    ids: Sequence[int]
+    asked: Sequence[int]
+    count: int
+    asked_count: int
+    is_common: bool = False
+
+    def weigh(self, source: IndexSource, weight: float = 1.0) -> Occurrences:
+        """The others' turns count the less the more words they have."""
+        others = 1 / source.lengths.wordiness
+        return Occurrences(
+            turns=dict.fromkeys(self.ids, others) | dict.fromkeys(self.asked, 1.0),
+            count=self.asked_count + others * (self.count - self.asked_count),
+            is_common=self.is_common,
+            weight=weight,
+        )
+
+
+def _read_words(source: IndexSource, match: IndexMatch, tokens: Sequence[str]) -> dict[str, _Found]:
     most = _most_occurrences(source)
-    first = {token: source.find(match.having(token), limit=most) for token in tokens}
+    # Those of the person are looked for by themselves where the others say more.
+    asked_match = match.marked((role_mark(USER),)) if source.lengths.wordiness > 1 else match
+    first = {token: source.find(asked_match.having(token), limit=most) for token in tokens}
     room = 0 if source.is_sparse else MAX_ALL_OCCURRENCES - sum(map(len, first.values()))
     found = {}
     for token in sorted(tokens, key=lambda token: _estimate(source, first[token])):
-        ids = first[token]
-        if len(ids) == most and room > 0:
-            ids = ids + source.find(match.having(token), limit=room, below=ids[-1])
-            room -= len(ids) - most
-        found[token] = ids
-    return {
-        token: Occurrences(ids=ids, count=_estimate(source, ids), is_common=len(ids) >= most)
-        for token, ids in found.items()
-    }
+        asked = first[token]
+        if len(asked) == most and room > 0:
+            asked = asked + source.find(asked_match.having(token), limit=room, below=asked[-1])
+            room -= len(asked) - most
+        ids = asked if asked_match is match else source.find(match.having(token), limit=most)
+        found[token] = _Found(
+            ids=sorted({*ids, *asked}, reverse=True),
+            asked=asked,
+            count=_estimate(source, ids),
+            asked_count=_estimate(source, asked),
+            is_common=len(asked) >= most,
+        )
+    return found
+
+
+def _read_light_words(
+    source: IndexSource, match: IndexMatch, tokens: Sequence[str]
+) -> Iterator[Occurrences]:
+    """Words without a subject, which help to rank where they are rare enough to read."""
+    if source.turn_count <= MAX_LIGHT_TURNS:
+        for found in _read_words(source, match, tokens).values():
+            if len(found.ids) < MAX_OCCURRENCES:
+                yield found.weigh(source, LIGHT_WEIGHT)
 
 
 def _most_occurrences(source: IndexSource) -> int:
     return MAX_OCCURRENCES_APART if source.is_sparse else MAX_OCCURRENCES
-
-
-def _read_feedback(
-    source: IndexSource, known: Iterable[str], scores: Sequence[tuple[float, int]]
-) -> list[Occurrences]:
-    """Words that the best turns have in common, as further words of the query. Reads
-    the words of all turns, which is less than looking up each word that may be one."""
-    texts = source.read_words(range(source.low, source.high + 1), ("said", "tools"))
-    words = {pk: " ".join(columns).split() for pk, columns in texts.items()}
-    best = [(score, words[pk]) for score, pk in scores[:FEEDBACK_TURNS] if pk in words]
-    said = {token for _, tokens in best for token in tokens if len(token) > 1}
-    wanted = said - STOP_TOKENS - set(known)
-    ids: dict[str, list[int]] = {token: [] for token in wanted}
-    for pk in sorted(words, reverse=True):
-        for token in wanted.intersection(words[pk]):
-            ids[token].append(pk)
-    found = {token: Occurrences(ids=having, count=len(having)) for token, having in ids.items()}
-    return [
-        replace(found[token], weight=weight)
-        for token, weight in weigh_feedback(best, found, turn_count=source.turn_count)
-    ]
 
 
 def _estimate(source: IndexSource, ids: list[int]) -> int:
@@ -248,20 +194,46 @@ def keep_phrases(
 
 
 def _scores(
-    source: IndexSource, ranking: Ranking, among: Set[int] | range, mark: str
+    source: IndexSource,
+    query: SearchQuery,
+    ranking: Ranking,
+    among: Set[int] | range,
+    similar: "Similarities | None",
 ) -> list[tuple[float, int]]:
-    candidates = ranking.best(MAX_RANKED, among=among)
+    candidates = set(ranking.best(MAX_RANKED, among=among))
+    meaning: Mapping[int, float] = {}
+    if similar is not None:
+        meant = similar.best(MAX_MEANT, least=MIN_SIMILARITY)
+        candidates.update(turn for turn in meant if turn in among)
+        meaning = similar.of(candidates)
     low, high = source.low, source.high
-    lengths = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
-    marks = source.read_words(candidates, ("marks",)) if mark else {}
-    theirs = {pk for pk, [text] in marks.items() if mark in text.split()}
-    scores = [
-        (
-            ranking.score(turn, length=window_length(turn, lengths, average=source.average))
-            * (SPEAKER_BONUS if turn in theirs else 1.0),
-            turn,
-        )
+    entries = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
+    others, average = 1 / source.lengths.wordiness, source.lengths.average
+    lengths = {
+        turn: length * (1 if is_asked else others) for turn, (length, is_asked) in entries.items()
+    }
+    scores = {
+        turn: ranking.score(turn, length=window_length(turn, lengths, average=average))
+        * (1 if entries[turn][1] else math.sqrt(others))
+        + MEANING_WEIGHT * ranking.most * meaning.get(turn, 0.0)
         for turn in candidates
         if lengths.get(turn)  # what has no words is nothing to look at
-    ]
-    return sorted(scores, reverse=True)
+    }
+    if query.asks_for(SUMMARY):
+        for turn, score in list(scores.items()):
+            answer = _answer_to(turn, entries)
+            if answer in among:
+                scores[answer] = max(scores.get(answer, 0.0), score * JUST_BEHIND)
+    ranked = sorted(((score, turn) for turn, score in scores.items()), reverse=True)
+    return spread(ranked) if query.asks_for(COURSE) else ranked
+
+
+def _answer_to(turn: int, entries: Mapping[int, tuple[int, bool]]) -> int:
+    """The last of the next three turns before the person speaks again; 0 for none."""
+    answer = 0
+    if entries[turn][1]:
+        for later in range(turn + 1, turn + 4):
+            if later not in entries or entries[later][1]:
+                break
+            answer = later
+    return answer

@@ -9,7 +9,7 @@ module only by :func:`conversations.search.meaning.load_embedding`.
 import json
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -77,23 +77,22 @@ class Similarities:
     ids: NDArray[np.int64]
     values: Floats
 
-    def best(self, count: int) -> list[int]:
-        """The ids of the most similar, in no order."""
-        if len(self.ids) <= count:
-            return list(self.ids.tolist())
-        chosen = np.argpartition(self.values, -count)[-count:]
-        return list(self.ids[chosen].tolist())
+    @property
+    def last(self) -> int:
+        return int(self.ids[-1])
 
-    def shares(self, ids: Sequence[int]) -> dict[int, float]:
-        """Of these entries, as a share of the way from the least similar to the most similar of
-        all; those that have no vector are left out."""
-        wanted = np.array(sorted(ids), np.int64)
-        wanted = wanted[np.isin(wanted, self.ids, assume_unique=True)]
-        found = self.values[np.searchsorted(self.ids, wanted)]
-        if len(found):
-            least, most = self.values.min(), self.values.max()
-            found = (found - least) / max(most - least, np.float32(1e-6))
-        return dict(zip(wanted.tolist(), found.tolist(), strict=True))
+    def best(self, count: int, *, least: float = -1.0) -> list[int]:
+        """The ids of the most similar, those that are at least so similar; in no order."""
+        chosen = np.argpartition(self.values, -min(count, len(self.ids)))[-count:]
+        return list(self.ids[chosen[self.values[chosen] >= least]].tolist())
+
+    def of(self, ids: Iterable[int]) -> dict[int, float]:
+        """From 0, of these entries; those that have no vector are left out."""
+        wanted = np.array(list(ids), np.int64)
+        places = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
+        is_there = self.ids[places] == wanted
+        found = self.values[places[is_there]].clip(min=0)
+        return dict(zip(wanted[is_there].tolist(), found.tolist(), strict=True))
 
 
 class _Model:
@@ -125,17 +124,15 @@ class _Model:
 
     def _run_layer(self, x: Floats, name: str) -> Floats:
         query, key, value = (
-            self._apply(x, f"{name}.attention.self.{part}")
-            .reshape(len(x), HEADS, DIMENSIONS // HEADS)
-            .transpose(1, 0, 2)
+            self._apply(x, f"{name}.attention.self.{part}").reshape(len(x), HEADS, -1)
             for part in ("query", "key", "value")
         )
-        scores = query @ key.transpose(0, 2, 1)
+        scores: Floats = query.transpose(1, 0, 2) @ key.transpose(1, 2, 0)
         scores *= np.float32(math.sqrt(HEADS / DIMENSIONS))
         scores -= scores.max(-1, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(-1, keepdims=True)
-        seen = (scores @ value).transpose(1, 0, 2).reshape(len(x), DIMENSIONS)
+        seen: Floats = (scores @ value.transpose(1, 0, 2)).transpose(1, 0, 2).reshape(x.shape)
         seen = self._apply(seen, f"{name}.attention.output.dense") + x
         x = self._normalise(seen, f"{name}.attention.output.LayerNorm")
         inner = _gelu(self._apply(x, f"{name}.intermediate.dense"))
@@ -170,14 +167,21 @@ def _gelu(x: Floats) -> Floats:
     return inner
 
 
+def _folder() -> Path:
+    folder: Path | None = settings.LOOM.embedding_model
+    if folder is None:
+        raise RuntimeError("there is no model")  # nobody asks for vectors then
+    return folder
+
+
 @cache
 def _model() -> _Model:
-    return _Model(settings.LOOM.embedding_model)
+    return _Model(_folder())
 
 
 @cache
 def _vocabulary() -> dict[str, int]:
-    lines = (settings.LOOM.embedding_model / "vocab.txt").read_text().splitlines()
+    lines = (_folder() / "vocab.txt").read_text().splitlines()
     return {piece: number for number, piece in enumerate(lines)}
 
 

@@ -2,19 +2,20 @@
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 
 from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
-from .best import Ranked, find_meant, find_with_phrases, keep_phrases, rank_entries
-from .indexing import Progress, read_progress
+from .best import Ranked, find_with_phrases, keep_phrases, rank_entries
+from .indexing import Progress, read_progress, sum_up
 from .matching import TURN_MASK, IndexMatch, match_filters, session_place
+from .meaning import find_similar
 from .query import SearchQuery, parse_query
 from .results import NOTHING, SearchResults, read_hits
-from .source import IndexSource, catch_up
+from .source import IndexSource, Lengths, catch_up
 
 MAX_HITS = 200  # Hits of one page.
 
@@ -73,37 +74,44 @@ def session_source(
     progress, tail = catch_up(progress)
     bounds = (progress.last_turn + 1, before_turn, query.before_turn)
     end = min(bound for bound in bounds if bound is not None)
-    length = progress.total_length + sum(item.entry.length for item in tail)
     session_pk, first = progress.session_pk, query.from_turn or 1
     return IndexSource(
         places=(session_place(session_pk, from_turn=first, before_turn=end),),
         tail=tail,
         stored_to=entry_id(session_pk, progress.indexed_turn),
         turn_count=max(1, end - first),
-        average=max(1.0, length / max(1, progress.last_turn)),
+        lengths=Lengths.of(progress.sums + sum_up(tail), progress.last_turn),
     )
 
 
 def _best_of_session(
-    source: IndexSource, query: SearchQuery, limit: int, cursor: str, *, with_neighbours: bool
+    source: IndexSource,
+    query: SearchQuery,
+    limit: int,
+    cursor: str,
+    *,
+    with_neighbours: bool,
 ) -> SearchResults:
-    """The cursor keeps later turns out, so that ranks stay what they were."""
-    after = parse_search_cursor(cursor, "best", count=4)
+    """The cursor keeps later turns out, and later vectors, so that ranks stay what they were."""
+    after = parse_search_cursor(cursor, "best", count=7)
+    [place] = source.places
     if after:
-        [place] = source.places
         place = place.below(after[0] + 1)
-        count, average = place.high - place.low + 1, as_fraction(after[1])
-        source = replace(source, places=(place,), turn_count=count, average=average)
+        count, lengths = place.high - place.low + 1, Lengths(*map(as_fraction, after[1:4]))
+        source = replace(source, places=(place,), turn_count=count, lengths=lengths)
     match = match_filters(query)
+    last = min(place.high, after[4]) if after else place.high
+    similar = find_similar(place.low >> TURN_BITS, query.question, low=place.low, high=last)
     is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
     ranked = rank_entries(
         source,
         query,
         match,
         with_neighbours=with_neighbours and is_plain,
-        meant=find_meant(source.places[0].low >> TURN_BITS, source, query),
+        similar=similar,
     )
-    among = (source.high, as_number(source.average))
+    embedded = similar.last if similar is not None else 0
+    among = (source.high, *map(as_number, astuple(source.lengths)), embedded)
     return found_best(ranked, limit, after, kind="best", among=among)
 
 

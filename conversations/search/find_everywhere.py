@@ -1,6 +1,6 @@
 """Finding turns by words in many sessions at once."""
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
 from django.db import connection
@@ -13,11 +13,12 @@ from conversations.models.search import TURN_BITS, entry_id
 
 from .best import keep_phrases, rank_entries
 from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, missing_words
+from .indexing import Sums, sum_up
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
 from .matching import IndexScope, match_filters, session_place
 from .query import SearchQuery, parse_query
 from .results import NOTHING, SearchResults, read_hits
-from .source import IndexSource, catch_up_all
+from .source import IndexSource, Lengths, catch_up_all
 
 MAX_TURNS = 1 << TURN_BITS
 
@@ -92,7 +93,7 @@ def search_sessions(
     sessions = within.among(sessions)
     limit = max(1, min(limit, MAX_HITS))
     by_rank = order == "best" and asked.has_words
-    after = parse_search_cursor(cursor, "all", count=5) if by_rank else None
+    after = parse_search_cursor(cursor, "all", count=7) if by_rank else None
     # The newest session of the first page: later ones are no part of the others.
     end = entry_id(after[0] + 1, 0) if after else None
     bounds: dict[str, Any] = {
@@ -144,18 +145,21 @@ def _best(
     """The cursor keeps later sessions out and the figures as they were, so that ranks
     stay what they were."""
     if after:
-        source = replace(source, turn_count=after[1], average=as_fraction(after[2]))
+        lengths = Lengths(*map(as_fraction, after[2:5]))
+        source = replace(source, turn_count=after[1], lengths=lengths)
     else:
         # What turns are ranked by, which takes a while in many sessions.
         progress = SearchProgress.objects.all()
         if sessions.query.has_filters():
             progress = progress.filter(session__in=sessions.order_by().values("pk"))
-        sums = progress.aggregate(turns=Sum("indexed_turn"), length=Sum("total_length"))
-        turns = max(1, (sums["turns"] or 0) + len(source.tail))
-        length = (sums["length"] or 0) + sum(item.entry.length for item in source.tail)
-        source = replace(source, turn_count=turns, average=max(1.0, length / turns))
+        names = ("indexed_turn", *(field.name for field in fields(Sums)))
+        turns, *stored = progress.aggregate(*(Sum(name, default=0) for name in names)).values()
+        turns = max(1, turns + len(source.tail))
+        lengths = Lengths.of(Sums(*stored) + sum_up(source.tail), turns)
+        source = replace(source, turn_count=turns, lengths=lengths)
     ranked = rank_entries(source, query, match_filters(query), with_neighbours=False)
-    among = (source.high >> TURN_BITS, source.turn_count, as_number(source.average))
+    of_lengths = map(as_number, astuple(source.lengths))
+    among = (source.high >> TURN_BITS, source.turn_count, *of_lengths)
     return found_best(ranked, limit, after, kind="all", among=among)
 
 

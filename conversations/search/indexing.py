@@ -6,8 +6,8 @@ moves the watermark from where it was read, or finds that another process has be
 there and stores nothing. A crash leaves whole batches.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from time import monotonic
@@ -18,7 +18,7 @@ from django.db.models import Q, QuerySet
 
 from conversations.archive.turns import COLUMNS as TURN_COLUMNS
 from conversations.domain.searchable import Searchable, SearchableTurn, make_entry, read_searchable
-from conversations.domain.turns import ASSISTANT, TOOL, StoredTurn, calls_of
+from conversations.domain.turns import ASSISTANT, TOOL, USER, StoredTurn, calls_of
 from conversations.domain.words import VERSION
 from conversations.models import (
     UNINDEXED,
@@ -103,6 +103,29 @@ _INSERT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Of entries: the sum of their lengths, and how many of the turns are the person's, with the
+    sum of theirs. What a session's watermark says of the entries below it."""
+
+    total_length: int = 0
+    asked_turns: int = 0
+    asked_length: int = 0
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
+
+
+def sum_up(entries: Iterable[TurnEntry]) -> Sums:
+    lengths = [(item.entry.length, item.turn.role == USER) for item in entries]
+    asked = [length for length, is_asked in lengths if is_asked]
+    return Sums(
+        total_length=sum(length for length, _ in lengths),
+        asked_turns=len(asked),
+        asked_length=sum(asked),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a session's index reaches, and how far its turns go."""
@@ -110,7 +133,7 @@ class Progress:
     session_pk: int
     indexed_turn: int
     last_turn: int
-    total_length: int
+    sums: Sums
     active_at: datetime
 
     @property
@@ -158,10 +181,9 @@ def store_batch(batch: IndexBatch) -> Progress | None:
     before, entries = batch
     if not entries:
         return None
-    total_length = before.total_length + sum(item.entry.length for item in entries)
     last = entries[-1].turn.number
-    after = replace(before, indexed_turn=last, total_length=total_length)
-    stored = {"indexed_turn": last, "total_length": total_length, "version": VERSION}
+    after = replace(before, indexed_turn=last, sums=before.sums + sum_up(entries))
+    stored = {"indexed_turn": last, "version": VERSION, **asdict(after.sums)}
     rows = SearchProgress.objects.filter(session=before.session_pk)
     try:
         with transaction.atomic():
@@ -268,14 +290,14 @@ def merge_index(*, pages: int = MERGED_PAGES) -> bool:
 
 
 def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
-    kept = ("indexed_turn", "total_length", "version")
+    kept = ("version", "indexed_turn", "total_length", "asked_turns", "asked_length")
     columns = ("pk", "next_turn", "last_active_at", *(f"search_progress__{name}" for name in kept))
-    for pk, next_turn, active_at, indexed, length, version in sessions.values_list(*columns):
+    for pk, next_turn, active_at, version, indexed, *sums in sessions.values_list(*columns):
         is_current = version == VERSION
         yield Progress(
             session_pk=pk,
             indexed_turn=indexed if is_current else 0,
             last_turn=next_turn - 1,
-            total_length=length if is_current else 0,
+            sums=Sums(*sums) if is_current else Sums(),
             active_at=active_at,
         )

@@ -11,6 +11,7 @@ from typing import Any
 from conversations.domain.text import one_line
 from conversations.domain.turns import ROLES
 from conversations.domain.words import (
+    ENGLISH,
     STOP_WORDS,
     find_parts,
     find_words,
@@ -26,6 +27,9 @@ SCOPES = {"text": "said", "tool": "tools", "path": "paths"}
 SCOPES |= {scope: scope for scope in SCOPES.values()}
 
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
+
+# Words that say which kind of question it is. (docs/search.md)
+SUMMARY, COURSE = (frozenset(read_tokens(ENGLISH[kind])) for kind in ("summary", "course"))
 
 _PART = re.compile(
     r"""(?<!\S)(?P<key>role|tool|model|is|before|after|in):(?:"(?P<quoted>[^"]*)"|(?P<value>[^\s"]+))"""
@@ -49,8 +53,10 @@ class SearchQuery:
     the ``models``, is an error where ``is_error`` is set, matches in one of the
     ``scopes``, is in one of the ``workspaces`` (slugs), and lies between the bounds; a
     filter that is empty or None lets everything pass. ``from_turn`` and ``from_moment``
-    are included, ``before_turn`` and ``before_moment`` are not."""
+    are included, ``before_turn`` and ``before_moment`` are not. ``question`` is all but the
+    filters, as it was written."""
 
+    question: str = ""
     words: tuple[Term, ...] = ()
     phrases: tuple[Term, ...] = ()
     roles: tuple[str, ...] = ()
@@ -82,6 +88,10 @@ class SearchQuery:
     @property
     def has_words(self) -> bool:
         return bool(self.words or self.phrases)
+
+    def asks_for(self, kind: frozenset[str]) -> bool:
+        """``kind`` is one of the sets of tokens above."""
+        return any(not kind.isdisjoint(word.tokens) for word in self.words)
 
     @property
     def has_filters(self) -> bool:
@@ -122,6 +132,7 @@ def parse_query(text: str) -> SearchQuery:
             words.setdefault(tokens, Term(word.group(), tokens))
     quoted = [Term(text.strip(), tuple(read_tokens(text))[:MAX_TOKENS]) for text in phrases]
     return SearchQuery(
+        question=" ".join([*plain, *phrases]).strip(),
         words=tuple(words.values()),
         phrases=tuple(term for term in dict.fromkeys(quoted) if term.tokens)[:MAX_PHRASES],
         **fields,

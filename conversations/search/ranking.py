@@ -2,17 +2,15 @@
 
 BM25 over windows of turns: a turn counts as having a word, in part, when a turn near it has it,
 since an answer seldom repeats the words of its question and people say one thing in several turns.
-A word counts once in a turn however often it is there. How rare a word is is counted within what is
-searched, because what is common differs from one conversation to the next, and rarity is raised to
-a power, which favours the few telling words of a question.
+A word counts once in a turn however often it is there, and the less the more is said: where answers
+are ten times as long as what they answer, to have a word says a tenth. How rare a word is is
+counted within what is searched, because what is common differs from one conversation to the next.
 
-The constants were tuned on three conversations of a public benchmark; ``docs/search.md`` has the
-figures.
+``docs/search.md`` has what each part is worth, measured on two public benchmarks.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -27,38 +25,41 @@ NEAREST = tuple((distance, share) for distance, share in NEAR if abs(distance) <
 FEW = 400
 WHOLE = sum(share for _, share in NEAREST)
 SATURATION = 0.8
-LENGTH_WEIGHT = 0.6
-RARITY_POWER = 1.5
-LIGHT_WEIGHT = 0.25  # What a word without a subject of its own counts beside those that have one.
+LENGTH_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrences:
-    """The turns that have a word, by id. ``count`` is how many there are, which may
-    be more than ``ids`` lists. Ids of neighbouring turns are neighbouring numbers. A
-    word that is everywhere says nothing by being near: ``is_common``. ``weight`` is
-    what the word counts beside the others."""
+    """The turns that have a word, by id, each with what it counts, from 0 to 1. Ids of neighbouring
+    turns are neighbouring numbers. ``count`` is what all turns with the word count together, which
+    may be more than ``turns`` lists. ``is_common``: a word that is everywhere says nothing by being
+    near. ``weight`` is what the word counts beside the others."""
 
-    ids: Sequence[int]
-    count: int
+    turns: Mapping[int, float]
+    count: float
     is_common: bool = False
     weight: float = 1.0
 
 
 class Ranking:
-    """Scores the turns near occurrences of words, among ``turn_count`` turns."""
+    """Scores the turns near occurrences of words; ``whole`` is what all turns count together."""
 
-    def __init__(self, words: Iterable[Occurrences], *, turn_count: int) -> None:
+    def __init__(self, words: Iterable[Occurrences], *, whole: float) -> None:
         # How much of a word each turn has, and what the word is worth.
         self._words: list[tuple[dict[int, float], float]] = []
         for word in words:
-            shares = dict.fromkeys(word.ids, 1.0)
-            near_ones = NEAR if len(word.ids) <= FEW else NEAREST
+            shares = dict(word.turns)
+            near_ones = NEAR if len(word.turns) <= FEW else NEAREST
             for distance, share in () if word.is_common else near_ones[1:]:
-                for turn in word.ids:
+                for turn, counted in word.turns.items():
                     near = turn + distance
-                    shares[near] = shares.get(near, 0.0) + share
-            self._words.append((shares, word.weight * rarity(word.count, turn_count)))
+                    shares[near] = shares.get(near, 0.0) + share * counted
+            self._words.append((shares, word.weight * rarity(word.count, whole)))
+
+    @property
+    def most(self) -> float:
+        """What a turn would score that had nothing but all words."""
+        return sum(worth for _, worth in self._words)
 
     def best(self, count: int, *, among: Set[int] | range) -> list[int]:
         """The best of these turns, as if all were equally long; of equals the newest first."""
@@ -82,13 +83,12 @@ class Ranking:
         return total
 
 
-def rarity(count: int, turn_count: int) -> float:
-    turn_count = max(turn_count, count)
-    inverse = math.log(1 + (turn_count - count + 0.5) / (count + 0.5))
-    return float(inverse**RARITY_POWER)
+def rarity(count: float, whole: float) -> float:
+    whole = max(whole, count)
+    return math.log(1 + (whole - count + 0.5) / (count + 0.5))
 
 
-def window_length(turn: int, lengths: Mapping[int, int], *, average: float) -> float:
+def window_length(turn: int, lengths: Mapping[int, float], *, average: float) -> float:
     """The length of the turns that count for one, relative to an average window."""
     near = sum(share * lengths.get(turn + distance, 0) for distance, share in NEAREST)
     return near / (WHOLE * average) if average else 1.0
@@ -98,29 +98,21 @@ def window_of(turns: Iterable[int]) -> set[int]:
     return {turn + distance for turn in turns for distance, _ in NEAREST}
 
 
-# Feedback: words that the best matches have in common help to find more.
-
-KEPT = 33  # Words that are taken.
-
-WEIGHT = 0.055  # What the best of them counts beside a word of the query.
-
-DAMPING = 20  # Words by which every turn counts as longer, so that short ones do not decide.
-
-type ScoredTurn = tuple[float, Sequence[str]]
+SPREAD, SPREAD_TURNS = (
+    0.3,
+    10,
+)  # What a turn loses beside one that is taken; the distance of a third.
 
 
-def weigh_feedback(
-    turns: Sequence[ScoredTurn], found: Mapping[str, Occurrences], *, turn_count: int
-) -> list[tuple[str, float]]:
-    """The tokens to take, of those in ``found``, with their weights."""
-    whole = sum(score for score, _ in turns) or 1.0
-    shares: dict[str, float] = defaultdict(float)
-    for score, tokens in turns:
-        for token, count in Counter(tokens).items():
-            shares[token] += score / whole * count / (len(tokens) + DAMPING)
-    worth = [
-        (shares[token] * rarity(occurrences.count, turn_count) ** (2 / 3), token)
-        for token, occurrences in found.items()
-    ]
-    best = nlargest(KEPT, worth)
-    return [(token, WEIGHT * value / best[0][0]) for value, token in best if value > 0]
+def spread(scores: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
+    """The same turns, best first, where each loses by what is taken near it."""
+    waiting = {turn: score for score, turn in scores}
+    lost = dict.fromkeys(waiting, 0.0)
+    taken = []
+    while waiting:
+        score, turn = max((score * (1 - lost[turn]), turn) for turn, score in waiting.items())
+        taken.append((score, turn))
+        del waiting[turn]
+        for other in waiting:
+            lost[other] = max(lost[other], SPREAD * math.exp(-abs(other - turn) / SPREAD_TURNS))
+    return taken

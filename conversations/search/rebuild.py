@@ -2,12 +2,16 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Sum
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Coalesce
 
+from conversations.domain.searchable import role_mark
 from conversations.domain.text import dump_json
+from conversations.domain.turns import USER
 from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.models.search import INDEX, entry_id, install_search, rebuild_fts5
@@ -15,11 +19,13 @@ from conversations.models.search import INDEX, entry_id, install_search, rebuild
 from . import indexing, meaning
 from .matching import TURN_MASK
 
+ASKED = Q(marks__startswith=role_mark(USER))  # Entries of the person's turns.
+
 
 def rebuild_session(session_pk: int) -> Iterator[int]:
     """Make a session's entries anew, a small transaction for each batch; yields the number of turns
     done so far. Searches find the old entries until they have the new ones."""
-    done = total_length = 0
+    done, sums = 0, indexing.Sums()
     # Later turns are indexed as usual.
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
     end = current.indexed_turn if current else 0
@@ -29,7 +35,7 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
             break
         indexing.replace_entries(entries)
         done = entries[-1].turn.number
-        total_length += sum(item.entry.length for item in entries)
+        sums += indexing.sum_up(entries)
         yield done
     with transaction.atomic():
         # The watermark is set to what was made anew, or left where others moved it.
@@ -41,8 +47,16 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
             last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
             indexed = min(progress.indexed_turn, last)
             _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
-            later = _of_session(session_pk, done + 1).aggregate(length=Sum("length"))["length"]
-            rows.update(indexed_turn=indexed, total_length=total_length + (later or 0))
+            later = indexing.Sums(
+                *_of_session(session_pk, done + 1)
+                .aggregate(
+                    total=Coalesce(Sum("length"), 0),
+                    turns=Count("pk", filter=ASKED),
+                    asked=Coalesce(Sum("length", filter=ASKED), 0),
+                )
+                .values()
+            )
+            rows.update(indexed_turn=indexed, **asdict(sums + later))
             indexing.repeat_watermark(session_pk, indexed)
             meaning.forget_session(session_pk)
     indexing.index_session(session_pk)
@@ -54,10 +68,11 @@ def check_session(session_pk: int) -> str:
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION)
     progress = current.select_related("session").first()
     indexed = progress.indexed_turn if progress else 0
-    done = total_length = 0
+    done, sums = 0, indexing.Sums()
     while done < indexed:
         last = min(indexed, done + indexing.BATCH)
-        made = {item.id: item.row for item in indexing.read_entries((session_pk, done + 1, last))}
+        entries = indexing.read_entries((session_pk, done + 1, last))
+        made = {item.id: item.row for item in entries}
         stored = {row[0]: row for row in _stored(session_pk, done + 1, last)}
         for number in range(done + 1, last + 1):
             pk = entry_id(session_pk, number)
@@ -65,7 +80,7 @@ def check_session(session_pk: int) -> str:
                 return f"turn {number} is said to be indexed and is not there"
             if made[pk] != stored.get(pk):
                 return f"turn {number} has another entry than its words give"
-        total_length += sum(row[2] for row in made.values())
+        sums += indexing.sum_up(entries)
         done = last
     beyond = _of_session(session_pk, indexed + 1).order_by("pk").first()
     if beyond is not None and progress is None:
@@ -73,8 +88,10 @@ def check_session(session_pk: int) -> str:
         return "" if is_old else "turn 1 is not indexed and has an entry"
     if beyond is not None:
         return f"turn {beyond.pk & TURN_MASK} has an entry beyond what is indexed"
-    if progress is not None and progress.total_length != total_length:
-        return f"the length is said to be {progress.total_length} and is {total_length}"
+    for name, value in asdict(sums).items():
+        stored_value = getattr(progress, name, 0)
+        if stored_value != value:
+            return f"{name} is said to be {stored_value} and is {value}"
     if progress is not None and progress.session.unindexed_turn != indexed + 1:
         said = progress.session.unindexed_turn
         return f"the session says that turn {said} is to be indexed next"

@@ -8,10 +8,13 @@ from time import monotonic
 
 from django.db.models import QuerySet
 
+from conversations.domain.searchable import role_mark
+from conversations.domain.turns import USER
 from conversations.models import SearchEntry, Session
 
 from .indexing import (
     Progress,
+    Sums,
     TurnEntry,
     index_if_free,
     read_entries,
@@ -28,15 +31,45 @@ MAX_TAIL_TURNS = 1000
 INDEXING_SECONDS = 5.0  # How long a search may index: after a large import that was not waited for.
 
 
+MAX_WORDINESS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Of turns: which share of them is the person's, how many times as long as theirs the others
+    are, at least 1, and the average length if the others were so much shorter."""
+
+    asked_share: float = 1.0
+    wordiness: float = 1.0
+    average: float = 1.0
+
+    @classmethod
+    def of(cls, sums: Sums, turn_count: int) -> "Lengths":
+        others, length = turn_count - sums.asked_turns, sums.total_length - sums.asked_length
+        wordiness = 1.0
+        if others > 0 and sums.asked_length:
+            wordiness = length / others * sums.asked_turns / sums.asked_length
+        wordiness = min(max(1.0, wordiness), MAX_WORDINESS)
+        average = (sums.asked_length + length / wordiness) / max(1, turn_count)
+        return cls(sums.asked_turns / max(1, turn_count), wordiness, max(1.0, average))
+
+    def weigh(self, turn_count: int) -> float:
+        """What so many turns count together, where the others' count the less."""
+        return turn_count * (self.asked_share + (1 - self.asked_share) / self.wordiness)
+
+
+ASKED = role_mark(USER) + " "  # What the marks of the person's turns begin with.
+
+
 @dataclass(frozen=True, kw_only=True)
 class IndexSource:
     """``tail`` are entries in memory, ``stored_to`` the highest id that is not. ``turn_count`` and
-    ``average`` length are of all turns there, whether they match filters or not."""
+    ``lengths`` are of all turns there, whether they match filters or not."""
 
     places: tuple[IndexScope, ...]
     tail: Sequence[TurnEntry] = ()
     turn_count: int = 0
-    average: float = 1.0
+    lengths: Lengths = Lengths()
     stored_to: int = (1 << 63) - 2
     _tail_by_id: dict[int, TurnEntry] = field(default_factory=dict, init=False)
     _words: dict[tuple[str, ...], dict[int, list[str]]] = field(default_factory=dict, init=False)
@@ -83,11 +116,14 @@ class IndexSource:
         fresh = self._tail_by_id.keys() & wanted
         return moments | {pk: self._tail_by_id[pk].turn.created_at for pk in fresh}
 
-    def read_lengths(self, ids: Iterable[int]) -> dict[int, int]:
+    def read_lengths(self, ids: Iterable[int]) -> dict[int, tuple[int, bool]]:
+        """The lengths of these entries, and whether the turns are the person's."""
         wanted = set(ids)
-        lengths = {pk: length for pk, [length] in read_columns(wanted, ("length",)).items()}
-        fresh = self._tail_by_id.keys() & wanted
-        return lengths | {pk: self._tail_by_id[pk].entry.length for pk in fresh}
+        rows = {pk: tuple(row) for pk, row in read_columns(wanted, ("length", "marks")).items()}
+        for pk in self._tail_by_id.keys() & wanted:
+            entry = self._tail_by_id[pk].entry
+            rows[pk] = (entry.length, entry.marks)
+        return {pk: (length, marks.startswith(ASKED)) for pk, (length, marks) in rows.items()}
 
     def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
         """The words of entries, by column; read once."""

@@ -16,6 +16,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import SearchProgress, Session, TurnEmbedding, Workspace
 from conversations.models.search import entry_id
 from conversations.search import meaning
+from conversations.search.find import search_session
 from conversations.search.indexing import index_session, remove_session
 from conversations.search.meaning import (
     check_session,
@@ -101,6 +102,41 @@ def test_a_turn_is_found_by_what_it_means(session: Session) -> None:
     assert nearest(session, ASKED) == 2
     assert embed_waiting() == 1
     assert nearest(session, ASKED) == 4
+
+
+def test_a_search_finds_it_without_a_word_in_common(session: Session) -> None:
+    say(
+        session,
+        WATER,
+        "The roof of the shed leaks.",
+        RENT,
+        "Bread is in the oven.",
+        "See you soon.",
+    )
+    say(session, *["Nothing of note today."] * 20)
+    assert search_session(session.pk, "flat payment").hits == []
+    assert not search_session(session.pk, "flat payment", with_neighbours=True).hits
+    embed_waiting()
+    [hit, *_] = search_session(session.pk, "flat payment", with_neighbours=True).hits
+    assert (hit.turn, hit.is_near) == (3, True)
+    assert not search_session(session.pk, "xylem phloem", with_neighbours=True).hits
+    # Whoever looks for words is shown turns that have them.
+    assert search_session(session.pk, "flat payment").hits == []
+
+
+def test_pages_stay_what_they_are_while_vectors_are_made(session: Session) -> None:
+    say(session, *[f"The flat costs {n} a month." for n in range(100, 140)])
+    first = search_session(session.pk, "rent of the flat", limit=5, with_neighbours=True)
+    batch = read_batch()
+    assert batch is not None
+    store_embeddings(batch, meaning.embed_texts(batch.texts.values()))
+    first = search_session(session.pk, "rent of the flat", limit=5, with_neighbours=True)
+    embed_waiting()
+    second = search_session(
+        session.pk, "rent of the flat", limit=50, cursor=first.cursor, with_neighbours=True
+    )
+    shown = [hit.turn for hit in (*first.hits, *second.hits)]
+    assert sorted(shown) == list(range(1, 41))
 
 
 def test_later_searches_read_what_is_new(session: Session) -> None:

@@ -12,6 +12,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.search.find import search_session
 from conversations.search.indexing import (
+    Sums,
     index_session,
     index_waiting,
     merge_index,
@@ -45,7 +46,7 @@ def test_the_watermark_follows_the_turns(session: Session) -> None:
     assert sessions_to_index() == []
     progress = read_progress(session.pk)
     assert progress is not None
-    assert (progress.indexed_turn, progress.total_length) == (2, 3)
+    assert (progress.indexed_turn, progress.sums) == (2, Sums(3, 2, 3))
 
 
 def test_two_indexers_store_a_batch_once(session: Session) -> None:
@@ -97,7 +98,8 @@ def test_batches_of_any_size_give_the_same_bytes(session: Session) -> None:
     [
         ("UPDATE conversations_searchentry SET said = 'forged' WHERE id & 3 = 2", "turn 2"),
         ("DELETE FROM conversations_searchentry WHERE id & 3 = 2", "turn 2"),
-        ("UPDATE conversations_searchprogress SET total_length = 1", "length"),
+        ("UPDATE conversations_searchprogress SET total_length = 1", "total_length"),
+        ("UPDATE conversations_searchprogress SET asked_turns = 1", "asked_turns"),
         ("UPDATE conversations_searchprogress SET indexed_turn = 7", "turn 4"),
         ("UPDATE conversations_searchprogress SET indexed_turn = 2", "turn 3"),
         ("DELETE FROM conversations_searchprogress", "turn 1"),

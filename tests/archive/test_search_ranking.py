@@ -89,24 +89,51 @@ def test_a_question_with_a_phrase_leads_with_it(talk: Session) -> None:
     assert [hit.turn for hit in found.hits] == [11]
 
 
-def test_a_question_about_a_person_prefers_what_they_say(session: Session) -> None:
-    """The user is Ann, as the assistant addresses her; both speak of beans."""
-    said = [("user", "Beans need a pole."), ("assistant", "Beans need a net.")]
-    for greeting in ("Hi, Ann!", "Thanks, Ann.", "Oh, Ann!", "Well, Ann, yes.", "Sure, Ann!"):
-        said += [("assistant", f"{greeting} Rain is near."), ("user", "So it is.")]
-    turns = [NewTurn(role=role, content=text) for role, text in said]
-    append(session.pk, session_uuid=session.uuid, turns=turns)
-    assert ranked(session, "what do beans need", with_neighbours=False) == [2, 1]
-    assert ranked(session, "what does Ann say beans need", with_neighbours=False)[0] == 1
+LONG = " ".join(f"Here is thought number {number} about it." for number in range(60))
 
 
-def test_words_of_the_best_turns_lead_to_more(session: Session) -> None:
-    """Turn 40 shares no word with the question and is near none that does."""
-    filler = [f"Number {number} of nothing in particular." for number in range(60)]
-    filler[4] = "The espalier wants pruning: pears along the wires."
-    filler[39] = "Pears along the wires again, with a ladder."
-    turns = [NewTurn(role="user", content=text) for text in filler]
+def write(session: Session, *texts: str) -> None:
+    """Turns of the person and the assistant, one after the other."""
+    roles = ("user", "assistant")
+    turns = [NewTurn(role=roles[n % 2], content=text) for n, text in enumerate(texts)]
     append(session.pk, session_uuid=session.uuid, turns=turns)
-    assert ranked(session, "espalier pruning")[0] == 5
-    assert 40 in ranked(session, "espalier pruning")
-    assert 40 not in ranked(session, "espalier pruning", with_neighbours=False)
+
+
+@pytest.mark.parametrize("with_neighbours", [True, False])
+def test_a_short_message_is_not_drowned_by_long_answers(
+    session: Session, with_neighbours: bool
+) -> None:
+    answers = [f"Beans need poles, nets and water. {LONG}"] * 3
+    write(
+        session, "Hello.", answers[0], "Which?", answers[1], "I gave the beans poles.", answers[2]
+    )
+    assert ranked(session, "poles for beans", with_neighbours=with_neighbours)[0] == 5
+
+
+def test_turns_of_equal_length_count_alike(session: Session) -> None:
+    write(session, "Roses here.", "Beans on poles.", "Herbs here.", "Water there.", "Nothing more.")
+    assert ranked(session, "beans poles", with_neighbours=False) == [2]
+    assert ranked(session, "beans poles")[0] == 2
+
+
+def test_a_rule_of_the_person_counts_more_in_questions(session: Session) -> None:
+    said = ["Beans in May, I think.", "Yes."] * 5
+    said += ["Always name the month when I ask about beans.", "I will.", "Beans are fine.", "Good."]
+    write(session, *said)
+    assert ranked(session, "what should I do about beans")[0] == 11
+
+
+def test_a_summary_has_the_answers_beside_the_messages(session: Session) -> None:
+    write(session, "What do beans need?", f"Poles. {LONG}", "And roses?", f"Shears. {LONG}")
+    assert ranked(session, "summary of the beans", with_neighbours=True)[:2] == [1, 2]
+    assert ranked(session, "about the beans")[1] != 2
+
+
+def test_a_course_of_events_is_spread_over_time(session: Session) -> None:
+    said = ["Nothing of note today."] * 60
+    said[9:12] = ["The beans came up by the pole."] * 3
+    said[50] = "The beans were late this year, it seems to me."
+    turns = [NewTurn(role="user", content=text) for text in said]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+    assert 51 not in ranked(session, "how were the beans")[:2]
+    assert 51 in ranked(session, "in which order were the beans")[:2]

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('conversations', '0002_channel_recall'),
+        ('conversations', '0003_person_lengths'),
     ]
 
     operations = [
