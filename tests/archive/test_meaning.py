@@ -114,14 +114,14 @@ def test_a_search_finds_it_without_a_word_in_common(session: Session) -> None:
         "See you soon.",
     )
     say(session, *["Nothing of note today."] * 20)
-    assert search_session(session.pk, "flat payment").hits == []
-    assert not search_session(session.pk, "flat payment", with_neighbours=True).hits
+    assert search_session(session.pk, "tenants payday").hits == []
+    assert not search_session(session.pk, "tenants payday", with_neighbours=True).hits
     embed_waiting()
-    [hit, *_] = search_session(session.pk, "flat payment", with_neighbours=True).hits
+    [hit, *_] = search_session(session.pk, "tenants payday", with_neighbours=True).hits
     assert (hit.turn, hit.is_near) == (3, True)
-    assert not search_session(session.pk, "xylem phloem", with_neighbours=True).hits
+    assert not search_session(session.pk, "quantum chromodynamics", with_neighbours=True).hits
     # Whoever looks for words is shown turns that have them.
-    assert search_session(session.pk, "flat payment").hits == []
+    assert search_session(session.pk, "tenants payday").hits == []
 
 
 def test_pages_stay_what_they_are_while_vectors_are_made(session: Session) -> None:
