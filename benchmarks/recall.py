@@ -115,12 +115,17 @@ def _parts() -> dict[str, dict[str, object]]:
     """Constants of the ranking, and what they are without a part of it."""
     return {
         "who spoke": {"source.MAX_WORDINESS": 1.0},
-        "neighbours": {"ranking.NEAR": ((0, 1.0),), "ranking.NEAREST": ((0, 1.0),)},
+        "neighbours": {"ranking.NEAR": (), "ranking.NEAREST": ()},
+        "farther neighbours": {"best.DISTANCE_BY_WORDS": 0.0},
+        "words that are everywhere": {"ranking.COMMON_SHARE": 1.0},
         "length": {"ranking.LENGTH_WEIGHT": 0.0},
+        "replies": {"best.REPLY_WEIGHT": 1.0},
         "rules": {"best.RULE_WEIGHT": 0.0},
         "words without a subject": {"best.LIGHT_WEIGHT": 0.0},
         "answers in summaries": {"best.SUMMARY": frozenset()},
         "spread": {"best.COURSE": frozenset()},
+        "dates": {"best.DATE_WEIGHT": 1.0},
+        "recency": {"best.RECENCY": 0.0},
         "meaning": {"best.MEANING_WEIGHT": 0.0, "best.MIN_SIMILARITY": 2.0},
     }
 

@@ -30,11 +30,13 @@ RECALL_TOOL = "conversation_recall"
 MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
-_RULE = re.compile(ENGLISH["rule"], re.IGNORECASE)
-_ROLE_MARK, _TOOL_MARK, _OTHER, _DATE_MARK = "\ue000", "\ue001", "\ue002", "\ue003"
+_RULE, _REPLY = (re.compile(ENGLISH[kind], re.IGNORECASE) for kind in ("rule", "reply"))
+_ROLE_MARK, _TOOL_MARK, _OTHER = "\ue000", "\ue001", "\ue002"
+DATE_MARK = "\ue003"  # Before the digits of a year, month, day or hour.
 _MODEL_MARK, _OWNER_MARK, _WORKSPACE_MARK = "\ue004", "\ue006", "\ue007"
 ERROR_MARK = "\ue005"  # Of a result of a tool that failed, and of an answer that broke off.
 RULE_MARK = "\ue008"  # Of a message in which the person says what they always want, or prefer.
+REPLY_MARK = "\ue009"  # Of a message that begins with thanks or agreement: it repeats an answer.
 
 # Each turn is marked with its year, month, day and hour in UTC. So any stretch of time is covered
 # by a handful of marks, however long it is. Years outside of these share one mark on each side.
@@ -51,7 +53,7 @@ class DateSpan:
     def mark(self) -> str:
         """The word that stands for it; all time has none."""
         year, *rest = self.numbers
-        return f"{_DATE_MARK}{year}" + "".join(f"{number:02}" for number in rest)
+        return f"{DATE_MARK}{year}" + "".join(f"{number:02}" for number in rest)
 
     @property
     def is_hour(self) -> bool:
@@ -223,8 +225,9 @@ def make_entry(
         model = read_metadata(turn).get("model")
         marks += [model_mark(model)] if isinstance(model, str) and model.strip() else []
         marks += [] if turn.complete else [ERROR_MARK]
-    if turn.role == USER and _RULE.search(turn.content):
-        marks.append(RULE_MARK)
+    if turn.role == USER:
+        marks += [RULE_MARK] if _RULE.search(turn.content) else []
+        marks += [REPLY_MARK] if _REPLY.match(turn.content) else []
     marks += [*marks_of(turn.created_at), owner_mark(owner), workspace_mark(workspace)]
     found = (
         run.rstrip(".")

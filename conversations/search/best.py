@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conversations.domain.searchable import RULE_MARK, role_mark
+from conversations.domain.searchable import REPLY_MARK, RULE_MARK, role_mark
 from conversations.domain.turns import USER
 
 from .matching import IndexMatch
-from .query import COURSE, SUMMARY, SearchQuery, Term
-from .ranking import Occurrences, Ranking, spread, window_length, window_of
-from .source import IndexSource
+from .query import COURSE, PRESENT, SUMMARY, SearchQuery, Term
+from .ranking import Occurrences, Ranking, spread, window_of
+from .source import ASKED, IndexSource
 
 if TYPE_CHECKING:
     from .embedding import Similarities
@@ -31,13 +31,22 @@ MAX_LIGHT_TURNS = 5000
 # Turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PHRASE_TURNS = 1000
 
-LIGHT_WEIGHT = 0.2  # What a word without a subject of its own counts beside those that have one.
+LIGHT_WEIGHT = 0.25  # What a word without a subject of its own counts beside those that have one.
 
 # What it counts that a message says what the person always wants, or prefers: a question bears on
-# such a rule more often than the words of both tell.
-RULE_WEIGHT = 0.7
+# such a rule more often than the words of both tell. One rule alone says no more than if so large
+# a share of the turns were rules.
+RULE_WEIGHT, MIN_RULE_SHARE = 0.7, 0.02
 
 MEANING_WEIGHT = 0.75  # What it counts to mean the same as the query, against having all its words.
+
+DISTANCE_BY_WORDS = 0.3  # How much farther turns are from each other where others say more.
+
+REPLY_WEIGHT = 0.85  # What a turn of the person counts that takes up what was said just before.
+
+DATE_WEIGHT = 1.35  # What a turn counts that is from a time which the question names.
+
+RECENCY = 0.1  # What the newest turn counts more than the oldest for a question about the present.
 
 JUST_BEHIND = 1 - 1e-9  # Of the score of a message, what its answer has where that comes next.
 
@@ -72,13 +81,13 @@ def rank_entries(
         phrases[term] = _Found(ids, ids, len(ids), len(ids))
     having = [set(found.ids) for found in (phrases or words).values()]
     matched = set.intersection(*having) if phrases else set().union(*having)
+    lengths = source.lengths
+    whole = lengths.weigh(source.turn_count)
     weighed = [found.weigh(source) for found in (*words.values(), *phrases.values())]
     if query.light_tokens:  # a question, not a list of words
         weighed += _read_light_words(source, match, query.light_tokens)
-        rules = source.find(match.having().marked((RULE_MARK,)), limit=MAX_OCCURRENCES)
-        found = _Found(rules, rules, len(rules), len(rules), is_common=True)
-        weighed.append(found.weigh(source, RULE_WEIGHT))
-    ranking = Ranking(weighed, whole=source.lengths.weigh(source.turn_count))
+        weighed.append(_read_rules(source, match, whole))
+    ranking = Ranking(weighed, whole=whole, nearness=lengths.wordiness**-DISTANCE_BY_WORDS)
     among = range(source.low, source.high + 1) if with_neighbours else matched
     scores = _scores(source, query, ranking, among, similar)
     telling = [word for word in query.words if any(token in words for token in word.tokens)]
@@ -141,6 +150,12 @@ def _read_light_words(
         for found in _read_words(source, match, tokens).values():
             if len(found.ids) < MAX_OCCURRENCES:
                 yield found.weigh(source, LIGHT_WEIGHT)
+
+
+def _read_rules(source: IndexSource, match: IndexMatch, whole: float) -> Occurrences:
+    rules = source.find(match.having().marked((RULE_MARK,)), limit=MAX_OCCURRENCES)
+    count = max(len(rules), round(MIN_RULE_SHARE * whole))
+    return _Found(rules, rules, count, count, is_common=True).weigh(source, RULE_WEIGHT)
 
 
 def _most_occurrences(source: IndexSource) -> int:
@@ -208,13 +223,22 @@ def _scores(
         meaning = similar.of(candidates)
     low, high = source.low, source.high
     entries = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
+    recency = RECENCY if query.asks_for(PRESENT) else 0.0
     others, average = 1 / source.lengths.wordiness, source.lengths.average
+
+    def weigh(turn: int, marks: str) -> float:
+        is_asked = marks.startswith(ASKED)
+        weight = 1.0 if is_asked else math.sqrt(others)
+        weight *= REPLY_WEIGHT if is_asked and REPLY_MARK in marks else 1.0
+        weight *= DATE_WEIGHT if query.dates and query.dates.search(marks) else 1.0
+        return weight * (1 + recency * (turn - low) / (high - low + 1))
+
     lengths = {
-        turn: length * (1 if is_asked else others) for turn, (length, is_asked) in entries.items()
+        turn: length * (1 if marks.startswith(ASKED) else others)
+        for turn, (length, marks) in entries.items()
     }
     scores = {
-        turn: ranking.score(turn, length=window_length(turn, lengths, average=average))
-        * (1 if entries[turn][1] else math.sqrt(others))
+        turn: ranking.score(turn, lengths, average=average) * weigh(turn, entries[turn][1])
         + MEANING_WEIGHT * ranking.most * meaning.get(turn, 0.0)
         for turn in candidates
         if lengths.get(turn)  # what has no words is nothing to look at
@@ -228,12 +252,12 @@ def _scores(
     return spread(ranked) if query.asks_for(COURSE) else ranked
 
 
-def _answer_to(turn: int, entries: Mapping[int, tuple[int, bool]]) -> int:
+def _answer_to(turn: int, entries: Mapping[int, tuple[int, str]]) -> int:
     """The last of the next three turns before the person speaks again; 0 for none."""
     answer = 0
-    if entries[turn][1]:
+    if turn in entries and entries[turn][1].startswith(ASKED):
         for later in range(turn + 1, turn + 4):
-            if later not in entries or entries[later][1]:
+            if later not in entries or entries[later][1].startswith(ASKED):
                 break
             answer = later
     return answer

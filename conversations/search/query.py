@@ -19,6 +19,8 @@ from conversations.domain.words import (
     tokens_of_word,
 )
 
+from .dates import find_dates
+
 # Beyond these a query goes on unread; a question has a handful of words.
 MAX_CHARS, MAX_TOKENS, MAX_LIGHT_TOKENS, MAX_PHRASES = 20_000, 40, 12, 8
 
@@ -29,7 +31,9 @@ SCOPES |= {scope: scope for scope in SCOPES.values()}
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
 
 # Words that say which kind of question it is. (docs/search.md)
-SUMMARY, COURSE = (frozenset(read_tokens(ENGLISH[kind])) for kind in ("summary", "course"))
+SUMMARY, COURSE, PRESENT = (
+    frozenset(read_tokens(ENGLISH[kind])) for kind in ("summary", "course", "present")
+)
 
 _PART = re.compile(
     r"""(?<!\S)(?P<key>role|tool|model|is|before|after|in):(?:"(?P<quoted>[^"]*)"|(?P<value>[^\s"]+))"""
@@ -53,8 +57,9 @@ class SearchQuery:
     the ``models``, is an error where ``is_error`` is set, matches in one of the
     ``scopes``, is in one of the ``workspaces`` (slugs), and lies between the bounds; a
     filter that is empty or None lets everything pass. ``from_turn`` and ``from_moment``
-    are included, ``before_turn`` and ``before_moment`` are not. ``question`` is all but the
-    filters, as it was written."""
+    are included, ``before_turn`` and ``before_moment`` are not. ``dates`` matches the marks of
+    turns from times that the words name; it is no filter. ``question`` is all but the filters, as
+    it was written."""
 
     question: str = ""
     words: tuple[Term, ...] = ()
@@ -69,6 +74,7 @@ class SearchQuery:
     before_turn: int | None = None
     from_moment: datetime | None = None
     before_moment: datetime | None = None
+    dates: re.Pattern[str] | None = None
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
@@ -135,6 +141,7 @@ def parse_query(text: str) -> SearchQuery:
         question=" ".join([*plain, *phrases]).strip(),
         words=tuple(words.values()),
         phrases=tuple(term for term in dict.fromkeys(quoted) if term.tokens)[:MAX_PHRASES],
+        dates=find_dates(" ".join(plain), today=datetime.now(tz=UTC).date()),
         **fields,
     )
 

@@ -16,24 +16,24 @@ from heapq import nlargest
 
 # Distance of a turn from one that has a word, and the share of it that it gets.
 AFTER, BEFORE = (0.5, 0.25, 0.125, 0.06, 0.03, 0.02), (0.3, 0.165, 0.09, 0.05, 0.025, 0.015)
-NEAR = ((0, 1.0), *enumerate(AFTER, 1), *((-place, share) for place, share in enumerate(BEFORE, 1)))
+NEAR = (*enumerate(AFTER, 1), *((-place, share) for place, share in enumerate(BEFORE, 1)))
 
 # What is counted where all would cost much: for the lengths of windows, and for words with
 # more than :data:`FEW` occurrences.
 NEAREST = tuple((distance, share) for distance, share in NEAR if abs(distance) <= 3)
 
 FEW = 400
-WHOLE = sum(share for _, share in NEAREST)
+COMMON_SHARE = 0.3  # Of all turns; a word that more of them have says nothing by being near.
 SATURATION = 0.8
-LENGTH_WEIGHT = 0.5
+LENGTH_WEIGHT = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrences:
     """The turns that have a word, by id, each with what it counts, from 0 to 1. Ids of neighbouring
     turns are neighbouring numbers. ``count`` is what all turns with the word count together, which
-    may be more than ``turns`` lists. ``is_common``: a word that is everywhere says nothing by being
-    near. ``weight`` is what the word counts beside the others."""
+    may be more than ``turns`` lists. ``is_common``: it counts in these turns
+    alone. ``weight`` is what the word counts beside the others."""
 
     turns: Mapping[int, float]
     count: float
@@ -42,18 +42,23 @@ class Occurrences:
 
 
 class Ranking:
-    """Scores the turns near occurrences of words; ``whole`` is what all turns count together."""
+    """Scores the turns near occurrences of words. ``whole`` is what all turns count together,
+    ``nearness`` what the share of a turn near one with a word is multiplied with."""
 
-    def __init__(self, words: Iterable[Occurrences], *, whole: float) -> None:
+    def __init__(
+        self, words: Iterable[Occurrences], *, whole: float, nearness: float = 1.0
+    ) -> None:
+        self._nearness = nearness
         # How much of a word each turn has, and what the word is worth.
         self._words: list[tuple[dict[int, float], float]] = []
         for word in words:
             shares = dict(word.turns)
             near_ones = NEAR if len(word.turns) <= FEW else NEAREST
-            for distance, share in () if word.is_common else near_ones[1:]:
+            is_common = word.is_common or word.count > COMMON_SHARE * whole
+            for distance, share in () if is_common else near_ones:
                 for turn, counted in word.turns.items():
                     near = turn + distance
-                    shares[near] = shares.get(near, 0.0) + share * counted
+                    shares[near] = shares.get(near, 0.0) + share * counted * nearness
             self._words.append((shares, word.weight * rarity(word.count, whole)))
 
     @property
@@ -73,8 +78,14 @@ class Ranking:
         found = [(score, turn) for turn, score in scores.items() if score >= least]
         return [turn for _, turn in sorted(found, reverse=True)[:count]]
 
-    def score(self, turn: int, *, length: float) -> float:
-        """``length`` is that of the turn's window, where 1 is the average."""
+    def score(self, turn: int, lengths: Mapping[int, float], *, average: float) -> float:
+        """``lengths`` of the turn and those near it, and the ``average`` of all."""
+        near = [share * self._nearness for _, share in NEAREST]
+        others = sum(
+            share * lengths.get(turn + distance, 0)
+            for (distance, _), share in zip(NEAREST, near, strict=True)
+        )
+        length = (lengths[turn] + others) / ((1 + sum(near)) * average)
         norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
         total = 0.0
         for shares, worth in self._words:
@@ -88,31 +99,23 @@ def rarity(count: float, whole: float) -> float:
     return math.log(1 + (whole - count + 0.5) / (count + 0.5))
 
 
-def window_length(turn: int, lengths: Mapping[int, float], *, average: float) -> float:
-    """The length of the turns that count for one, relative to an average window."""
-    near = sum(share * lengths.get(turn + distance, 0) for distance, share in NEAREST)
-    return near / (WHOLE * average) if average else 1.0
-
-
 def window_of(turns: Iterable[int]) -> set[int]:
-    return {turn + distance for turn in turns for distance, _ in NEAREST}
+    return {turn + distance for turn in turns for distance, _ in (*NEAREST, (0, 1))}
 
 
-SPREAD, SPREAD_TURNS = (
-    0.3,
-    10,
-)  # What a turn loses beside one that is taken; the distance of a third.
+SPREAD, SPREAD_TURNS = 0.3, 20  # What a turn loses right beside one that is taken, and how far off.
 
 
 def spread(scores: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
     """The same turns, best first, where each loses by what is taken near it."""
-    waiting = {turn: score for score, turn in scores}
-    lost = dict.fromkeys(waiting, 0.0)
-    taken = []
-    while waiting:
-        score, turn = max((score * (1 - lost[turn]), turn) for turn, score in waiting.items())
+    whole = {turn: score for score, turn in scores}
+    left, taken = dict(whole), []
+    while left:
+        score, turn = max((score, turn) for turn, score in left.items())
         taken.append((score, turn))
-        del waiting[turn]
-        for other in waiting:
-            lost[other] = max(lost[other], SPREAD * math.exp(-abs(other - turn) / SPREAD_TURNS))
+        del left[turn]
+        for distance in range(-SPREAD_TURNS, SPREAD_TURNS + 1):
+            if (near := turn + distance) in left:
+                lost = SPREAD * (1 - abs(distance) / SPREAD_TURNS)
+                left[near] = min(left[near], whole[near] * (1 - lost))
     return taken

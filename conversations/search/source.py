@@ -116,14 +116,15 @@ class IndexSource:
         fresh = self._tail_by_id.keys() & wanted
         return moments | {pk: self._tail_by_id[pk].turn.created_at for pk in fresh}
 
-    def read_lengths(self, ids: Iterable[int]) -> dict[int, tuple[int, bool]]:
-        """The lengths of these entries, and whether the turns are the person's."""
+    def read_lengths(self, ids: Iterable[int]) -> dict[int, tuple[int, str]]:
+        """The lengths of these entries, and their marks."""
         wanted = set(ids)
-        rows = {pk: tuple(row) for pk, row in read_columns(wanted, ("length", "marks")).items()}
+        found = read_columns(wanted, ("length", "marks"))
+        rows = {pk: (length, marks) for pk, (length, marks) in found.items()}
         for pk in self._tail_by_id.keys() & wanted:
             entry = self._tail_by_id[pk].entry
             rows[pk] = (entry.length, entry.marks)
-        return {pk: (length, marks.startswith(ASKED)) for pk, (length, marks) in rows.items()}
+        return rows
 
     def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
         """The words of entries, by column; read once."""
