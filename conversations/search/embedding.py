@@ -9,7 +9,8 @@ module only by :func:`conversations.search.meaning.load_embedding`.
 import json
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -48,10 +49,14 @@ class VectorMatrix:
     vectors: NDArray[np.int8]
 
     @classmethod
-    def read(cls, rows: Sequence[tuple[int, bytes]]) -> Self:
-        vectors = np.frombuffer(b"".join(vector for _, vector in rows), np.int8)
-        ids = np.array([pk for pk, _ in rows], np.int64)
-        return cls(ids, vectors.reshape(-1, DIMENSIONS))
+    def read(cls, rows: Iterable[tuple[int, bytes]]) -> Self:
+        """From rows that come with the latest first."""
+        ids, vectors = array("q"), bytearray()
+        for pk, vector in rows:
+            ids.append(pk)
+            vectors += vector
+        matrix = np.frombuffer(vectors, np.int8).reshape(-1, DIMENSIONS)
+        return cls(np.array(ids)[::-1], matrix[::-1])
 
     def extended(self, later: Self, *, most: int) -> Self:
         """With later vectors; those beyond ``most`` are let go of, the earliest first."""

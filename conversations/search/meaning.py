@@ -7,8 +7,9 @@ are none, and a search goes by words alone; so it does for turns that have none 
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -26,7 +27,9 @@ from .matching import TURN_MASK
 if TYPE_CHECKING:
     from .embedding import Similarities, VectorMatrix
 
-TURNS_AT_ONCE = 16  # Turns of one batch: a third of a second of one processor.
+# Texts of one batch, a third of a second of one processor, and turns that are looked through for
+# them.
+TEXTS_AT_ONCE, MAX_TURNS_READ = 16, 1000
 
 # Words of an answer up to which it is a message like the person's, not a text about many things.
 MAX_ANSWER_WORDS = 60
@@ -71,23 +74,22 @@ def read_batch(session_pk: int | None = None) -> EmbeddingBatch | None:
     if row is None:
         return None
     pk, embedded, indexed = row
-    last = min(indexed, embedded + TURNS_AT_ONCE)
-    texts = read_messages(pk, first=embedded + 1, last=last)
+    last = min(indexed, embedded + MAX_TURNS_READ)
+    texts = dict(islice(read_messages(pk, first=embedded + 1, last=last), TEXTS_AT_ONCE))
+    last = max(texts) if len(texts) == TEXTS_AT_ONCE else last
     return EmbeddingBatch(session_pk=pk, embedded_turn=embedded, last=last, texts=texts)
 
 
-def read_messages(session_pk: int, *, first: int, last: int) -> dict[int, str]:
-    """The texts of those turns that get a vector."""
+def read_messages(session_pk: int, *, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """The numbers and texts of those turns that get a vector."""
     turns = Turn.objects.filter(
         session=session_pk, number__range=(first, last), role__in=(USER, ASSISTANT)
     )
     rows = turns.order_by("number").values_list("number", "role", "content")
-    return {
-        number: content
-        for number, role, content in rows
-        if is_readable(content)
-        and (role == USER or len(content.split(maxsplit=MAX_ANSWER_WORDS)) <= MAX_ANSWER_WORDS)
-    }
+    for number, role, content in rows.iterator(TEXTS_AT_ONCE):
+        is_short = len(content.split(maxsplit=MAX_ANSWER_WORDS)) <= MAX_ANSWER_WORDS
+        if is_readable(content) and (role == USER or is_short):
+            yield number, content
 
 
 def is_readable(text: str) -> bool:
@@ -138,7 +140,7 @@ def check_session(session_pk: int) -> str:
     Turns that wait for theirs are no fault."""
     progress = SearchProgress.objects.filter(session=session_pk).first()
     end = progress.embedded_turn if progress else 0
-    expected = read_messages(session_pk, first=1, last=end).keys()
+    expected = {number for number, _ in read_messages(session_pk, first=1, last=end)}
     stored = {pk & TURN_MASK for pk in _of_session(session_pk).values_list("pk", flat=True)}
     if different := expected ^ stored:
         number = min(different)
@@ -170,9 +172,9 @@ def _read_matrix(session_pk: int) -> "VectorMatrix | None":
     rows = _of_session(session_pk)
     if matrix is not None:
         rows = rows.filter(pk__gt=int(matrix.ids[-1]))
-    added = list(rows.order_by("-pk").values_list("pk", "vector")[:MAX_VECTORS])
-    if added:
-        later = load_embedding().VectorMatrix.read(added[::-1])
+    added = rows.order_by("-pk").values_list("pk", "vector")[:MAX_VECTORS]
+    later: VectorMatrix = load_embedding().VectorMatrix.read(added.iterator())
+    if len(later.ids):
         matrix = later if matrix is None else matrix.extended(later, most=MAX_VECTORS)
     if matrix is not None:
         with _cache_lock:
