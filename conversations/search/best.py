@@ -52,7 +52,7 @@ JUST_BEHIND = 1 - 1e-9  # Of the score of a message, what its answer has where t
 
 # Turns that are ranked because they are near in meaning, if they are that near: sentences that have
 # nothing to do with each other have a cosine of 0.1 or so.
-MAX_MEANT, MIN_SIMILARITY = 50, 0.2
+MAX_MEANT, MIN_SIMILARITY = 25, 0.2
 
 MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody looks at.
 

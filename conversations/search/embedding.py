@@ -56,7 +56,7 @@ class VectorMatrix:
             ids.append(pk)
             vectors += vector
         matrix = np.frombuffer(vectors, np.int8).reshape(-1, DIMENSIONS)
-        return cls(np.array(ids)[::-1], matrix[::-1])
+        return cls(np.array(ids)[::-1].copy(), matrix[::-1].copy())
 
     def extended(self, later: Self, *, most: int) -> Self:
         """With later vectors; those beyond ``most`` are let go of, the earliest first."""
@@ -101,7 +101,8 @@ class Similarities:
 
 
 class _Model:
-    """Weights by the names that the original gives them, as they lie in the file."""
+    """Weights by the names that the original gives them. Those of the words stay in the file, of
+    which a text needs little; the others are turned, which halves the time of a question."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / "model.safetensors"
@@ -113,7 +114,9 @@ class _Model:
         for name, entry in header.items():
             if entry.get("dtype") == "F32":
                 first, end = entry["data_offsets"]
-                self._weights[name] = data[first:end].view(np.float32).reshape(entry["shape"])
+                found = data[first:end].view(np.float32).reshape(entry["shape"])
+                is_applied = name.startswith("encoder.") and found.ndim == 2
+                self._weights[name] = np.ascontiguousarray(found.T) if is_applied else found
 
     def embed(self, tokens: list[int]) -> Floats:
         """A unit vector."""
@@ -146,7 +149,7 @@ class _Model:
         )
 
     def _apply(self, x: Floats, name: str) -> Floats:
-        found: Floats = x @ self._weights[f"{name}.weight"].T
+        found: Floats = x @ self._weights[f"{name}.weight"]
         found += self._weights[f"{name}.bias"]
         return found
 

@@ -165,15 +165,20 @@ def find_similar(session_pk: int, text: str, *, low: int, high: int) -> "Similar
     return found if len(found.ids) else None
 
 
+_SELECT = (
+    f"SELECT id, vector FROM {TurnEmbedding._meta.db_table} WHERE id > %s AND id < %s"
+    " ORDER BY id DESC LIMIT %s"
+)
+
+
 def _read_matrix(session_pk: int) -> "VectorMatrix | None":
     """A session's vectors. Only those are read that are new since the last time."""
     with _cache_lock:
         matrix = _cached.get(session_pk)
-    rows = _of_session(session_pk)
-    if matrix is not None:
-        rows = rows.filter(pk__gt=int(matrix.ids[-1]))
-    added = rows.order_by("-pk").values_list("pk", "vector")[:MAX_VECTORS]
-    later: VectorMatrix = load_embedding().VectorMatrix.read(added.iterator())
+    known = int(matrix.ids[-1]) if matrix is not None else entry_id(session_pk, 0)
+    with connection.cursor() as cursor:
+        cursor.execute(_SELECT, [known, entry_id(session_pk + 1, 0), MAX_VECTORS])
+        later: VectorMatrix = load_embedding().VectorMatrix.read(cursor)
     if len(later.ids):
         matrix = later if matrix is None else matrix.extended(later, most=MAX_VECTORS)
     if matrix is not None:
