@@ -78,7 +78,7 @@ def rank_entries(
     for term in query.phrases:
         ids = source.find(match.having(*dict.fromkeys(term.tokens)), limit=MAX_PHRASE_TURNS)
         ids = keep_phrases(source, match, [term], ids)
-        phrases[term] = _Found(ids, ids, len(ids), len(ids))
+        phrases[term] = _Found(ids, ids, len(ids), len(ids), spreading=ids)
     having = [set(found.ids) for found in (phrases or words).values()]
     matched = set.intersection(*having) if phrases else set().union(*having)
     lengths = source.lengths
@@ -111,7 +111,7 @@ class _Found:
     asked: Sequence[int]
     count: int
     asked_count: int
-    is_common: bool = False
+    spreading: Sequence[int] = ()
 
     def weigh(self, source: IndexSource, weight: float = 1.0) -> Occurrences:
         """The others' turns count the less the more words they have."""
@@ -119,30 +119,38 @@ class _Found:
         return Occurrences(
             turns=dict.fromkeys(self.ids, others) | dict.fromkeys(self.asked, 1.0),
             count=self.asked_count + others * (self.count - self.asked_count),
-            is_common=self.is_common,
+            spreading=self.spreading,
             weight=weight,
         )
 
 
 def _read_words(source: IndexSource, match: IndexMatch, tokens: Sequence[str]) -> dict[str, _Found]:
     most = _most_occurrences(source)
-    # Those of the person are looked for by themselves where the others say more.
+    # Those of the person are looked for by themselves where the others say more. What the person
+    # says all the time, the others do too.
     asked_match = match.marked((role_mark(USER),)) if source.lengths.wordiness > 1 else match
     first = {token: source.find(asked_match.having(token), limit=most) for token in tokens}
-    room = 0 if source.is_sparse else MAX_ALL_OCCURRENCES - sum(map(len, first.values()))
+    of_all = {
+        token: source.find(match.having(token), limit=most)
+        for token, asked in first.items()
+        if len(asked) < most and asked_match is not match
+    }
+    room = 0 if source.is_sparse else MAX_ALL_OCCURRENCES
+    room -= sum(map(len, (*first.values(), *of_all.values())))
     found = {}
     for token in sorted(tokens, key=lambda token: _estimate(source, first[token])):
         asked = first[token]
         if len(asked) == most and room > 0:
             asked = asked + source.find(asked_match.having(token), limit=room, below=asked[-1])
             room -= len(asked) - most
-        ids = asked if asked_match is match else source.find(match.having(token), limit=most)
+        ids = of_all.get(token, asked)
+        few = [some for some in (ids, asked) if len(some) < most]
         found[token] = _Found(
-            ids=sorted({*ids, *asked}, reverse=True),
+            ids=ids,
             asked=asked,
             count=_estimate(source, ids),
             asked_count=_estimate(source, asked),
-            is_common=len(asked) >= most,
+            spreading=few[0] if few else (),
         )
     return found
 
@@ -153,14 +161,14 @@ def _read_light_words(
     """Words without a subject, which help to rank where they are rare enough to read."""
     if source.turn_count <= MAX_LIGHT_TURNS:
         for found in _read_words(source, match, tokens).values():
-            if len(found.ids) < MAX_OCCURRENCES:
+            if found.spreading:
                 yield found.weigh(source, LIGHT_WEIGHT)
 
 
 def _read_rules(source: IndexSource, match: IndexMatch, whole: float) -> Occurrences:
     rules = source.find(match.having().marked((RULE_MARK,)), limit=MAX_OCCURRENCES)
     count = max(len(rules), round(MIN_RULE_SHARE * whole))
-    return _Found(rules, rules, count, count, is_common=True).weigh(source, RULE_WEIGHT)
+    return _Found(rules, rules, count, count).weigh(source, RULE_WEIGHT)
 
 
 def _find_meant(

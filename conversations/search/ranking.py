@@ -10,7 +10,7 @@ counted within what is searched, because what is common differs from one convers
 """
 
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -32,12 +32,12 @@ LENGTH_WEIGHT = 0.6
 class Occurrences:
     """The turns that have a word, by id, each with what it counts, from 0 to 1. Ids of neighbouring
     turns are neighbouring numbers. ``count`` is what all turns with the word count together, which
-    may be more than ``turns`` lists. ``is_common``: it counts in these turns
-    alone. ``weight`` is what the word counts beside the others."""
+    may be more than ``turns`` lists. ``spreading`` are those near which others have it in part.
+    ``weight`` is what the word counts beside the others."""
 
     turns: Mapping[int, float]
     count: float
-    is_common: bool = False
+    spreading: Sequence[int] = ()
     weight: float = 1.0
 
 
@@ -53,12 +53,14 @@ class Ranking:
         self._words: list[tuple[dict[int, float], float]] = []
         for word in words:
             shares = dict(word.turns)
-            near_ones = NEAR if len(word.turns) <= FEW else NEAREST
-            is_common = word.is_common or word.count > COMMON_SHARE * whole
-            for distance, share in () if is_common else near_ones:
-                for turn, counted in word.turns.items():
+            # A word that is everywhere says nothing by being near.
+            spreading = () if word.count > COMMON_SHARE * whole else word.spreading
+            get, near_ones = shares.get, NEAR if len(spreading) <= FEW else NEAREST
+            for distance, share in near_ones:
+                part = share * nearness
+                for turn in spreading:
                     near = turn + distance
-                    shares[near] = shares.get(near, 0.0) + share * counted * nearness
+                    shares[near] = get(near, 0.0) + part * word.turns[turn]
             self._words.append((shares, word.weight * rarity(word.count, whole)))
 
     @property
@@ -69,14 +71,13 @@ class Ranking:
     def best(self, count: int, *, among: Set[int] | range) -> list[int]:
         """The best of these turns, as if all were equally long; of equals the newest first."""
         scores: dict[int, float] = {}
+        get = scores.get
         for shares, worth in self._words:
             most = worth * (SATURATION + 1)
             for turn, share in shares.items():
-                if turn in among:
-                    scores[turn] = scores.get(turn, 0.0) + most * share / (share + SATURATION)
-        least = min(nlargest(count, scores.values()), default=0.0)
-        found = [(score, turn) for turn, score in scores.items() if score >= least]
-        return [turn for _, turn in sorted(found, reverse=True)[:count]]
+                scores[turn] = get(turn, 0.0) + most * share / (share + SATURATION)
+        found = [(score, turn) for turn, score in scores.items() if turn in among]
+        return [turn for _, turn in nlargest(count, found)]
 
     def score(self, turn: int, lengths: Mapping[int, float], *, average: float) -> float:
         """``lengths`` of the turn and those near it, and the ``average`` of all."""
