@@ -89,6 +89,7 @@ def import_chats(chats: Iterable["Chat"]) -> dict[str, int]:
     from conversations.archive.sessions import create_session
     from conversations.models import Session, Workspace
     from conversations.search.indexing import index_waiting
+    from conversations.search.meaning import embed_waiting
 
     owner, _ = User.objects.get_or_create(username="recall")
     root = Path(os.environ["LOOM_DATA_DIR"]) / "workspace"
@@ -106,6 +107,7 @@ def import_chats(chats: Iterable["Chat"]) -> dict[str, int]:
             known[uuid] = session.pk
         sessions[chat.name] = known[uuid]
     index_waiting()
+    embed_waiting()
     return sessions
 
 
@@ -124,6 +126,7 @@ def _parts() -> dict[str, dict[str, object]]:
         "spread": {"best.COURSE": frozenset()},
         "dates": {"best.DATE_WEIGHT": 1.0},
         "recency": {"best.RECENCY": 0.0},
+        "meaning": {"best.MEANING_WEIGHT": 0.0, "best.MIN_SIMILARITY": 2.0},
     }
 
 

@@ -289,8 +289,9 @@ TABLES: dict[str, Table] = {
     "conversations.JournalGap": Table("session from_turn to_turn after_seq"),
     "conversations.SearchEntry": Table("__str__ session length created_at"),
     "conversations.SearchProgress": Table(
-        "session indexed_turn total_length asked_turns asked_length version"
+        "session indexed_turn total_length asked_turns asked_length version embedded_turn"
     ),
+    "conversations.TurnEmbedding": Table("__str__ session"),
     "conversations.ReviewNote": Table("uuid session turn author created_at withdrawn_at"),
     "conversations.ReviewFlag": Table(
         "uuid session turn label author created_at resolved_at",

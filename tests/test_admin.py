@@ -59,9 +59,11 @@ from conversations.models import (
     ToolCall,
     ToolPermission,
     Turn,
+    TurnEmbedding,
     Workspace,
     WorkspaceGroup,
 )
+from conversations.models.search import entry_id
 from conversations.review.remarks import mark_reviewed, set_flag, write_note
 from conversations.search.indexing import index_session
 from tests.features import collect
@@ -104,6 +106,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
             get_session(session.uuid), from_turn=1, from_seq=1, reason="edit", actor_pk=user.pk
         )
         index_session(session.pk)
+        TurnEmbedding.objects.create(pk=entry_id(session.pk, 1), session=session, vector=bytes(384))
         JournalGap.objects.create(session=session, from_turn=1, to_turn=1, after_seq=0)
         now = timezone.now()
         SessionSkill.objects.create(

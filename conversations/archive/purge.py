@@ -49,6 +49,7 @@ from conversations.models import (
     StateCheckpoint,
     ToolCall,
     Turn,
+    TurnEmbedding,
     Workspace,
 )
 from conversations.models.search import entry_id
@@ -80,7 +81,8 @@ def _summaries_given(pk: int) -> QuerySet[PromptText]:
 _ORDER: tuple[type[Model], ...] = (
     *(PromptText, FileChange, Revert, ApiAnswer, ToolCall, ModelCall, DraftChunk, Run),
     *(Attachment, Compaction, SessionSkill, StateCheckpoint, Rewind, JournalGap, ChatEvent),
-    *(Turn, SearchEntry, SearchProgress, ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
+    *(Turn, TurnEmbedding, SearchEntry, SearchProgress),
+    *(ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
 )
 _FOUND_OTHERWISE: dict[type[Model], Rows] = {
     PromptText: _summaries_given,
@@ -89,6 +91,9 @@ _FOUND_OTHERWISE: dict[type[Model], Rows] = {
     ),
     # By their keys, a range: they have no index by session.
     SearchEntry: lambda pk: SearchEntry.objects.filter(
+        pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0)
+    ),
+    TurnEmbedding: lambda pk: TurnEmbedding.objects.filter(
         pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0)
     ),
 }
@@ -112,6 +117,7 @@ _NAMES: dict[type[Model], str] = {
     ChatEvent: "events",
     SearchEntry: "search entries",
     SearchProgress: "positions in the search index",
+    TurnEmbedding: "vectors of turns",
     PromptText: "summaries for the model",
     FileChange: "file changes",
     SessionSkill: "loaded skills",

@@ -6,7 +6,7 @@ from .audit import AuditEntry, AuditHead, PurgedContent, PurgeOrder, Receipt
 from .context import Compaction, SessionSkill, StateCheckpoint
 from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall, involving
-from .search import SearchEntry, SearchProgress
+from .search import SearchEntry, SearchProgress, TurnEmbedding
 from .sessions import UNINDEXED, UNREVIEWED, Session
 from .tools import Attachment, FileChange, Revert, ToolPermission
 from .workspaces import Membership, MemoryEntry, Workspace, WorkspaceGroup

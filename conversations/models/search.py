@@ -42,10 +42,15 @@ class SearchEntry(models.Model):
         return f"turn {self.id & (1 << TURN_BITS) - 1} of session {self.session_id}"
 
 
+# Of a session's progress: it has turns with entries and without vectors.
+UNEMBEDDED = models.Q(embedded_turn__lt=models.F("indexed_turn"))
+
+
 class SearchProgress(models.Model):
     """The turns of a session up to ``indexed_turn`` have entries, made by the rules of
     ``version``. ``total_length`` is the sum of their lengths, ``asked_length`` that of the
-    ``asked_turns``, which are the person's."""
+    ``asked_turns``, which are the person's. Those up to ``embedded_turn`` have vectors, if they
+    get any."""
 
     session = models.OneToOneField(
         Session, on_delete=models.PROTECT, primary_key=True, related_name="search_progress"
@@ -55,13 +60,32 @@ class SearchProgress(models.Model):
     asked_turns = models.BigIntegerField(default=0, db_default=0)
     asked_length = models.BigIntegerField(default=0, db_default=0)
     version = models.IntegerField(db_index=True)
+    embedded_turn = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         ordering = ("session",)
         verbose_name_plural = "search progress"
+        indexes = (
+            models.Index(fields=("session",), condition=UNEMBEDDED, name="session_unembedded"),
+        )
 
     def __str__(self) -> str:
         return f"indexed to turn {self.indexed_turn}"
+
+
+class TurnEmbedding(models.Model):
+    """The meaning of one turn, under the id of its entry: ``vector`` has a signed byte for each of
+    its 384 components. A release with another model comes with a migration that removes all."""
+
+    id = models.BigIntegerField(primary_key=True)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
+    vector = models.BinaryField()
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"turn {self.id & (1 << TURN_BITS) - 1} of session {self.session_id}"
 
 
 ENTRIES = SearchEntry._meta.db_table

@@ -29,6 +29,7 @@ from conversations.domain.tool_calls import ALWAYS
 from conversations.domain.windows import MANUAL
 from conversations.feature import features
 from conversations.models import Session
+from conversations.search import meaning
 
 from .database import Database
 from .drafts import DraftWorker
@@ -41,7 +42,7 @@ from .program_tools import ProgramTools
 from .publish import CatchUp, Frame, Hub, Publisher, Relay, active_frame, read_catch_up
 from .queue import RunQueue
 from .visitors import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
-from .watch import IndexWorker, Watcher
+from .watch import EmbeddingWorker, IndexWorker, Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +116,8 @@ class Runtime:
             loops.append(self.relay.listen)
         if self.options.supervise:
             loops += [IndexWorker(self.database).run, forget_forever]
+            if meaning.is_used():
+                loops.append(EmbeddingWorker(self.database).run)
             for feature in features():
                 loops.extend(feature.workers(self))
         self._tasks = [asyncio.create_task(self.database.run_forever(loop)) for loop in loops]

@@ -5,6 +5,11 @@ processes, their drafts. It also heals any gap that a relay may leave.
 """
 
 import asyncio
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +26,7 @@ from conversations.search.indexing import (
     sessions_to_index,
     store_batch,
 )
+from conversations.search.meaning import embed_texts, read_batch, store_embeddings
 
 from .database import Database, Readers
 from .drafts import LiveAnswer
@@ -190,3 +196,39 @@ class IndexWorker:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
         self._unmerged = 1  # there is more to do
+
+
+LOW_PRIORITY = 10  # What the thread adds to its niceness, on Linux, where each has its own.
+
+
+class EmbeddingWorker:
+    """Gives turns their vectors, after their words were indexed.
+
+    A vector takes a processor 20 ms. The thread that makes them has a low priority and rests as
+    long as it worked, so that it takes half of one processor at most, and no request waits for it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="embedding", initializer=_lower_priority
+        )
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.catch_up()
+
+    async def catch_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        while (batch := await self._database.readers.read(read_batch)) is not None:
+            begin = time.monotonic()
+            texts = list(batch.texts.values())
+            vectors = await loop.run_in_executor(self._thread, embed_texts, texts)
+            await self._database.writer.write(store_embeddings, batch, vectors)
+            await asyncio.sleep(max(PAUSE_SECONDS, time.monotonic() - begin))
+
+
+def _lower_priority() -> None:
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)

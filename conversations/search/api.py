@@ -40,7 +40,7 @@ Words = Annotated[Text, StringConstraints(min_length=1, max_length=1000)]
 
 class HitOut(Schema):
     """A turn that matches. ``score`` compares hits of one answer. ``is_near``: the words
-    are in the turns next to it."""
+    are in the turns next to it, or it means the same in other words."""
 
     turn: int
     score: float

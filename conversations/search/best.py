@@ -5,8 +5,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from heapq import nlargest
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from conversations.domain.searchable import REPLY_MARK, RULE_MARK, role_mark
 from conversations.domain.turns import USER
@@ -15,6 +14,9 @@ from .matching import IndexMatch
 from .query import COURSE, PRESENT, SUMMARY, SearchQuery, Term
 from .ranking import Occurrences, Ranking, spread, window_of
 from .source import ASKED, IndexSource
+
+if TYPE_CHECKING:
+    from .embedding import Similarities
 
 # Occurrences that are read of each word, and of all words together. A word with more than the
 # first counts in the turns that have it, not in those near them.
@@ -36,7 +38,7 @@ LIGHT_WEIGHT = 0.25  # What a word without a subject of its own counts beside th
 # a share of the turns were rules.
 RULE_WEIGHT, MIN_RULE_SHARE = 0.7, 0.02
 
-MEANING_WEIGHT = 0.5  # What nearness in meaning counts, against having all words.
+MEANING_WEIGHT = 0.5  # What it counts to mean the same as the query, against having all its words.
 
 DISTANCE_BY_WORDS = 0.3  # How much farther turns are from each other where others say more.
 
@@ -48,7 +50,9 @@ RECENCY = 0.1  # What the newest turn counts more than the oldest for a question
 
 JUST_BEHIND = 1 - 1e-9  # Of the score of a message, what its answer has where that comes next.
 
-MAX_MEANT = 50  # Turns that are ranked because they are near in meaning.
+# Turns that are ranked because they are near in meaning, if they are that near: sentences that have
+# nothing to do with each other have a cosine of 0.1 or so.
+MAX_MEANT, MIN_SIMILARITY = 25, 0.2
 
 MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody looks at.
 
@@ -64,11 +68,11 @@ def rank_entries(
     match: IndexMatch,
     *,
     with_neighbours: bool,
-    meaning: Mapping[int, float] = MappingProxyType({}),
+    similar: "Similarities | None" = None,
 ) -> Ranked:
     """``with_neighbours``: turns that only lie near a match are ranked too, and those
-    that have words of a phrase, but not the phrase. ``meaning``: by id, how near turns are to the
-    query in meaning, from 0 to 1; with neighbours such turns are ranked too."""
+    that have words of a phrase, but not the phrase. ``similar``: turns by how near they are to the
+    query in meaning; the nearest are ranked whatever words they have."""
     words = _read_words(source, match, query.all_tokens if with_neighbours else query.tokens)
     phrases = {}
     for term in query.phrases:
@@ -85,7 +89,12 @@ def rank_entries(
         weighed.append(_read_rules(source, match, whole))
     ranking = Ranking(weighed, whole=whole, nearness=lengths.wordiness**-DISTANCE_BY_WORDS)
     among = range(source.low, source.high + 1) if with_neighbours else matched
-    scores = _scores(source, query, ranking, among, meaning)
+    candidates = {
+        *ranking.best(MAX_RANKED, among=among),
+        *_find_meant(source, match, query, similar),
+    }
+    meaning = similar.of(candidates) if similar is not None else {}
+    scores = _scores(source, query, ranking, candidates, meaning, among=among)
     telling = [word for word in query.words if any(token in words for token in word.tokens)]
     missing = [w.text for w in telling if not any(words[t].ids for t in w.tokens if t in words)]
     missing += [f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids]
@@ -162,6 +171,21 @@ def _read_rules(source: IndexSource, match: IndexMatch, whole: float) -> Occurre
     return _Found(rules, rules, count, count).weigh(source, RULE_WEIGHT)
 
 
+def _find_meant(
+    source: IndexSource, match: IndexMatch, query: SearchQuery, similar: "Similarities | None"
+) -> list[int]:
+    """Turns near the query in meaning that pass its filters. Who names a phrase or a part of the
+    entries wants these very words."""
+    if similar is None or query.phrases or match.scopes or match.has_moments:
+        return []
+    ids = similar.best(MAX_MEANT, least=MIN_SIMILARITY)
+    if match.marks:
+        marks = {pk: set(text.split()) for pk, [text] in source.read_words(ids, ("marks",)).items()}
+        groups = [set(group) for group in match.marks]
+        ids = [pk for pk in ids if pk in marks and not any(map(marks[pk].isdisjoint, groups))]
+    return ids
+
+
 def _most_occurrences(source: IndexSource) -> int:
     return MAX_OCCURRENCES_APART if source.is_sparse else MAX_OCCURRENCES
 
@@ -216,12 +240,11 @@ def _scores(
     source: IndexSource,
     query: SearchQuery,
     ranking: Ranking,
-    among: Set[int] | range,
+    candidates: Set[int],
     meaning: Mapping[int, float],
+    *,
+    among: Set[int] | range,
 ) -> list[tuple[float, int]]:
-    candidates = set(ranking.best(MAX_RANKED, among=among))
-    meant = nlargest(MAX_MEANT, meaning, key=meaning.__getitem__)
-    candidates.update(turn for turn in meant if turn in among)
     low, high = source.low, source.high
     entries = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
     recency = RECENCY if query.asks_for(PRESENT) else 0.0
@@ -239,8 +262,11 @@ def _scores(
         for turn, (length, marks) in entries.items()
     }
     scores = {
-        turn: ranking.score(turn, lengths, average=average) * weigh(turn, entries[turn][1])
-        + MEANING_WEIGHT * ranking.most * meaning.get(turn, 0.0)
+        turn: weigh(turn, entries[turn][1])
+        * (
+            ranking.score(turn, lengths, average=average)
+            + MEANING_WEIGHT * ranking.most * meaning.get(turn, 0.0)
+        )
         for turn in candidates
         if lengths.get(turn)  # what has no words is nothing to look at
     }

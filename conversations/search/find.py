@@ -1,17 +1,18 @@
 """Finding turns by words: in one session, or in all that somebody may read."""
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, replace
 from functools import partial
 
 from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.models import Session
-from conversations.models.search import entry_id
+from conversations.models.search import TURN_BITS, entry_id
 
 from .best import Ranked, find_with_phrases, keep_phrases, rank_entries
 from .indexing import Progress, read_progress, sum_up
 from .matching import TURN_MASK, IndexMatch, match_filters, session_place
+from .meaning import find_similar
 from .query import SearchQuery, parse_query
 from .results import NOTHING, SearchResults, read_hits
 from .source import IndexSource, Lengths, catch_up
@@ -33,15 +34,13 @@ def search_session(
     order: str = "best",
     before_turn: int | None = None,
     with_neighbours: bool = False,
-    meaning: Mapping[int, float] | None = None,
 ) -> SearchResults:
     """Turns of one session that match. Any text is a valid query; a cursor of another search gives
     the first page. ``best`` ranks turns that have any of the words; ``newest`` has the turns with
     all of them, or with any where none has all, the highest number first. ``before_turn`` leaves
     out that turn and what follows. ``with_neighbours`` ranks turns next to matches too, which are
     marked ``is_near``, as are those without the phrases of a query that has words as well; filters
-    keep such turns out, and so does a query of nothing but phrases. ``meaning``: how near turns
-    are to the query in meaning, from 0 to 1, by number; it counts where turns are ranked."""
+    keep such turns out, and so does a query of nothing but phrases."""
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     if progress is None or not (asked.has_words or asked.has_filters):
@@ -53,9 +52,7 @@ def search_session(
     source = session_source(progress, asked, before_turn=before_turn)
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:
-        return _best_of_session(
-            source, asked, limit, cursor, with_neighbours=with_neighbours, meaning=meaning or {}
-        )
+        return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
     after = parse_search_cursor(cursor, "newest", count=1)
     match = choose_words(source, asked)
     find = partial(find_with_phrases, source, match, asked.phrases, most_pages=MAX_PAGES)
@@ -94,25 +91,27 @@ def _best_of_session(
     cursor: str,
     *,
     with_neighbours: bool,
-    meaning: Mapping[int, float],
 ) -> SearchResults:
-    """The cursor keeps later turns out, so that ranks stay what they were."""
-    after = parse_search_cursor(cursor, "best", count=6)
+    """The cursor keeps later turns out, and later vectors, so that ranks stay what they were."""
+    after = parse_search_cursor(cursor, "best", count=7)
     [place] = source.places
     if after:
         place = place.below(after[0] + 1)
         count, lengths = place.high - place.low + 1, Lengths(*map(as_fraction, after[1:4]))
         source = replace(source, places=(place,), turn_count=count, lengths=lengths)
     match = match_filters(query)
+    last = min(place.high, after[4]) if after else place.high
+    similar = find_similar(place.low >> TURN_BITS, query.question, low=place.low, high=last)
     is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
     ranked = rank_entries(
         source,
         query,
         match,
         with_neighbours=with_neighbours and is_plain,
-        meaning={place.low & ~TURN_MASK | turn: score for turn, score in meaning.items()},
+        similar=similar,
     )
-    among = (source.high, *map(as_number, astuple(source.lengths)))
+    embedded = similar.last if similar is not None else 0
+    among = (source.high, *map(as_number, astuple(source.lengths)), embedded)
     return found_best(ranked, limit, after, kind="best", among=among)
 
 

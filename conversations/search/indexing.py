@@ -20,7 +20,14 @@ from conversations.archive.turns import COLUMNS as TURN_COLUMNS
 from conversations.domain.searchable import Searchable, SearchableTurn, make_entry, read_searchable
 from conversations.domain.turns import ASSISTANT, TOOL, USER, StoredTurn, calls_of
 from conversations.domain.words import VERSION
-from conversations.models import UNINDEXED, SearchEntry, SearchProgress, Session, Turn
+from conversations.models import (
+    UNINDEXED,
+    SearchEntry,
+    SearchProgress,
+    Session,
+    Turn,
+    TurnEmbedding,
+)
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, entry_id
 
 MAX_TURNS_LOOKED_BACK = 20  # Turns before a result among which the call may be that it answers.
@@ -263,6 +270,8 @@ def remove_session(session_pk: int) -> int:
     SearchProgress.objects.filter(session=session_pk).delete()
     repeat_watermark(session_pk, 0)
     low, high = entry_id(session_pk, 0), entry_id(session_pk + 1, 0)
+    embeddings = TurnEmbedding.objects.filter(pk__gt=low, pk__lt=high)
+    embeddings._raw_delete(embeddings.db)
     entries = SearchEntry.objects.filter(pk__gt=low, pk__lt=high)
     return entries._raw_delete(entries.db)
 

@@ -58,8 +58,10 @@ class SearchQuery:
     ``scopes``, is in one of the ``workspaces`` (slugs), and lies between the bounds; a
     filter that is empty or None lets everything pass. ``from_turn`` and ``from_moment``
     are included, ``before_turn`` and ``before_moment`` are not. ``dates`` matches the marks of
-    turns from times that the words name; it is no filter."""
+    turns from times that the words name; it is no filter. ``question`` is all but the filters, as
+    it was written."""
 
+    question: str = ""
     words: tuple[Term, ...] = ()
     phrases: tuple[Term, ...] = ()
     roles: tuple[str, ...] = ()
@@ -136,6 +138,7 @@ def parse_query(text: str) -> SearchQuery:
             words.setdefault(tokens, Term(word.group(), tokens))
     quoted = [Term(text.strip(), tuple(read_tokens(text))[:MAX_TOKENS]) for text in phrases]
     return SearchQuery(
+        question=" ".join([*plain, *phrases]).strip(),
         words=tuple(words.values()),
         phrases=tuple(term for term in dict.fromkeys(quoted) if term.tokens)[:MAX_PHRASES],
         dates=find_dates(" ".join(plain), today=datetime.now(tz=UTC).date()),

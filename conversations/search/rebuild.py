@@ -16,7 +16,7 @@ from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.models.search import INDEX, entry_id, install_search, rebuild_fts5
 
-from . import indexing
+from . import indexing, meaning
 from .matching import TURN_MASK
 
 ASKED = Q(marks__startswith=role_mark(USER))  # Entries of the person's turns.
@@ -58,6 +58,7 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
             )
             rows.update(indexed_turn=indexed, **asdict(sums + later))
             indexing.repeat_watermark(session_pk, indexed)
+            meaning.forget_session(session_pk)
     indexing.index_session(session_pk)
 
 

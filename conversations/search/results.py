@@ -25,7 +25,7 @@ class TurnHit:
     """One turn that matches. ``score`` is above 0 and comparable within one answer;
     ``text`` is the turn's searchable text as it was written, ``tool_name`` is set
     for turns that call a tool or hold its result. Where ``is_near`` is set, the turn
-    has none of the words itself: those around it do."""
+    has none of the words itself: those around it do, or it means much the same."""
 
     session_pk: int
     session: UUID

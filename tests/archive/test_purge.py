@@ -60,9 +60,10 @@ from conversations.models import (
     StateCheckpoint,
     ToolCall,
     Turn,
+    TurnEmbedding,
     Workspace,
 )
-from conversations.models.search import INDEX
+from conversations.models.search import INDEX, entry_id
 from conversations.search.indexing import index_session
 from tests.archive.files import image_bytes
 from tests.features import collect
@@ -85,6 +86,7 @@ def stock(session: Session, user: User) -> None:
         get_session(session.uuid), from_turn=1, from_seq=1, reason="edit", actor_pk=user.pk
     )
     index_session(session.pk)
+    TurnEmbedding.objects.create(pk=entry_id(session.pk, 1), session=session, vector=bytes(384))
     of = {"session": session}
     JournalGap.objects.create(**of, from_turn=1, to_turn=1, after_seq=0)
     SessionSkill.objects.create(

@@ -137,10 +137,3 @@ def test_a_course_of_events_is_spread_over_time(session: Session) -> None:
     append(session.pk, session_uuid=session.uuid, turns=turns)
     assert 51 not in ranked(session, "how were the beans")[:2]
     assert 51 in ranked(session, "in which order were the beans")[:2]
-
-
-def test_nearness_in_meaning_counts(talk: Session) -> None:
-    found = search_session(talk.pk, "kiln", limit=50, with_neighbours=True, meaning={6: 0.9})
-    assert {6, 11} <= {hit.turn for hit in found.hits}
-    found = search_session(talk.pk, "clock", with_neighbours=True, meaning={15: 0.9})
-    assert found.hits[0].turn == 15

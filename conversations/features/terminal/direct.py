@@ -245,4 +245,5 @@ def _find_words(uuid: UUID, query: str, *, limit: int) -> list[tuple[int, str, s
     return [
         (hit.turn, hit.tool_name or hit.role, snippet(hit.text, query, limit=SNIPPET))
         for hit in found.hits
+        if not hit.is_near
     ]

@@ -6,6 +6,7 @@ from django.core.management.base import CommandError
 
 from conversations.archive.sessions import find_session
 from conversations.management.base import DatabaseCommand
+from conversations.search import meaning
 from conversations.search.rebuild import (
     check_index,
     check_session,
@@ -49,10 +50,12 @@ class Command(DatabaseCommand):
             )
             mend_index()
         self.stdout.write(f"{len(sessions)} sessions, {turns} turns reindexed")
+        if meaning.is_used():
+            self.stdout.write(f"{meaning.embed_waiting(only)} vectors made")
 
     def _check(self, only: int | None) -> int:
         sessions = sessions_in_order(only)
-        found = [(pk, check_session(pk)) for pk in sessions]
+        found = [(pk, check_session(pk) or meaning.check_session(pk)) for pk in sessions]
         problems = [f"session {pk}: {problem}" for pk, problem in found if problem]
         if problem := check_index():
             problems.append(problem)

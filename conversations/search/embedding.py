@@ -1,0 +1,244 @@
+"""The meaning of a text as a vector, by the model all-MiniLM-L6-v2 with numpy alone.
+
+The model is a BERT of six layers (Devlin et al., 2019) whose last layer's vectors are averaged
+(Reimers and Gurevych, 2019). Its weights and its vocabulary are data files of a package of the
+extra ``semantic``, the same bytes as the original's; no code of that package is run. Import this
+module only by :func:`conversations.search.meaning.load_embedding`.
+"""
+
+import json
+import math
+import unicodedata
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from django.conf import settings
+from numpy.typing import NDArray
+
+DIMENSIONS, HEADS, LAYERS, EPSILON = 384, 12, 6, 1e-12
+
+# The model was trained on texts of up to 128 tokens and takes 256; what a message is about is said
+# by its beginning.
+MAX_TOKENS, MAX_CHARS, MAX_WORD_CHARS = 256, 4000, 100
+
+# Components of unit vectors are stored as whole numbers of this fraction: of 384, none is much
+# above 0.25, and the similarity of two texts is off by less than .005.
+SCALE = 400
+
+BLOCK = 1024  # Vectors that are compared at a time: as floats they fit into a processor's cache.
+
+type Floats = NDArray[np.float32]
+
+
+def embed(text: str) -> bytes:
+    """A vector of DIMENSIONS signed bytes."""
+    vector = np.rint(_model().embed(_read_tokens(text)) * SCALE)
+    return vector.clip(-127, 127).astype(np.int8).tobytes()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorMatrix:
+    """Vectors of turns, by the ids of their entries, in ascending order."""
+
+    ids: NDArray[np.int64]
+    vectors: NDArray[np.int8]
+
+    @classmethod
+    def read(cls, rows: Iterable[tuple[int, bytes]]) -> Self:
+        """From rows that come with the latest first."""
+        ids, vectors = array("q"), bytearray()
+        for pk, vector in rows:
+            ids.append(pk)
+            vectors += vector
+        matrix = np.frombuffer(vectors, np.int8).reshape(-1, DIMENSIONS)
+        return cls(np.array(ids)[::-1].copy(), matrix[::-1].copy())
+
+    def extended(self, later: Self, *, most: int) -> Self:
+        """With later vectors; those beyond ``most`` are let go of, the earliest first."""
+        ids = np.concatenate((self.ids, later.ids))
+        vectors = np.concatenate((self.vectors, later.vectors))
+        return replace(self, ids=ids[-most:], vectors=vectors[-most:])
+
+    def compare(self, vector: bytes, *, low: int, high: int) -> "Similarities":
+        """With the vectors of the entries from ``low`` to ``high``."""
+        first, end = np.searchsorted(self.ids, (low, high + 1)).tolist()
+        wanted = np.frombuffer(vector, np.int8).astype(np.float32) / SCALE**2
+        found = np.empty(end - first, np.float32)
+        for at in range(first, end, BLOCK):
+            block = self.vectors[at : min(end, at + BLOCK)].astype(np.float32)
+            np.dot(block, wanted, out=found[at - first :][: len(block)])
+        return Similarities(self.ids[first:end], found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Similarities:
+    """How similar entries are to a text: cosines."""
+
+    ids: NDArray[np.int64]
+    values: Floats
+
+    @property
+    def last(self) -> int:
+        return int(self.ids[-1])
+
+    def best(self, count: int, *, least: float = -1.0) -> list[int]:
+        """The ids of the most similar, those that are at least so similar; in no order."""
+        chosen = np.argpartition(self.values, -min(count, len(self.ids)))[-count:]
+        return list(self.ids[chosen[self.values[chosen] >= least]].tolist())
+
+    def of(self, ids: Iterable[int]) -> dict[int, float]:
+        """From 0, of these entries; those that have no vector are left out."""
+        wanted = np.array(list(ids), np.int64)
+        places = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
+        is_there = self.ids[places] == wanted
+        found = self.values[places[is_there]].clip(min=0)
+        return dict(zip(wanted[is_there].tolist(), found.tolist(), strict=True))
+
+
+class _Model:
+    """Weights by the names that the original gives them. Those of the words stay in the file, of
+    which a text needs little; the others are turned, which halves the time of a question."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "model.safetensors"
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+        data = np.memmap(path, np.uint8, "r", offset=8 + size)
+        self._weights: dict[str, Floats] = {}
+        for name, entry in header.items():
+            if entry.get("dtype") == "F32":
+                first, end = entry["data_offsets"]
+                found = data[first:end].view(np.float32).reshape(entry["shape"])
+                is_applied = name.startswith("encoder.") and found.ndim == 2
+                self._weights[name] = np.ascontiguousarray(found.T) if is_applied else found
+
+    def embed(self, tokens: list[int]) -> Floats:
+        """A unit vector."""
+        table = self._weights
+        x = table["embeddings.word_embeddings.weight"][tokens]
+        x = x + table["embeddings.position_embeddings.weight"][: len(tokens)]
+        x += table["embeddings.token_type_embeddings.weight"][0]
+        x = self._normalise(x, "embeddings.LayerNorm")
+        for number in range(LAYERS):
+            x = self._run_layer(x, f"encoder.layer.{number}")
+        mean: Floats = x.mean(0)
+        return mean / np.linalg.norm(mean)
+
+    def _run_layer(self, x: Floats, name: str) -> Floats:
+        query, key, value = (
+            self._apply(x, f"{name}.attention.self.{part}").reshape(len(x), HEADS, -1)
+            for part in ("query", "key", "value")
+        )
+        scores: Floats = query.transpose(1, 0, 2) @ key.transpose(1, 2, 0)
+        scores *= np.float32(math.sqrt(HEADS / DIMENSIONS))
+        scores -= scores.max(-1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(-1, keepdims=True)
+        seen: Floats = (scores @ value.transpose(1, 0, 2)).transpose(1, 0, 2).reshape(x.shape)
+        seen = self._apply(seen, f"{name}.attention.output.dense") + x
+        x = self._normalise(seen, f"{name}.attention.output.LayerNorm")
+        inner = _gelu(self._apply(x, f"{name}.intermediate.dense"))
+        return self._normalise(
+            self._apply(inner, f"{name}.output.dense") + x, f"{name}.output.LayerNorm"
+        )
+
+    def _apply(self, x: Floats, name: str) -> Floats:
+        found: Floats = x @ self._weights[f"{name}.weight"]
+        found += self._weights[f"{name}.bias"]
+        return found
+
+    def _normalise(self, x: Floats, name: str) -> Floats:
+        x = x - x.mean(-1, keepdims=True)
+        x /= np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(EPSILON))
+        x *= self._weights[f"{name}.weight"]
+        x += self._weights[f"{name}.bias"]
+        return x
+
+
+def _gelu(x: Floats) -> Floats:
+    """By the hyperbolic tangent, as numpy has no error function: off by .0005 at most."""
+    inner = x * x
+    inner *= np.float32(0.044715)
+    inner += np.float32(1)
+    inner *= x
+    inner *= np.float32(math.sqrt(2 / math.pi))
+    np.tanh(inner, out=inner)
+    inner += np.float32(1)
+    inner *= x
+    inner *= np.float32(0.5)
+    return inner
+
+
+def _folder() -> Path:
+    folder: Path | None = settings.LOOM.embedding_model
+    if folder is None:
+        raise RuntimeError("there is no model")  # nobody asks for vectors then
+    return folder
+
+
+@cache
+def _model() -> _Model:
+    return _Model(_folder())
+
+
+@cache
+def _vocabulary() -> dict[str, int]:
+    lines = (_folder() / "vocab.txt").read_text().splitlines()
+    return {piece: number for number, piece in enumerate(lines)}
+
+
+class _Spacing(dict[int, str]):
+    """What BERT's uncased tokenizer makes of a character, for :meth:`str.translate`."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        category = unicodedata.category(character)
+        if category[0] == "Z" or character in "\t\n\r":
+            spaced = " "
+        elif category in {"Mn", "Cc", "Cf", "Co"} or character == "\ufffd":
+            spaced = ""
+        elif category[0] == "P" or (code < 0x7F and not character.isalnum()) or _is_han(code):
+            spaced = f" {character} "
+        else:
+            spaced = character
+        self[code] = spaced
+        return spaced
+
+
+_SPACING = _Spacing()
+
+
+def _is_han(code: int) -> bool:
+    return 0x3400 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF or 0x20000 <= code <= 0x2FA1F
+
+
+def _read_tokens(text: str) -> list[int]:
+    """WordPiece (Wu et al., 2016): of each word the longest pieces that are known, from its
+    beginning on."""
+    known = _vocabulary()
+    plain = unicodedata.normalize("NFD", text[:MAX_CHARS]).translate(_SPACING).lower()
+    pieces = [piece for word in plain.split() for piece in _split_word(word)]
+    return [known["[CLS]"], *pieces[: MAX_TOKENS - 2], known["[SEP]"]]
+
+
+@lru_cache(maxsize=20_000)
+def _split_word(word: str) -> tuple[int, ...]:
+    known = _vocabulary()
+    pieces: list[int] = []
+    at = 0 if len(word) <= MAX_WORD_CHARS else len(word)
+    while at < len(word):
+        begin = "##" if at else ""
+        ends = range(len(word), at, -1)
+        end = next((end for end in ends if f"{begin}{word[at:end]}" in known), 0)
+        if not end:
+            pieces.clear()
+            break
+        pieces.append(known[f"{begin}{word[at:end]}"])
+        at = end
+    return tuple(pieces) or (known["[UNK]"],)

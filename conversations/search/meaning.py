@@ -1,0 +1,195 @@
+"""What turns mean, beside their words: vectors by a model of the extra ``semantic``.
+
+What a person says, and answers as short, have a vector each, made in the background after their
+words were indexed and stored beside them. Without the extra, or with ``LOOM_SEMANTIC=off``, there
+are none, and a search goes by words alone; so it does for turns that have none yet.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from threading import Lock
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from conversations.domain.turns import ASSISTANT, USER
+from conversations.models import SearchProgress, Turn, TurnEmbedding
+from conversations.models.search import UNEMBEDDED, entry_id
+
+from .matching import TURN_MASK
+
+if TYPE_CHECKING:
+    from .embedding import Similarities, VectorMatrix
+
+# Texts of one batch, a third of a second of one processor, and turns that are looked through for
+# them.
+TEXTS_AT_ONCE, MAX_TURNS_READ = 16, 1000
+
+# Words of an answer up to which it is a message like the person's, not a text about many things.
+MAX_ANSWER_WORDS = 60
+
+# Vectors of one session that are compared, the newest, and of all sessions that are kept in
+# memory: 384 bytes each.
+MAX_VECTORS, MAX_CACHED_VECTORS = 100_000, 200_000
+
+MIN_KNOWN_SHARE = 0.5  # Latin letters among a text's, without which the model cannot read it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingBatch:
+    """Turns after ``embedded_turn`` up to ``last``, and the texts of those that get a vector."""
+
+    session_pk: int
+    embedded_turn: int
+    last: int
+    texts: Mapping[int, str]
+
+
+def is_used() -> bool:
+    return settings.LOOM.embedding_model is not None
+
+
+def load_embedding() -> ModuleType:
+    """The module that needs numpy, which costs 20 MB and is loaded for nothing else."""
+    # One thread is enough, and numpy would keep one for each processor.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from . import embedding
+
+    return embedding
+
+
+def read_batch(session_pk: int | None = None) -> EmbeddingBatch | None:
+    """The next turns without vectors, of that session or of the newest that has some. None: there
+    are none."""
+    behind = SearchProgress.objects.filter(UNEMBEDDED).order_by("-session")
+    if session_pk is not None:
+        behind = behind.filter(session=session_pk)
+    row = behind.values_list("pk", "embedded_turn", "indexed_turn").first()
+    if row is None:
+        return None
+    pk, embedded, indexed = row
+    last = min(indexed, embedded + MAX_TURNS_READ)
+    texts = dict(islice(read_messages(pk, first=embedded + 1, last=last), TEXTS_AT_ONCE))
+    last = max(texts) if len(texts) == TEXTS_AT_ONCE else last
+    return EmbeddingBatch(session_pk=pk, embedded_turn=embedded, last=last, texts=texts)
+
+
+def read_messages(session_pk: int, *, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """The numbers and texts of those turns that get a vector."""
+    turns = Turn.objects.filter(
+        session=session_pk, number__range=(first, last), role__in=(USER, ASSISTANT)
+    )
+    rows = turns.order_by("number").values_list("number", "role", "content")
+    for number, role, content in rows.iterator(TEXTS_AT_ONCE):
+        is_short = len(content.split(maxsplit=MAX_ANSWER_WORDS)) <= MAX_ANSWER_WORDS
+        if is_readable(content) and (role == USER or is_short):
+            yield number, content
+
+
+def is_readable(text: str) -> bool:
+    letters = [character for character in text[:1000] if character.isalpha()]
+    latin = sum(character < "\u0250" for character in letters)
+    return bool(letters) and latin >= MIN_KNOWN_SHARE * len(letters)
+
+
+def embed_texts(texts: Iterable[str]) -> list[bytes]:
+    embed = load_embedding().embed
+    return [embed(text) for text in texts]
+
+
+def store_embeddings(batch: EmbeddingBatch, vectors: Sequence[bytes]) -> bool:
+    """False, and nothing is stored, where another process has been there, or a purge."""
+    with transaction.atomic():
+        rows = SearchProgress.objects.filter(session=batch.session_pk)
+        if not rows.filter(embedded_turn=batch.embedded_turn).update(embedded_turn=batch.last):
+            return False
+        TurnEmbedding.objects.bulk_create(
+            TurnEmbedding(
+                pk=entry_id(batch.session_pk, number), session_id=batch.session_pk, vector=vector
+            )
+            for number, vector in zip(batch.texts, vectors, strict=True)
+        )
+    return True
+
+
+def embed_waiting(session_pk: int | None = None) -> int:
+    """Make all vectors that are missing, of one session or of all, as commands do; returns how
+    many there were. A server does it in the background."""
+    count = 0
+    while is_used() and (batch := read_batch(session_pk)) is not None:
+        vectors = embed_texts(batch.texts.values())
+        if store_embeddings(batch, vectors):
+            count += len(vectors)
+    return count
+
+
+def forget_session(session_pk: int) -> None:
+    """Remove a session's vectors, so that they are made anew. Call it within a transaction."""
+    SearchProgress.objects.filter(session=session_pk).update(embedded_turn=0)
+    _of_session(session_pk)._raw_delete(connection.alias)
+
+
+def check_session(session_pk: int) -> str:
+    """What is wrong with a session's vectors; an empty text if those turns have one that should.
+    Turns that wait for theirs are no fault."""
+    progress = SearchProgress.objects.filter(session=session_pk).first()
+    end = progress.embedded_turn if progress else 0
+    expected = {number for number, _ in read_messages(session_pk, first=1, last=end)}
+    stored = {pk & TURN_MASK for pk in _of_session(session_pk).values_list("pk", flat=True)}
+    if different := expected ^ stored:
+        number = min(different)
+        return f"turn {number} has {'no vector' if number in expected else 'a vector too many'}"
+    return ""
+
+
+# By session, the one that was searched last at the end. The matrices are never changed.
+_cached: OrderedDict[int, "VectorMatrix"] = OrderedDict()
+_cache_lock = Lock()
+
+
+def find_similar(session_pk: int, text: str, *, low: int, high: int) -> "Similarities | None":
+    """The entries of a session from ``low`` to ``high``, as far as they have vectors, by how near
+    they are to the text in meaning. None: no meaning is known, so that words have to do."""
+    if not (is_used() and is_readable(text)):
+        return None
+    matrix = _read_matrix(session_pk)
+    if matrix is None:
+        return None
+    found = matrix.compare(load_embedding().embed(text), low=low, high=high)
+    return found if len(found.ids) else None
+
+
+_SELECT = (
+    f"SELECT id, vector FROM {TurnEmbedding._meta.db_table} WHERE id > %s AND id < %s"
+    " ORDER BY id DESC LIMIT %s"
+)
+
+
+def _read_matrix(session_pk: int) -> "VectorMatrix | None":
+    """A session's vectors. Only those are read that are new since the last time."""
+    with _cache_lock:
+        matrix = _cached.get(session_pk)
+    known = int(matrix.ids[-1]) if matrix is not None else entry_id(session_pk, 0)
+    with connection.cursor() as cursor:
+        cursor.execute(_SELECT, [known, entry_id(session_pk + 1, 0), MAX_VECTORS])
+        later: VectorMatrix = load_embedding().VectorMatrix.read(cursor)
+    if len(later.ids):
+        matrix = later if matrix is None else matrix.extended(later, most=MAX_VECTORS)
+    if matrix is not None:
+        with _cache_lock:
+            _cached[session_pk] = matrix
+            _cached.move_to_end(session_pk)
+            while sum(len(kept.ids) for kept in _cached.values()) > MAX_CACHED_VECTORS:
+                _cached.popitem(last=False)
+    return matrix
+
+
+def _of_session(session_pk: int) -> QuerySet[TurnEmbedding]:
+    low, high = entry_id(session_pk, 0), entry_id(session_pk + 1, 0)
+    return TurnEmbedding.objects.filter(pk__gt=low, pk__lt=high)
