@@ -301,3 +301,10 @@ def test_only_a_setting_that_needs_the_extra_asks_for_it(tmp_path: Path, starts:
     code = f"import warnings; warnings.simplefilter('ignore'); {WITHOUT_THE_EXTRA}"
     done = starts.run("-c", code + "import loomweb.asgi", env=env)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_server_starts_without_loading_numpy(tmp_path: Path, starts: Starts) -> None:
+    env = {"LOOM_DATA_DIR": str(tmp_path), "PATH": "", "LOOM_SEMANTIC": "auto"}
+    code = "import sys, warnings; warnings.simplefilter('ignore'); import loomweb.asgi;"
+    done = starts.run("-c", code + "sys.exit('numpy' in sys.modules)", env=env)
+    assert (done.returncode, done.stderr) == (0, "")

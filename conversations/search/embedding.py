@@ -8,6 +8,7 @@ module only by :func:`conversations.search.meaning.load_embedding`.
 
 import json
 import math
+import mmap
 import unicodedata
 from array import array
 from collections.abc import Iterable
@@ -109,7 +110,8 @@ class _Model:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size))
-        data = np.memmap(path, np.uint8, "r", offset=8 + size)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        data = np.frombuffer(mapped, np.uint8, offset=8 + size)
         self._weights: dict[str, Floats] = {}
         for name, entry in header.items():
             if entry.get("dtype") == "F32":
@@ -117,6 +119,8 @@ class _Model:
                 found = data[first:end].view(np.float32).reshape(entry["shape"])
                 is_applied = name.startswith("encoder.") and found.ndim == 2
                 self._weights[name] = np.ascontiguousarray(found.T) if is_applied else found
+        if hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)  # what was copied need not stay in memory
 
     def embed(self, tokens: list[int]) -> Floats:
         """A unit vector."""

@@ -56,8 +56,9 @@ def is_used() -> bool:
 
 
 def load_embedding() -> ModuleType:
-    """The module that needs numpy, which costs 20 MB and is loaded for nothing else."""
-    # One thread is enough, and numpy would keep one for each processor.
+    """The module that needs numpy, which is loaded for nothing else."""
+    # Read when numpy is loaded. With a thread for each processor they wait for each other in
+    # loops, and on a busy machine a text takes twenty times as long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from . import embedding
 
