@@ -44,7 +44,7 @@ pytest_plugins = ["tests.wire.fixtures"]
 
 # How fast a machine is, and what else it does, is nothing that a test can ask for.
 settings.register_profile(
-    "ordinary", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "ordinary", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("ordinary")
 settings.register_profile("thorough", settings.get_profile("ordinary"), max_examples=1000)
@@ -58,11 +58,9 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores: every worker waits now and then, and those of the
-    browser tests do so half of the time."""
-    cores = os.process_cpu_count() or 1
-    return 2 * cores if "tests/e2e" in config.args else cores + 1
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: every worker waits now and then."""
+    return (os.process_cpu_count() or 1) + 1
 
 
 def empty_tables(_: TransactionTestCase) -> None:

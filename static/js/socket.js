@@ -4,7 +4,7 @@ import { newId } from "./dom.js";
 const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone", 4429: "full" };
 const LOST = "Not connected. Try again in a moment.";
 
-/** `address()` is asked for each attempt; `onState` gets open, closed or a refusal. */
+/** `onState` gets open, closed or a refusal. */
 export class Socket {
   requests = new Map();
   attempt = 0;
@@ -41,7 +41,7 @@ export class Socket {
   }
 
   nudge() {
-    if (this.line.readyState > WebSocket.OPEN) this.connect();
+    if (this.line.readyState > 2 || !this.line.onclose) this.connect(); // 2: closing, will say why
     else this.ask();
   }
 
@@ -50,7 +50,7 @@ export class Socket {
     this.timer = setTimeout(() => this.ask(), 25000);
   }
 
-  /** Without a pong the line is dead, whatever the browser says. */
+  /** Without a pong the line is dead. */
   ask() {
     if (!this.send({ type: "ping" })) return;
     clearTimeout(this.timer);

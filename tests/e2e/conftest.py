@@ -190,7 +190,7 @@ def make_server(
 
 @pytest.fixture(scope="session")
 def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """A server with a provider, small pages and a small render cap."""
+    """A server with a provider, small pages, a small render cap and small files."""
     return start_ordinary(make_server, provider)
 
 
@@ -201,6 +201,7 @@ def start_ordinary(make_server: Callable[..., Server], provider: WireThread) -> 
         LOOM_PAGE_SIZE="50",
         LOOM_OLDER_PAGE_SIZE="40",
         LOOM_RENDER_CAP="150",
+        LOOM_MAX_ATTACHMENT_BYTES="1000000",
         LOOM_PROVIDER_RETRIES="1",
         LOOM_MODELS="claude-sonnet-5-5,claude-haiku-5-5",
     )

@@ -162,8 +162,8 @@ def test_a_message_of_files_only_and_one_that_waits(chat: Chat, wire: WireThread
 
 def test_what_is_too_large_or_too_much_says_so_at_once(chat: Chat) -> None:
     page = chat.page
-    choose(page, ("big.txt", b"x" * 10_000_001))
-    refusal = "big.txt has 10.0 MB; at most 10.0 MB can be attached."
+    choose(page, ("big.txt", b"x" * 1_000_001))
+    refusal = "big.txt has 1.0 MB; at most 1.0 MB can be attached."
     expect(tray(page).get_by_text(refusal)).to_be_visible()
     page.get_by_role("button", name="Remove big.txt").click()
     choose(page, *[(f"{number}.txt", b"words") for number in range(11)])
