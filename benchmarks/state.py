@@ -21,8 +21,11 @@ from conversations.domain.turns import NewTurn
 from conversations.domain.words import STOP_WORDS
 
 INSTRUCTION, PREFERENCE, VALUE = "instructions", "preferences", "changed values"
-# The share of an item's words that stand in one line, so that it counts as held.
-MIN_WORDS = {INSTRUCTION: 0.7, PREFERENCE: 0.6}
+# The share of an instruction's words that stand in one line, so that it counts as held.
+MIN_WORDS = 0.7
+# A preference is named with its reasons, which the person often leaves out: the share is that of
+# the shorter one, and of words that are not among the commonest; so many are shared at least.
+MIN_SHARED, MIN_SHARED_WORDS = 0.6, 3
 _WORD = re.compile(r"\w+(?:['’.,/:]\w+)*")
 _NUMBER = re.compile(r"\d[\d,.]*(?::\d\d)?")
 _MARK = re.compile(r"\s*->->.*\Z", re.DOTALL)
@@ -78,11 +81,12 @@ def words_of(text: str) -> set[str]:
 def is_held(asked: Asked, lines: list[str]) -> bool:
     """An instruction or preference by its words. A value by its first number, in a line with
     a word of the question that is not among the commonest."""
-    if asked.kind != VALUE:
+    if asked.kind == INSTRUCTION:
         words = words_of(asked.text)
-        return any(
-            len(words & words_of(line)) >= MIN_WORDS[asked.kind] * len(words) for line in lines
-        )
+        return any(len(words & words_of(line)) >= MIN_WORDS * len(words) for line in lines)
+    if asked.kind == PREFERENCE:
+        words = words_of(asked.text) - STOP_WORDS
+        return any(_is_same(words, line.partition(" (turn ")[0]) for line in lines)
     number = _NUMBER.findall(asked.text)[0].rstrip(".,")
     words = words_of(asked.question + " " + asked.text) - STOP_WORDS - {number}
     words = {word for word in words if not word[0].isdigit()}
@@ -90,6 +94,12 @@ def is_held(asked: Asked, lines: list[str]) -> bool:
     return any(
         found.search(line.partition(" (turn ")[0]) and words & words_of(line) for line in lines
     )
+
+
+def _is_same(words: set[str], line: str) -> bool:
+    said = words_of(line) - STOP_WORDS
+    least = max(MIN_SHARED_WORDS, MIN_SHARED * min(len(words), len(said)))
+    return len(words & said) >= least
 
 
 def main() -> None:

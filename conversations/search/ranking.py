@@ -23,7 +23,8 @@ NEAR = (*enumerate(AFTER, 1), *((-place, share) for place, share in enumerate(BE
 NEAREST = tuple((distance, share) for distance, share in NEAR if abs(distance) <= 3)
 
 FEW = 400
-COMMON_SHARE = 0.3  # Of all turns; a word that more of them have says nothing by being near.
+# Of all turns, and at least so many; a word that more of them have says nothing by being near.
+COMMON_SHARE, MIN_COMMON = 0.3, 5
 SATURATION = 0.8
 LENGTH_WEIGHT = 0.6
 
@@ -54,7 +55,8 @@ class Ranking:
         for word in words:
             shares = dict(word.turns)
             # A word that is everywhere says nothing by being near.
-            spreading = () if word.count > COMMON_SHARE * whole else word.spreading
+            is_common = word.count > max(MIN_COMMON, COMMON_SHARE * whole)
+            spreading = () if is_common else word.spreading
             get, near_ones = shares.get, NEAR if len(spreading) <= FEW else NEAREST
             for distance, share in near_ones:
                 part = share * nearness
