@@ -44,7 +44,7 @@ pytest_plugins = ["tests.wire.fixtures"]
 
 # How fast a machine is, and what else it does, is nothing that a test can ask for.
 settings.register_profile(
-    "ordinary", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "ordinary", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("ordinary")
 settings.register_profile("thorough", settings.get_profile("ordinary"), max_examples=1000)

@@ -79,7 +79,6 @@ MODELS = list(apps.get_app_config("conversations").get_models())
 @pytest.fixture
 def without_sidebar(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the list of all tables, which stands beside every page and takes longer than it."""
-    monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)
     monkeypatch.setattr(admin.site, "get_app_list", lambda request, app_label=None: [])
 
 

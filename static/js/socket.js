@@ -41,7 +41,8 @@ export class Socket {
   }
 
   nudge() {
-    if (this.line.readyState > 2 || !this.line.onclose) this.connect(); // 2: closing, will say why
+    // One that is closing says why.
+    if (this.line.readyState > WebSocket.CLOSING || !this.line.onclose) this.connect();
     else this.ask();
   }
 

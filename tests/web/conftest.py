@@ -38,21 +38,6 @@ table in the admin."""
 AS_REVIEWER = frozenset({"reviewer", "superuser"})
 """Those who may read what is not theirs; each reading is entered in the audit log."""
 
-BETWEEN = {
-    "viewer": ("other", "owner"),
-    "member": ("viewer", "owner"),
-    "reviewer": ("other", "superuser"),
-    "administrator": ("other", "superuser"),
-}
-"""Role → one that may do less, and one that may do more."""
-
-
-def stands_between_equals(role: str, statuses: dict[str, int]) -> bool:
-    """Whether a role that may do less and one that may do more get the same: so does this."""
-    around = BETWEEN.get(role)
-    return around is not None and {statuses[one] for one in around} == {statuses[role]}
-
-
 type MakePerson = Callable[[str], User | None]
 
 
