@@ -103,6 +103,7 @@ def environment_of(folder: Path) -> dict[str, str]:
 def run_without(feature: str, tests: list[str]) -> int:
     with TemporaryDirectory(prefix="loom-without-") as name:
         folder = Path(name)
+        folder.chmod(0o755)  # Some tests look at it as another user.
         copy_product(folder)
         environment = environment_of(folder)
         steps = (

@@ -77,7 +77,7 @@ def test_every_line_of_the_log_is_an_event_that_the_docs_describe() -> None:
     logged, wrong = read_logged()
     assert wrong == []
     assert set(logged) <= set(DESCRIBED_EVENTS)
-    assert len(logged) > 60
+    assert len(logged) > 40  # with whichever features are there
     for event, levels in logged.items():
         assert levels <= {DESCRIBED_EVENTS[event], ""}, event
 

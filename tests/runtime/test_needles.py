@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
@@ -115,10 +115,13 @@ async def test_a_lost_connection_does_not_cost_the_hint(
 ) -> None:
     losses: list[Exception] = []
 
-    def lose_once(execute: Callable[..., Any], sql: str, *args: Any) -> Any:
-        if losses and " MATCH " in sql:
-            raise OperationalError from losses.pop()
-        return execute(sql, *args)
+    def lose_once(execute: Callable[..., Any], sql: str, values: Any, *args: Any) -> Any:
+        if losses and re.search(r" MATCH | (@>|&&) %s::text", sql):
+            loss = losses.pop()
+            if connection.vendor == "postgresql":
+                execute("SELECT pg_terminate_backend(pg_backend_pid())", (), *args)
+            raise OperationalError from loss
+        return execute(sql, values, *args)
 
     def watch(connection: BaseDatabaseWrapper, **_: Any) -> None:
         if threading.current_thread().name.startswith("archive-reader"):
