@@ -89,9 +89,9 @@ def decided(chat: Chat, wire: WireThread) -> Chat:
     return chat
 
 
-def item(page: Page, text: str) -> Locator:
-    decisions = panel(page).get_by_role("region", name="Decisions")
-    return decisions.get_by_role("listitem").filter(has_text=text)
+def item(page: Page, text: str, kind: str = "Decisions") -> Locator:
+    items = panel(page).get_by_role("region", name=kind).get_by_role("listitem")
+    return items.filter(has_text=text)
 
 
 def test_an_item_is_pinned_reworded_struck_and_restored(decided: Chat) -> None:
@@ -135,7 +135,7 @@ def test_a_late_answer_does_not_hide_a_newer_change(decided: Chat) -> None:
 
     page.route("**/state/edit/", hold_first)
     item(page, "tabs").get_by_role("button", name="Pin").first.click()
-    item(page, "main").get_by_role("button", name="Remove").first.click()
+    item(page, "main", "Rules").get_by_role("button", name="Remove").first.click()
     page.wait_for_timeout(600)  # unlike a sleep, it lets the routes answer
     route, response = late[0]
     route.fulfill(response=response)
@@ -164,7 +164,7 @@ def test_it_follows_the_session_and_keeps_what_is_being_written(
 def test_a_turn_on_the_page_is_shown_without_leaving_it(decided: Chat) -> None:
     page = decided.page
     address = page.url
-    item(page, "main").get_by_role("link", name="Turn 1").click()
+    item(page, "main", "Rules").get_by_role("link", name="Turn 1").click()
     expect(page.locator('#rows > [data-turn="1"]')).to_be_focused()
     assert page.url == address
 
@@ -190,7 +190,7 @@ def test_a_change_that_fails_loses_nothing(decided: Chat) -> None:
 def test_axe_finds_nothing_in_the_state(decided: Chat) -> None:
     page = decided.page
     item(page, "tabs").get_by_role("button", name="Pin").first.click()
-    item(page, "main").get_by_role("button", name="Remove").first.click()
+    item(page, "main", "Rules").get_by_role("button", name="Remove").first.click()
     panel(page).locator("#struck summary").click()
     settle()
     assert violations_everywhere(page, "state") == []
