@@ -487,9 +487,10 @@ def word(number: int) -> str:
     return "".join(chr(ord("a") + int(digit)) for digit in f"{number:04}") * 2
 
 
-def test_the_model_takes_a_rule_back_like_a_decision() -> None:
+@pytest.mark.parametrize("was", ["r1.0", "d1.0"])  # A decision, before there were rules.
+def test_the_model_takes_a_rule_back_like_a_decision(was: str) -> None:
     strike = used(
-        "session_state", {"action": "strike", "text": "tabs"}, "Struck r1.0: Always use tabs"
+        "session_state", {"action": "strike", "text": "tabs"}, f"Struck {was}: Always use tabs"
     )
     items, struck = list_items(fold(message("Always use tabs"), *strike))
     assert [item for item in items if item.kind == RULE] == []

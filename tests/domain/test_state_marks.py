@@ -8,9 +8,11 @@ from conversations.domain.session_state import (
     DECISION,
     MAX_MARKS,
     MAX_PINS,
+    RULE,
     SAID,
     File,
     Focus,
+    ItemMark,
     SessionState,
     StateEdit,
     StateItem,
@@ -139,3 +141,17 @@ def test_an_edit_from_elsewhere_is_cut_to_size() -> None:
     edit = read_edit({"action": "edit", "item": ITEM | {"text": "x\n" * 900}, "text": "y" * 900})
     assert edit
     assert (len(edit.item.text), len(edit.text)) == (200, 160)
+
+
+def test_marks_on_a_decision_hold_where_it_is_a_rule_now() -> None:
+    said = Statement("r1.2", "Never commit to main", 1, SAID)
+    state = SessionState(rules=(said,))
+    was = ItemMark("d1.0", DECISION, said.text, 1, "", SAID)
+    for action in ("pin", "strike", "edit"):
+        marked = apply_edit(state, StateEdit(action, was, "Main is closed"), seq=1)
+        [found] = [one for part in list_items(marked) for one in part]
+        assert (found.id, found.kind) == ("r1.2", RULE)
+        back = {"pin": "unpin", "strike": "unstrike", "edit": "edit"}[action]
+        assert edited(marked, back, "r1.2", said.text).marks == ()
+    struck = apply_edit(state, StateEdit("strike", was), seq=1)
+    assert texts(struck) == []

@@ -288,13 +288,14 @@ def _text(values: dict[str, Any], name: str, limit: int) -> str:
 
 def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionState:
     """The state after the edit that is the event ``seq``. Pins outlive other marks."""
-    known = next((mark for mark in state.marks if mark.id == edit.item.id), None)
-    mark = (known or edit.item)._replace(**_CHANGES[edit.action])  # type: ignore[arg-type]
+    known = [mark for mark in state.marks if is_same_item(mark, edit.item)]
+    marks = [mark for mark in state.marks if mark not in known]
+    mark = known[-1]._replace(id=edit.item.id, kind=edit.item.kind) if known else edit.item
+    mark = mark._replace(**_CHANGES[edit.action])  # type: ignore[arg-type]
     if edit.action == REWORD:
         mark = mark._replace(rewording=edit.text if edit.text != mark.text else "")
     if edit.action == STRIKE:
         mark = mark._replace(turn=edit.item.turn)
-    marks = [other for other in state.marks if other.id != mark.id]
     if mark.is_pinned or mark.is_struck or mark.rewording:
         marks.append(mark)
     pins = [mark.id for mark in marks if mark.is_pinned][-MAX_PINS:]
@@ -302,6 +303,12 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionStat
     while len(kept) > MAX_MARKS:
         kept.remove(next(mark for mark in kept if not mark.is_pinned))
     return state._replace(marks=tuple(kept), edit_seq=seq)
+
+
+def is_same_item(one: "ItemMark | Statement", other: "ItemMark | Statement") -> bool:
+    """Also where other rules gave it another id: what is a rule now was a decision once."""
+    are_said = one.id[:1] in "drp" and other.id[:1] in "drp"
+    return one.id == other.id or (are_said and (one.turn, one.text) == (other.turn, other.text))
 
 
 def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> SessionState:
@@ -395,13 +402,13 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     """The items in force and those that were struck: each kind in the order of its
     turns. Pinned ones always stay and count within the limit of their kind, but half of
     it is the newest's."""
-    marks = {mark.id: mark for mark in state.marks}
+    said = (*state.decisions, *state.rules, *state.preferences)
     registered = [
         *(
             StateItem("f" + sha256(path.encode()).hexdigest()[:16], FILE, path, turn, action)
             for path, action, turn in state.files
         ),
-        *map(_statement, (*state.decisions, *state.rules, *state.preferences)),
+        *map(_statement, said),
         *(
             StateItem(value.id, VALUE, value.text, value.turn, source=SAID, times=value.times)
             for value in state.values
@@ -413,8 +420,14 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
         text, turn = state.focus
         registered.append(StateItem(f"c{turn}", FOCUS, text, turn, source=SAID))
     known = {item.id for item in registered}
+    marks = {}
+    for made in state.marks:
+        [now, *_] = [*(one.id for one in said if is_same_item(one, made)), made.id]
+        marks[now] = made
     # What a person marked outlives its place in the register.
-    registered += [_item(mark) for mark in state.marks if mark.is_pinned and mark.id not in known]
+    registered += [
+        _item(mark) for now, mark in marks.items() if mark.is_pinned and now not in known
+    ]
     shown: list[StateItem] = []
     struck = [
         *(_statement(gone)._replace(struck_by=BY_MODEL) for gone in state.struck),
@@ -432,7 +445,9 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
             shown.append(_marked(item, mark) if mark else item)
     told = {item.id for item in (*shown, *struck)}
     struck += [
-        _marked(_item(mark), mark) for mark in state.marks if mark.is_struck and mark.id not in told
+        _marked(_item(mark), mark)
+        for now, mark in marks.items()
+        if mark.is_struck and now not in told
     ]
     items = [item for kind in _LIMITS for item in _limited(shown, kind)]
     return tuple(items), tuple(sorted(struck, key=lambda item: (item.kind, item.turn)))

@@ -55,6 +55,7 @@ from . import (
     SessionState,
     Statement,
     Value,
+    is_same_item,
 )
 from .commands import (
     command_key,
@@ -111,7 +112,7 @@ _LOOKS_FAILED = re.compile(
     r"\s*(?:<tool_use_error>|(?:tool |fatal )?error\b|traceback \(most|exception\b|failed\b)",
     re.IGNORECASE,
 )
-_STRUCK = re.compile(r"Struck ([drpv]\d+\.\d+):")
+_STRUCK = re.compile(r"Struck ([drpv](\d+)\.\d+): (.*)")
 FOCUS_SCANNED_CHARS = 4_000
 # A line that says nothing: blank, a fence, a tag by itself.
 _MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")
@@ -126,15 +127,15 @@ _ACKNOWLEDGED = re.compile(
 
 
 class CallOutcome(NamedTuple):
-    """What became of a call. ``is_replaced``: a file was there before; ``struck`` is
-    the id of a statement that the model took back."""
+    """What became of a call. ``is_replaced``: a file was there before; ``struck``
+    is the statement that the model took back."""
 
     call_id: str
     name: str
     ok: bool
     error: str = ""
     is_replaced: bool = False
-    struck: str = ""
+    struck: Statement | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +298,7 @@ def _read_outcome(turn: AnyTurn) -> CallOutcome:
         ok=ok,
         error="" if ok else error_line(storable(output)),
         is_replaced=kind in (WRITE, OTHER) and says_replaced,
-        struck=struck[1] if struck else "",
+        struck=Statement(struck[1], struck[3], int(struck[2]), SAID) if struck else None,
     )
 
 
@@ -351,7 +352,7 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
     if call.kind in FILE_KINDS:
         return state._replace(files=_touched(state.files, call, is_old=outcome.is_replaced))
     if call.kind == STATE and not call.detail:
-        return _without(state, outcome.struck)
+        return _without(state, outcome.struck) if outcome.struck else state
     is_commit = call.kind in (SHELL, GIT) and call.detail and not call.detail.startswith("`")
     if call.kind == STATE or is_commit:
         source = NOTED if call.kind == STATE else COMMIT
@@ -360,16 +361,19 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
     return state
 
 
-def _without(state: SessionState, struck: str) -> SessionState:
-    """Without the statement of this id, which the model took back."""
-    said = (*state.decisions, *state.rules, *state.preferences)
-    gone = [one for one in said if one.id == struck]
-    gone += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values if v.id == struck]
+def _without(state: SessionState, struck: Statement) -> SessionState:
+    """Without the statement that the model took back. One that was reworded is known by its
+    id alone."""
+    said = [*state.decisions, *state.rules, *state.preferences]
+    said += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values]
+    gone = [one for one in said if one.id == struck.id]
+    gone = gone or [one for one in said if is_same_item(one, struck)]
+    ids = {one.id for one in gone}
     return state._replace(
-        decisions=tuple(one for one in state.decisions if one.id != struck),
-        rules=tuple(one for one in state.rules if one.id != struck),
-        preferences=tuple(one for one in state.preferences if one.id != struck),
-        values=tuple(value for value in state.values if value.id != struck),
+        decisions=tuple(one for one in state.decisions if one.id not in ids),
+        rules=tuple(one for one in state.rules if one.id not in ids),
+        preferences=tuple(one for one in state.preferences if one.id not in ids),
+        values=tuple(value for value in state.values if value.id not in ids),
         struck=(*state.struck, *gone)[-MAX_STRUCK:],
     )
 
