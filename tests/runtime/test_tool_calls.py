@@ -184,7 +184,7 @@ async def test_a_flood_of_output_reaches_pages_bounded(
     await runtime.stop_run(garden)
     await runtime.wait_idle(garden.pk)
     [text] = await results(garden)
-    assert text.startswith("Stopped before it ended.\n\n[")
+    assert text.startswith("Stopped before it ended; changes made until then stay.\n\n[")
     assert len(text) < 101_000
 
 
@@ -230,7 +230,7 @@ async def test_stopping_the_run_ends_every_call_with_what_it_had_shown(
     await runtime.wait_idle(garden.pk)
     assert await run_state(garden) == "stopped"
     assert await results(garden) == [
-        "Stopped before it ended.\n\nline 0\n",
+        "Stopped before it ended; changes made until then stay.\n\nline 0\n",
         "Stopped before it started. Nothing was done.",
     ]
     assert witness(folder) == ["begin a"]
