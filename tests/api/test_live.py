@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
-from django.apps import apps
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
@@ -29,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from loomweb.env import BASE_DIR
+from scripts.without import list_features
 from tests.starting import Starts
 
 from .live import LiveServer, live_server
@@ -68,25 +68,18 @@ FENCE = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.M | re.S)
 MARK = "=== the next example ==="
 
 
-OF_FEATURES = {"/export?": "interchange"}
-"""What is in an example → the feature without which it is not there."""
-
-
-def is_there(feature: str) -> bool:
-    return apps.is_installed(f"conversations.features.{feature}")
-
-
 def read_examples() -> list[tuple[str, str]]:
     """Each example, and what stands below it as its answer, if anything does."""
     found: list[tuple[str, str]] = []
-    gone = [part for part, feature in OF_FEATURES.items() if not is_there(feature)]
     documents = "".join((BASE_DIR / name).read_text() for name in DOCUMENTS)
     for kind, text in FENCE.findall(documents):
         if kind == "sh":
             found.append((text, ""))
         else:
             found[-1] = (found[-1][0], text)
-    return [one for one in found if not any(part in one[0] for part in gone)]
+    if "interchange" not in list_features():
+        found = [(text, answer) for text, answer in found if "/export?" not in text]
+    return found
 
 
 def fits(expected: Any, given: Any) -> bool:
@@ -215,7 +208,7 @@ def make_things(server: LiveServer) -> Known:
         "key": "bead:ac-1",
         "bead": "ac-1",
     }
-    if is_there("webhooks"):
+    if "webhooks" in list_features():
         wish = {"url": "https://hooks.example.org/x", "events": ["run.failed"], "active": False}
         known["hook"] = post(f"{garden}/hooks", json=wish)["uuid"]
     return known
