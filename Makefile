@@ -21,7 +21,7 @@ NOT_ON_POSTGRES = $(addprefix tests/features/*/test_,pages.py budget_pages.py ap
 test: $(ENVIRONMENT) browser sandbox
 	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore-glob=%)
-	$(PYTHON) -m pytest -q -n 2 -p no:playwright --ds=tests.sso.settings tests/sso
+	$(PYTHON) -m pytest -q -p no:playwright --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto tests/e2e
 
 # What is left without each of the features.

@@ -10,6 +10,7 @@ import pytest
 from loomweb.env import BASE_DIR
 
 DOCUMENT = BASE_DIR / "docs/security.md"
+WHOLE = BASE_DIR / "tests/features/test_whole.py"
 FEATURE = re.compile("tests/features/[a-z]")
 ROW = re.compile(r"^\| [^|]+ \| `(tests/[\w/]+\.py::\w+)` \| (\d+) \| [^|]+ \|$", re.M)
 
@@ -51,4 +52,8 @@ def test_the_table_of_attacks_is_that_of_the_suite(request: pytest.FixtureReques
         if FEATURE.match(test) and not (BASE_DIR / test.rpartition("/")[0]).is_dir():
             del named[test]  # went with its feature
     cases = cases_of(request.session, list(named))
-    assert {test: cases[test] for test in named if cases[test] != named[test]} == {}
+    others = {test: cases[test] for test in named if cases[test] != named[test]}
+    if not WHOLE.exists():
+        # Some tests go through the commands and pages of whichever features there are.
+        others = {test: count for test, count in others.items() if not 0 < count < named[test]}
+    assert others == {}

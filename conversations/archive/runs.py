@@ -304,7 +304,7 @@ def interrupt_run(
             payloads.append(Info(text=text, code="compaction_interrupted"))
         else:
             notice = Info(
-                text=f"{cause} during this answer. Everything received so far is saved.",
+                text=f"{cause} during this answer. Everything above is saved.",
                 kind="interrupted",
                 code="interrupted",
                 action="continue",

@@ -251,7 +251,7 @@ def end_call(call_pk: int, *, ending: CallEnding, result_turn: int) -> None:
 
 
 _ENDS = {
-    (STOPPED, RUNNING): "Stopped before it ended.",
+    (STOPPED, RUNNING): "Stopped before it ended; changes made until then stay.",
     (INTERRUPTED, RUNNING): (
         "The server stopped during this call; changes made until then stay. The call is not "
         "repeated."

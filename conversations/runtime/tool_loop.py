@@ -412,8 +412,11 @@ class ToolLoop:
             task.cancel()
         try:
             await asyncio.wait({task})
-        finally:
+        except asyncio.CancelledError:
             await _end_tasks([task])
+            # What ended all the same has been done, and is kept with its result.
+            if not task.done() or task.cancelled() or task.exception():
+                raise
         error = None if task.cancelled() else task.exception()
         if call.stopped_by and (task.cancelled() or error):
             words = f"Stopped by {call.stopped_by} after {monotonic() - began:.0f} s."

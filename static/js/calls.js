@@ -246,8 +246,8 @@ list.addEventListener("click", ({ target }) => {
   if (link && !link.search) more(link);
 });
 
-// Rows that come move the button while it is pressed; a press belongs to where it began.
-list.addEventListener("pointerdown", ({ target, pointerId }) => target.closest(".ask-acts button")?.setPointerCapture(pointerId));
+// Rows and output that come move the button while it is pressed; a press belongs to where it began.
+list.addEventListener("pointerdown", ({ target, pointerId }) => target.closest(".ask-acts button, .live > button")?.setPointerCapture(pointerId));
 
 document.addEventListener("loom:tools", look);
 look();

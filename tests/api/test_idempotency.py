@@ -191,14 +191,3 @@ class TestWhoIsAnswered:
         browser.force_login(user)
         answer = begin(browser, "k-1")
         assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
-
-    def test_not_to_an_owner_who_is_one_no_more(
-        self, workspace: Workspace, owner: Client, user: User
-    ) -> None:
-        hooks = f"/api/v1/workspaces/{workspace.slug}/hooks"
-        wish = {"url": "https://example.org/x", "events": ["run.completed"]}
-        made = owner.post(hooks, wish, content_type="application/json").json()
-        test = [f"{hooks}/{made['uuid']}/test"], {"headers": {"Idempotency-Key": "k-1"}}
-        assert owner.post(*test[0], **test[1]).status_code == 202
-        Membership.objects.filter(user=user).update(role="member")
-        assert owner.post(*test[0], **test[1]).status_code == 403

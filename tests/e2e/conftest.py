@@ -138,12 +138,11 @@ def wire(provider: WireThread) -> WireThread:
     return provider
 
 
-PREPARE = """
-from django.core.management import call_command
+COLLECT = """
 from conversations.management.commands._first_run import collect_static_files
-call_command("migrate", verbosity=0)
 collect_static_files()
 """
+PREPARE = ["migrate"], ["shell", "-c", COLLECT]
 
 
 @pytest.fixture(scope="session")
@@ -163,8 +162,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str, starts: S
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "static").exists():
             env = clean_environment({"LOOM_DATA_DIR": str(folder)})
-            made = starts.run("manage.py", "shell", "--verbosity", "0", "-c", PREPARE, env=env)
-            assert made.returncode == 0, made.stderr
+            commands = ([sys.executable, "manage.py", *one, "--verbosity", "0"] for one in PREPARE)
+            made = [starts.popen(command, env=env) for command in commands]
+            assert [one.wait(120) for one in made] == [0, 0]
     return folder
 
 

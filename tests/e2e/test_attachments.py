@@ -155,6 +155,8 @@ def test_a_message_of_files_only_and_one_that_waits(chat: Chat, wire: WireThread
     there(page, 1)
     chat.message.press("Enter")
     expect(queue).to_contain_text("later.txt")
+    # It is idle before the second begins as well.
+    expect(page.locator('[data-event-type="turn_separator"]')).to_have_count(2)
     chat.wait_idle()
     expect(page.locator('[data-event-type="user_message"]')).to_have_count(2)
     assert wire.requests[-1]["messages"][-1]["content"][0]["title"] == "later.txt"

@@ -200,6 +200,15 @@ def test_rows_in_every_state(server: Server, open_chat: Callable[..., Chat]) -> 
     assert violations_everywhere(page, "tool-cards") == []
 
 
+def press_while_it_moves(button: Locator) -> None:
+    """As when rows or output come before it."""
+    button.hover()
+    button.page.mouse.down()
+    button.page.evaluate("document.querySelector('#rows').style.paddingTop = '90px'")
+    settle()
+    button.page.mouse.up()
+
+
 def test_a_change_is_allowed_by_mouse(chat: Chat, wire: WireThread, server: Server) -> None:
     wire.enqueue(writing("allowed.txt"), Scenario(text="It is written."))
     chat.send("Write it")
@@ -208,12 +217,7 @@ def test_a_change_is_allowed_by_mouse(chat: Chat, wire: WireThread, server: Serv
     expect(question.locator(".da")).to_have_text("+beans\n")
     expect(chat.page.get_by_text("Waiting for approval").first).to_be_visible()
     assert violations(chat.page) == []
-    # It moves while it is pressed, as when rows come before it.
-    question.get_by_role("button", name="Approve").hover()
-    chat.page.mouse.down()
-    chat.page.evaluate("document.querySelector('#rows').style.paddingTop = '90px'")
-    settle()
-    chat.page.mouse.up()
+    press_while_it_moves(question.get_by_role("button", name="Approve"))
     expect(question).to_have_count(0)
     chat.wait_idle()
     expect(done(chat.page).locator(".state")).to_have_text("Done")
@@ -318,7 +322,7 @@ def test_output_comes_while_it_runs_and_the_call_can_be_cancelled(
     page.reload()
     expect(live.locator("pre")).to_contain_text("first")
     expect(page.locator("#status")).to_have_text("A tool is running")
-    live.get_by_role("button", name="Cancel").click()
+    press_while_it_moves(live.get_by_role("button", name="Cancel"))
     expect(done(page).locator(".state")).to_have_text("Stopped")
     chat.wait_idle()
     expect(live).to_have_count(0)

@@ -22,6 +22,7 @@ def test_every_described_metric_is_there() -> None:
 def test_every_described_event_of_the_log_is_there() -> None:
     logged, _ = read_logged()
     assert set(DESCRIBED_EVENTS) == set(logged)
+    assert len(logged) > 60
 
 
 def test_every_test_of_the_table_of_attacks_is_there() -> None:

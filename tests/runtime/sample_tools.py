@@ -3,7 +3,7 @@ the workspace's folder, a line each time, so that nothing is done twice unseen."
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any
 
@@ -58,15 +58,18 @@ async def _plan_work(context: ToolContext, arguments: dict[str, Any]) -> CallPla
 
 
 async def _work(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Say lines, then wait for a file ``go`` (or for ever)."""
+    """Say lines, then wait for a file ``go`` (or for ever). ``sees_through``: being stopped is
+    no reason to leave it half done."""
     with (context.root / WITNESS).open("a") as out:
         out.write(f"begin {arguments.get('name', '')}\n")
     for number in range(arguments.get("lines", 1)):
         context.report(f"line {number}\n")
         await asyncio.sleep(0)
     context.report("x" * arguments.get("flood", 0))
-    while not (context.root / "go").exists():
-        await asyncio.sleep(0.01)
+    ignored = (asyncio.CancelledError,) if arguments.get("sees_through") else ()
+    with suppress(*ignored):
+        while not (context.root / "go").exists():
+            await asyncio.sleep(0.01)
     with (context.root / WITNESS).open("a") as out:
         out.write(f"end {arguments.get('name', '')}\n")
     return ToolResult(

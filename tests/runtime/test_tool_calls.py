@@ -184,7 +184,7 @@ async def test_a_flood_of_output_reaches_pages_bounded(
     await runtime.stop_run(garden)
     await runtime.wait_idle(garden.pk)
     [text] = await results(garden)
-    assert text.startswith("Stopped before it ended.\n\n[")
+    assert text.startswith("Stopped before it ended; changes made until then stay.\n\n[")
     assert len(text) < 101_000
 
 
@@ -230,13 +230,30 @@ async def test_stopping_the_run_ends_every_call_with_what_it_had_shown(
     await runtime.wait_idle(garden.pk)
     assert await run_state(garden) == "stopped"
     assert await results(garden) == [
-        "Stopped before it ended.\n\nline 0\n",
+        "Stopped before it ended; changes made until then stay.\n\nline 0\n",
         "Stopped before it started. Nothing was done.",
     ]
     assert witness(folder) == ["begin a"]
     await require_whole(garden)
     wire.enqueue(Scenario(text="Gladly."))
     assert (await ask(runtime, garden, "go on")).state == "completed"
+
+
+async def test_a_call_that_ends_as_the_run_is_stopped_has_its_result(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(
+        *answers(("work", {"name": "a", "sees_through": True}), ("add", {"line": "never"}))
+    )
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await until_done(folder, "begin a")
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
+    assert await run_state(garden) == "stopped"
+    assert await results(garden) == ["y" * 10, "Stopped before it started. Nothing was done."]
+    assert [call.ok for call in await endings(garden)] == [True, False]
+    assert witness(folder) == ["begin a", "end a"]
+    await require_whole(garden)
 
 
 async def test_a_read_only_workspace_refuses_and_says_so(

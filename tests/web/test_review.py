@@ -24,7 +24,7 @@ from conversations.models import AuditEntry, Session, Workspace
 from conversations.models.review import TEXT_LIMIT
 from conversations.review.remarks import mark_reviewed, read_remarks, set_flag, write_note
 
-from .conftest import MakePerson, browser_of, flat, permissions_of, say
+from .conftest import browser_of, flat, permissions_of, say
 
 pytestmark = pytest.mark.django_db
 
@@ -465,13 +465,3 @@ def test_a_sample_of_nothing_is_refused(reviewer: Client) -> None:
     wanted = [{"n": "0", "days": "7"}, {"n": "5", "days": "x"}]
     for query in [*wanted, {"n": "5", "days": "7", "until": "y"}]:
         assert reviewer.get(reverse("review_sample"), query).status_code == 400, query
-
-
-def test_a_session_can_be_put_on_hold_from_its_review(
-    session: Session, make_person: MakePerson
-) -> None:
-    say(session, "Plant the beans")
-    browser = browser_of(make_person("reviewer"))
-    address = f"{reverse('holds')}?session={session.uuid}"
-    assert f'href="{address}">Put on hold' in browser.get(f"/review/s/{session.uuid}/").text
-    assert f'value="{session.uuid}"' in browser.get(address).text

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conversations.features.discord.message_parts import size_of, split_message
@@ -33,19 +33,24 @@ def bodies(message: str) -> list[str]:
     return [text for one in (message, opened) for text in (one, re.sub(r"\n[`~]{3,}\Z", "", one))]
 
 
+def ends_of(body: str, text: str, at: int) -> set[int]:
+    """Behind each place where it can stand after ``at``, with nothing that counts between."""
+    starts = (start for start in range(at, len(text) + 1) if text.startswith(body, start))
+    return {start + len(body) for start in starts if is_left_out(text[at:start])}
+
+
+CLOSED_BY_MORE = f"```\naa🌱\n\n````{'x' * 40}\n\n\n\n`\n``\n````a\n```` `\n``````````a\n````\n`\n"
+
+
 @given(texts)
+@example(CLOSED_BY_MORE)
 @settings(max_examples=30)
 def test_no_message_is_too_large_or_blank_and_nothing_is_lost(text: str) -> None:
     ends = {0}
     for message in split_message(text, limit=LIMIT):
         assert message.strip()
         assert size_of(message) <= LIMIT
-        ends = {
-            start + len(body)
-            for body in bodies(message)
-            for at in ends
-            if (start := text.find(body, at)) >= 0 and is_left_out(text[at:start])
-        }
+        ends = {end for body in bodies(message) for at in ends for end in ends_of(body, text, at)}
         assert ends
     assert any(is_left_out(text[at:]) for at in ends)
 

@@ -10,7 +10,8 @@ from django.test import AsyncClient, Client
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.web.commands import COMMANDS
-from tests.web.conftest import MakePerson, browser_of
+from tests.web.conftest import AS_REVIEWER, MakePerson, browser_of, say
+from tests.web.test_audit_pages import read_for_a_reason, require_entry
 from tests.web.test_commands import of, order
 
 pytestmark = pytest.mark.django_db
@@ -26,6 +27,20 @@ def test_the_page_learns_the_formats(owner: Client, session: Session) -> None:
 def test_a_viewer_may_export(session: Session, make_person: MakePerson) -> None:
     answer = order(browser_of(make_person("viewer")), session, "/export")
     assert answer.json()["url"].endswith("format=markdown")
+
+
+@pytest.mark.parametrize("role", sorted(AS_REVIEWER))
+def test_a_reviewer_who_exports_stands_on_the_page_of_the_owner(
+    role: str, owner: Client, session: Session, make_person: MakePerson
+) -> None:
+    reviewer = browser_of(make_person(role))
+    page = read_for_a_reason(reviewer, owner, session, of(session, "export/"))
+    assert f"<b>{role}</b> exported the session" in page
+
+
+def test_what_cannot_be_entered_is_not_exported(session: Session, make_person: MakePerson) -> None:
+    say(session, "Hello", "Plant the beans")
+    require_entry(browser_of(make_person("superuser")), of(session, "export/"))
 
 
 def test_export_takes_a_format(owner: Client, session: Session) -> None:

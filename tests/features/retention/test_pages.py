@@ -295,3 +295,13 @@ def test_when_a_purged_session_was_used_and_purged(
 def test_since_when_a_session_is_on_hold(reader: Client, session: Session, user: User) -> None:
     place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
     assert len(shown(reader, reverse("holds"))) == 1
+
+
+def test_a_session_can_be_put_on_hold_from_its_review(
+    session: Session, make_person: MakePerson
+) -> None:
+    say(session, "Plant the beans")
+    browser = browser_of(make_person("reviewer"))
+    address = f"{reverse('holds')}?session={session.uuid}"
+    assert f'href="{address}">Put on hold' in browser.get(f"/review/s/{session.uuid}/").text
+    assert f'value="{session.uuid}"' in browser.get(address).text

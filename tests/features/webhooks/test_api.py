@@ -11,7 +11,7 @@ from conversations.archive.workspaces import add_member, create_workspace
 from conversations.features.webhooks.api import Event
 from conversations.features.webhooks.models import EVENTS, Delivery, Webhook
 from conversations.features.webhooks.service import read_secret
-from conversations.models import Workspace
+from conversations.models import Membership, Workspace
 from tests.api.conftest import caller_of, fresh_rates  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.django_db
@@ -142,3 +142,14 @@ def test_webhooks_are_for_owners_with_the_scope(
             assert answer.status_code == status
     answer = caller_of(user, scopes=["read", "write"]).get(HOOKS)
     assert answer.json()["code"] == "insufficient_scope"
+
+
+def test_an_answer_is_repeated_to_who_is_an_owner_still(
+    owner: Client, hook: str, user: User
+) -> None:
+    def try_out() -> int:
+        return owner.post(f"{hook}/test", headers={"Idempotency-Key": "k-1"}).status_code
+
+    assert try_out() == 202
+    Membership.objects.filter(user=user).update(role="member")
+    assert try_out() == 403
