@@ -3,7 +3,12 @@
 import os
 import tempfile
 
-os.environ.setdefault("LOOM_DATA_DIR", tempfile.mkdtemp(prefix="loom-tests-"))
+_folder = os.environ.setdefault("LOOM_DATA_DIR", tempfile.mkdtemp(prefix="loom-tests-"))
+# Files are kept by their content: what one worker purges another may have in use.
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+if not _folder.endswith(_worker):
+    os.environ["LOOM_DATA_DIR"] = os.path.join(_folder, _worker)
+    os.makedirs(os.environ["LOOM_DATA_DIR"], mode=0o700, exist_ok=True)
 for name in (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_BASE_URL",
