@@ -3,11 +3,12 @@
 import os
 import tempfile
 
-_folder = os.environ.setdefault("LOOM_DATA_DIR", tempfile.mkdtemp(prefix="loom-tests-"))
+prefix = os.path.join(tempfile.gettempdir(), "loom-tests-")
+folder = os.environ.setdefault("LOOM_DATA_DIR", tempfile.mkdtemp(prefix=prefix))
 # Files are kept by their content: what one worker purges another may have in use.
-_worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-if not _folder.endswith(_worker):
-    os.environ["LOOM_DATA_DIR"] = os.path.join(_folder, _worker)
+worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+if folder.startswith(prefix) and not folder.endswith(worker):
+    os.environ["LOOM_DATA_DIR"] = f"{folder}-{worker}"
     os.makedirs(os.environ["LOOM_DATA_DIR"], mode=0o700, exist_ok=True)
 for name in (
     "ANTHROPIC_API_KEY",

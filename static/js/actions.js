@@ -3,6 +3,7 @@
 import { announce, byId, find, fromTemplate } from "./dom.js";
 import { putBack, refuse } from "./composer.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
+import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
 
 async function sourceOf({ dataset }) {
@@ -127,7 +128,7 @@ const ACTIONS = {
   continue: (button, row, socket) => request(socket, button, { type: "continue" }),
   withdraw: (button, row, socket) => {
     const item = button.closest("li");
-    if (!socket.send({ type: "withdraw", run: item.dataset.run })) return refuse("Not connected. Try again in a moment.");
+    if (!socket.send({ type: "withdraw", run: item.dataset.run })) return refuse(LOST);
     putBack(find("span", item).textContent);
     if (item.dataset.files) import("./attach.js").then(({ put }) => put(item.dataset.files.split(" ")));
   },

@@ -1,7 +1,7 @@
 // The chat: frames go from the socket to the modules, a batch per animation frame.
 import { announce, byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
 import { acknowledged, giveBack, refuse, settleMessage, startComposer } from "./composer.js";
-import { Socket } from "./socket.js";
+import { LOST, Socket } from "./socket.js";
 import { addRows, afterFrames, allowGap, cursor, follow, lacksNewer, replaceRows, start } from "./transcript.js";
 
 const { dataset } = byId("transcript");
@@ -16,7 +16,7 @@ let banner = 0;
 
 const isBusy = () => dataset.runState in line.dataset;
 const toLatest = () => (lacksNewer() ? location.assign(dataset.url) : follow());
-const stop = () => socket.send({ type: "stop" });
+const stop = () => socket.send({ type: "stop" }) || refuse(LOST);
 
 function tick() {
   const seconds = Math.floor((Date.now() - since) / 1000);
@@ -46,7 +46,11 @@ function showState({ run_state: state, text, elapsed_ms: elapsed = 0 }) {
 
 /** Most breaks are shorter than a second. */
 function showConnection(state) {
-  const say = () => byId("banner").replaceChildren(...(state === "open" ? [] : [fromTemplate(`line-${state}`)]));
+  const say = () => {
+    const isOpen = state === "open";
+    byId("banner").replaceChildren(...(isOpen ? [] : [fromTemplate(`line-${state}`)]));
+    line.parentElement.hidden = !isOpen; // nobody knows what it does meanwhile
+  };
   if (state === "closed") return (banner ||= setTimeout(say, 1000));
   clearTimeout(banner);
   banner = 0;

@@ -2,7 +2,7 @@
 import { newId } from "./dom.js";
 
 const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone", 4429: "full" };
-const LOST = "Not connected. Try again in a moment.";
+export const LOST = "Not connected. Try again in a moment.";
 
 /** `onState` gets open, closed or a refusal. */
 export class Socket {
