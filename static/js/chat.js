@@ -1,4 +1,4 @@
-// The chat: frames go from the socket to the modules, a batch per animation frame.
+// Frames go from the socket to the modules, a batch per animation frame.
 import { announce, byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
 import { acknowledged, giveBack, refuse, settleMessage, startComposer } from "./composer.js";
 import { LOST, Socket } from "./socket.js";
@@ -44,12 +44,12 @@ function showState({ run_state: state, text, elapsed_ms: elapsed = 0 }) {
   if (document.hidden) document.title = `(●) ${document.title.replace("(●) ", "")}`;
 }
 
-/** Most breaks are shorter than a second. */
+/** Most breaks are shorter than a second. Meanwhile nobody knows what it does. */
 function showConnection(state) {
   const say = () => {
-    const isOpen = state === "open";
-    byId("banner").replaceChildren(...(isOpen ? [] : [fromTemplate(`line-${state}`)]));
-    line.parentElement.hidden = !isOpen; // nobody knows what it does meanwhile
+    const lost = state !== "open" && fromTemplate(`line-${state}`);
+    byId("banner").replaceChildren(lost || "");
+    line.parentElement.hidden = lost;
   };
   if (state === "closed") return (banner ||= setTimeout(say, 1000));
   clearTimeout(banner);

@@ -1,5 +1,4 @@
-// What is typed survives a reload; what is sent is known by its client_id until it is
-// on disk.
+// What is typed survives a reload; what is sent is known by its id until it is on disk.
 import { byId, find, findAll, fromTemplate, keep, newId, recall } from "./dom.js";
 import { follow } from "./transcript.js";
 

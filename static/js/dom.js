@@ -1,4 +1,4 @@
-// Words that every module uses: elements, times, storage.
+// What every module uses.
 
 export const byId = (id) => document.getElementById(id);
 export const find = (selector, root = document) => root.querySelector(selector);

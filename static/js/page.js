@@ -1,4 +1,4 @@
-// Every page: times, menus, the session list, the sidebar.
+// Every page.
 import { byId, find, findAll, keep, localise } from "./dom.js";
 
 const root = document.documentElement;
@@ -8,7 +8,7 @@ const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 findAll(byId("side") ? ".side, .dock" : "body").forEach(localise);
 setInterval(lists, 60000);
 
-// The sidebar: a column, or a drawer where there is no room.
+// A column, or a drawer where there is no room.
 const narrow = matchMedia("(max-width: 759.98px)");
 function setDrawer(open) {
   root.toggleAttribute("data-drawer", open);

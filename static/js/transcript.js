@@ -1,4 +1,4 @@
-// The rows: in order, once each, at most so many; and the reader's place among them.
+// The rows, at most so many, and the reader's place among them.
 import { byId, find, fromTemplate, parseHtml } from "./dom.js";
 import { allRows, arrange } from "./marks.js";
 
@@ -30,7 +30,6 @@ function showPill(added = 0) {
   find("span", pill).textContent = unseen ? `${unseen} new` : "";
 }
 
-/** To the end, if the reader is there. */
 function pin() {
   if (following && !lacksNewer()) {
     log.scrollTop = log.scrollHeight;
