@@ -13,7 +13,7 @@ from conversations.models.search import TURN_BITS, entry_id
 
 from .best import keep_phrases, rank_entries
 from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, missing_words
-from .indexing import Sums, sum_up
+from .indexing import IndexTotals, sum_up
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
 from .matching import IndexScope, match_filters, session_place
 from .query import SearchQuery, parse_query
@@ -152,10 +152,10 @@ def _best(
         progress = SearchProgress.objects.all()
         if sessions.query.has_filters():
             progress = progress.filter(session__in=sessions.order_by().values("pk"))
-        names = ("indexed_turn", *(field.name for field in fields(Sums)))
+        names = ("indexed_turn", *(field.name for field in fields(IndexTotals)))
         turns, *stored = progress.aggregate(*(Sum(name, default=0) for name in names)).values()
         turns = max(1, turns + len(source.tail))
-        lengths = Lengths.of(Sums(*stored) + sum_up(source.tail), turns)
+        lengths = Lengths.of(IndexTotals(*stored) + sum_up(source.tail), turns)
         source = replace(source, turn_count=turns, lengths=lengths)
     ranked = rank_entries(source, query, match_filters(query), with_neighbours=False)
     of_lengths = map(as_number, astuple(source.lengths))

@@ -104,7 +104,7 @@ _INSERT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class IndexTotals:
     """Of entries: the sum of their lengths, and how many of the turns are the person's, with the
     sum of theirs. What a session's watermark says of the entries below it."""
 
@@ -112,14 +112,16 @@ class Sums:
     asked_turns: int = 0
     asked_length: int = 0
 
-    def __add__(self, other: "Sums") -> "Sums":
-        return Sums(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
+    def __add__(self, other: "IndexTotals") -> "IndexTotals":
+        return IndexTotals(
+            **{name: value + getattr(other, name) for name, value in asdict(self).items()}
+        )
 
 
-def sum_up(entries: Iterable[TurnEntry]) -> Sums:
+def sum_up(entries: Iterable[TurnEntry]) -> IndexTotals:
     lengths = [(item.entry.length, item.turn.role == USER) for item in entries]
     asked = [length for length, is_asked in lengths if is_asked]
-    return Sums(
+    return IndexTotals(
         total_length=sum(length for length, _ in lengths),
         asked_turns=len(asked),
         asked_length=sum(asked),
@@ -133,7 +135,7 @@ class Progress:
     session_pk: int
     indexed_turn: int
     last_turn: int
-    sums: Sums
+    sums: IndexTotals
     active_at: datetime
 
     @property
@@ -299,6 +301,6 @@ def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
             session_pk=pk,
             indexed_turn=indexed if is_current else 0,
             last_turn=next_turn - 1,
-            sums=Sums(*sums) if is_current else Sums(),
+            sums=IndexTotals(*sums) if is_current else IndexTotals(),
             active_at=active_at,
         )

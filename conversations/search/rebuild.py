@@ -25,7 +25,7 @@ ASKED = Q(marks__startswith=role_mark(USER))  # Entries of the person's turns.
 def rebuild_session(session_pk: int) -> Iterator[int]:
     """Make a session's entries anew, a small transaction for each batch; yields the number of turns
     done so far. Searches find the old entries until they have the new ones."""
-    done, sums = 0, indexing.Sums()
+    done, sums = 0, indexing.IndexTotals()
     # Later turns are indexed as usual.
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
     end = current.indexed_turn if current else 0
@@ -47,7 +47,7 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
             last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
             indexed = min(progress.indexed_turn, last)
             _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
-            later = indexing.Sums(
+            later = indexing.IndexTotals(
                 *_of_session(session_pk, done + 1)
                 .aggregate(
                     total=Coalesce(Sum("length"), 0),
@@ -68,7 +68,7 @@ def check_session(session_pk: int) -> str:
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION)
     progress = current.select_related("session").first()
     indexed = progress.indexed_turn if progress else 0
-    done, sums = 0, indexing.Sums()
+    done, sums = 0, indexing.IndexTotals()
     while done < indexed:
         last = min(indexed, done + indexing.BATCH)
         entries = indexing.read_entries((session_pk, done + 1, last))

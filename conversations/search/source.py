@@ -13,8 +13,8 @@ from conversations.domain.turns import USER
 from conversations.models import SearchEntry, Session
 
 from .indexing import (
+    IndexTotals,
     Progress,
-    Sums,
     TurnEntry,
     index_if_free,
     read_entries,
@@ -44,7 +44,7 @@ class Lengths:
     average: float = 1.0
 
     @classmethod
-    def of(cls, sums: Sums, turn_count: int) -> "Lengths":
+    def of(cls, sums: IndexTotals, turn_count: int) -> "Lengths":
         others, length = turn_count - sums.asked_turns, sums.total_length - sums.asked_length
         wordiness = 1.0
         if others > 0 and sums.asked_length:
