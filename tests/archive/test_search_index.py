@@ -12,7 +12,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.search.find import search_session
 from conversations.search.indexing import (
-    Sums,
+    IndexTotals,
     index_session,
     index_waiting,
     merge_index,
@@ -46,7 +46,7 @@ def test_the_watermark_follows_the_turns(session: Session) -> None:
     assert sessions_to_index() == []
     progress = read_progress(session.pk)
     assert progress is not None
-    assert (progress.indexed_turn, progress.sums) == (2, Sums(3, 2, 3))
+    assert (progress.indexed_turn, progress.sums) == (2, IndexTotals(3, 2, 3))
 
 
 def test_two_indexers_store_a_batch_once(session: Session) -> None:
