@@ -30,7 +30,7 @@ from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import ATTACHMENT, HIT, LIVE, OLDER, PART, RECORD, TRANSCRIPT
 from conversations.domain.errors import NotFound, NotPermitted
-from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE
+from conversations.domain.session_state import FOR_WORKSPACE
 from conversations.models import MemoryEntry, Session, Workspace
 from conversations.review.reasons import find_reason, require_reasons
 from conversations.web.addresses import address_of, client_address
@@ -207,14 +207,13 @@ def get_memory_entry_for(
     visit = _visit(visit)
     workspace, _ = get_workspace_for(visit, slug)
     entry = find_entry(workspace, uuid, user_pk=visit.user.pk)
-    scope = FOR_WORKSPACE if entry.owner_id is None else FOR_PERSON
-    _granted(visit.user, workspace, right_to_keep(scope))
+    _granted(visit.user, workspace, right_to_keep(entry.scope))
     return workspace, entry
 
 
 def keeps_for_person(session: Session, person: rights.Person) -> bool:
     """Whether what this person keeps for themselves would stand in the session."""
-    is_for_members = rights.is_for_members(session)
+    is_for_members = rights.is_for_members(session.channel, session.key, session.former_key)
     return is_for_members and person.is_authenticated and session.owner_id == person.pk
 
 

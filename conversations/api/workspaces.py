@@ -31,7 +31,6 @@ from conversations.archive.memory import add_entry, change_entry, list_entries, 
 from conversations.archive.rights import MANAGE as TO_MANAGE
 from conversations.archive.rights import change_channel_recall
 from conversations.domain.errors import NotFound, Rejected
-from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE
 from conversations.models import MemoryEntry, Workspace
 from conversations.web.forms import ToolRulesForm, WorkspaceSettingsForm, make_workspace_at
 
@@ -179,10 +178,6 @@ class MemoryOut(Schema):
     @staticmethod
     def resolve_id(entry: MemoryEntry) -> UUID:
         return entry.uuid
-
-    @staticmethod
-    def resolve_scope(entry: MemoryEntry) -> str:
-        return FOR_WORKSPACE if entry.owner_id is None else FOR_PERSON
 
     @staticmethod
     def resolve_session(entry: MemoryEntry) -> UUID | None:

@@ -34,11 +34,8 @@ SCOPES = (FOR_PERSON, FOR_WORKSPACE)
 def read_kept(workspace_pk: int, owner_pk: int | None) -> tuple[KeptItem, ...]:
     """What stands there in a session of this person (None: one that others than members
     read)."""
-    columns = ("uuid", "kind", "text", "owner")
-    return tuple(
-        KeptItem(str(uuid), kind, text, FOR_WORKSPACE if owner is None else FOR_PERSON)
-        for uuid, kind, text, owner in _standing(workspace_pk, owner_pk).values_list(*columns)
-    )
+    entries = _standing(workspace_pk, owner_pk).only("uuid", "kind", "text", "owner")
+    return tuple(KeptItem(str(one.uuid), one.kind, one.text, one.scope) for one in entries)
 
 
 def list_entries(workspace: Workspace, user_pk: int | None) -> list[MemoryEntry]:
@@ -151,8 +148,8 @@ def _checked(text: str) -> str:
 
 
 def _record(entry: MemoryEntry, change: str, origin: AuditOrigin) -> None:
-    scope = FOR_WORKSPACE if entry.owner_id is None else FOR_PERSON
-    metadata = {"change": change, "entry": str(entry.uuid), "kind": entry.kind, "scope": scope}
+    metadata = {"change": change, "entry": str(entry.uuid), "kind": entry.kind}
+    metadata["scope"] = entry.scope
     # What is a person's own is not told to those who read the log.
     if entry.owner_id is None:
         metadata["text"] = entry.text

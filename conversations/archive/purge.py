@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import batched, chain
 from uuid import UUID, uuid4
 
@@ -52,7 +53,7 @@ from conversations.models import (
     TurnEmbedding,
     Workspace,
 )
-from conversations.models.search import entry_id
+from conversations.models.search import session_rows
 
 from .append import lock_session
 from .audit import AuditOrigin, note_of, record
@@ -90,12 +91,8 @@ _FOUND_OTHERWISE: dict[type[Model], Rows] = {
         run__in=Run.objects.filter(session=pk).values("pk")
     ),
     # By their keys, a range: they have no index by session.
-    SearchEntry: lambda pk: SearchEntry.objects.filter(
-        pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0)
-    ),
-    TurnEmbedding: lambda pk: TurnEmbedding.objects.filter(
-        pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0)
-    ),
+    SearchEntry: partial(session_rows, SearchEntry),
+    TurnEmbedding: partial(session_rows, TurnEmbedding),
 }
 # Table of the core → its rows of the session with this key, in the order in which they go.
 # Those of the features go before them.

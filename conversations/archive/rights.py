@@ -216,10 +216,9 @@ FOR_MEMBERS = Q(key=None, former_key=None, channel__in=sorted(MEMBER_CHANNELS))
 """Of sessions whose answers are read by members of the workspace alone."""
 
 
-def is_for_members(session: Session) -> bool:
-    """The same of one session."""
-    has_key = session.key is not None or session.former_key is not None
-    return not has_key and session.channel in MEMBER_CHANNELS
+def is_for_members(channel: str, key: str | None, former_key: str | None) -> bool:
+    """The same of one session, by its columns."""
+    return key is None and former_key is None and channel in MEMBER_CHANNELS
 
 
 def quotable_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]:

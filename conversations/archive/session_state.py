@@ -11,7 +11,6 @@ from django.db.models import F, Q, QuerySet
 
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
 from conversations.domain.events import INFO, Info, Malformed, parse_payload
-from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.domain.session_state import (
     ACTIONS,
     BY_LATER,
@@ -54,6 +53,7 @@ from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Tu
 
 from .append import Appended, NewEvent, lock_session, locked_session, walk_rows
 from .memory import read_kept
+from .rights import is_for_members
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
 from .turns import COLUMNS, merge_ranges
 from .workspaces import read_username
@@ -109,14 +109,13 @@ def read_stored_state(session_pk: int) -> StoredState:
         raise NotFound("This session does not exist.")
     uuid, root, workspace, owner, channel, key, former_key, has_memory, *rest = row
     next_turn, next_seq, rewinds, text, state_turn = rest
-    is_for_members = channel in MEMBER_CHANNELS and key is None and former_key is None
     return StoredState(
         session_pk=session_pk,
         uuid=UUID(str(uuid)),
         root=root,
         workspace_pk=workspace,
         has_memory=bool(has_memory),
-        owner_pk=owner if is_for_members else None,
+        owner_pk=owner if is_for_members(channel, key, former_key) else None,
         moment=StateMoment(turn=next_turn - 1, seq=next_seq - 1, rewinds=rewinds),
         text=text,
         state_turn=state_turn,

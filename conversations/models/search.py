@@ -88,6 +88,14 @@ class TurnEmbedding(models.Model):
         return f"turn {self.id & (1 << TURN_BITS) - 1} of session {self.session_id}"
 
 
+def session_rows[M: (SearchEntry, TurnEmbedding)](
+    model: type[M], session_pk: int, *, first: int = 0
+) -> models.QuerySet[M]:
+    """The session's rows, from the turn ``first``."""
+    low, high = entry_id(session_pk, first), entry_id(session_pk + 1, 0)
+    return model._default_manager.filter(pk__gte=low, pk__lt=high)
+
+
 ENTRIES = SearchEntry._meta.db_table
 INDEX = "conversations_searchindex"
 COLUMNS = ("said", "tools", "paths", "marks")

@@ -7,7 +7,13 @@ from django.db import models
 from django.db.models import CheckConstraint, Q, UniqueConstraint
 
 from conversations.domain.people import MEMBER, OWNER, ROLES, VIEWER
-from conversations.domain.session_state import ITEM_CHARS, PREFERENCE, RULE
+from conversations.domain.session_state import (
+    FOR_PERSON,
+    FOR_WORKSPACE,
+    ITEM_CHARS,
+    PREFERENCE,
+    RULE,
+)
 from conversations.domain.windows import STRATEGIES
 
 from .fields import ShownField, actor_field
@@ -171,3 +177,7 @@ class MemoryEntry(models.Model):
 
     def __str__(self) -> str:
         return f"memory entry {self.uuid}"
+
+    @property
+    def scope(self) -> str:
+        return FOR_WORKSPACE if self.owner_id is None else FOR_PERSON

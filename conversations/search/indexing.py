@@ -28,7 +28,7 @@ from conversations.models import (
     Turn,
     TurnEmbedding,
 )
-from conversations.models.search import COLUMNS, ENTRIES, INDEX, entry_id
+from conversations.models.search import COLUMNS, ENTRIES, INDEX, entry_id, session_rows
 
 MAX_TURNS_LOOKED_BACK = 20  # Turns before a result among which the call may be that it answers.
 
@@ -271,10 +271,9 @@ def remove_session(session_pk: int) -> int:
     the number of entries. Call it within the purge's transaction."""
     SearchProgress.objects.filter(session=session_pk).delete()
     repeat_watermark(session_pk, 0)
-    low, high = entry_id(session_pk, 0), entry_id(session_pk + 1, 0)
-    embeddings = TurnEmbedding.objects.filter(pk__gt=low, pk__lt=high)
+    embeddings = session_rows(TurnEmbedding, session_pk)
     embeddings._raw_delete(embeddings.db)
-    entries = SearchEntry.objects.filter(pk__gt=low, pk__lt=high)
+    entries = session_rows(SearchEntry, session_pk)
     return entries._raw_delete(entries.db)
 
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import QuerySet
 
 from conversations.domain.turns import ASSISTANT, USER
 from conversations.models import SearchProgress, Turn, TurnEmbedding
-from conversations.models.search import UNEMBEDDED, entry_id
+from conversations.models.search import UNEMBEDDED, entry_id, session_rows
 
 from .matching import TURN_MASK
 
@@ -133,7 +132,7 @@ def embed_waiting(session_pk: int | None = None) -> int:
 def forget_session(session_pk: int) -> None:
     """Remove a session's vectors, so that they are made anew. Call it within a transaction."""
     SearchProgress.objects.filter(session=session_pk).update(embedded_turn=0)
-    _of_session(session_pk)._raw_delete(connection.alias)
+    session_rows(TurnEmbedding, session_pk)._raw_delete(connection.alias)
 
 
 def check_session(session_pk: int) -> str:
@@ -142,7 +141,10 @@ def check_session(session_pk: int) -> str:
     progress = SearchProgress.objects.filter(session=session_pk).first()
     end = progress.embedded_turn if progress else 0
     expected = {number for number, _ in read_messages(session_pk, first=1, last=end)}
-    stored = {pk & TURN_MASK for pk in _of_session(session_pk).values_list("pk", flat=True)}
+    stored = {
+        pk & TURN_MASK
+        for pk in session_rows(TurnEmbedding, session_pk).values_list("pk", flat=True)
+    }
     if different := expected ^ stored:
         number = min(different)
         return f"turn {number} has {'no vector' if number in expected else 'a vector too many'}"
@@ -189,8 +191,3 @@ def _read_matrix(session_pk: int) -> "VectorMatrix | None":
             while sum(len(kept.ids) for kept in _cached.values()) > MAX_CACHED_VECTORS:
                 _cached.popitem(last=False)
     return matrix
-
-
-def _of_session(session_pk: int) -> QuerySet[TurnEmbedding]:
-    low, high = entry_id(session_pk, 0), entry_id(session_pk + 1, 0)
-    return TurnEmbedding.objects.filter(pk__gt=low, pk__lt=high)

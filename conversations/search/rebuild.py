@@ -14,7 +14,13 @@ from conversations.domain.text import dump_json
 from conversations.domain.turns import USER
 from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
-from conversations.models.search import INDEX, entry_id, install_search, rebuild_fts5
+from conversations.models.search import (
+    INDEX,
+    entry_id,
+    install_search,
+    rebuild_fts5,
+    session_rows,
+)
 
 from . import indexing, meaning
 from .matching import TURN_MASK
@@ -46,9 +52,9 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
         else:
             last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
             indexed = min(progress.indexed_turn, last)
-            _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
+            session_rows(SearchEntry, session_pk, first=indexed + 1)._raw_delete(connection.alias)
             later = indexing.IndexTotals(
-                *_of_session(session_pk, done + 1)
+                *session_rows(SearchEntry, session_pk, first=done + 1)
                 .aggregate(
                     total=Coalesce(Sum("length"), 0),
                     turns=Count("pk", filter=ASKED),
@@ -82,7 +88,7 @@ def check_session(session_pk: int) -> str:
                 return f"the entry of turn {number} does not match its words"
         sums += indexing.sum_up(entries)
         done = last
-    beyond = _of_session(session_pk, indexed + 1).order_by("pk").first()
+    beyond = session_rows(SearchEntry, session_pk, first=indexed + 1).order_by("pk").first()
     if beyond is not None and progress is None:
         is_old = SearchProgress.objects.filter(session=session_pk).exists()
         return "" if is_old else "turn 1 has an entry but is not marked as indexed"
@@ -101,7 +107,8 @@ def check_session(session_pk: int) -> str:
 def digest_entries(session_pk: int) -> str:
     """SHA-256 over a session's entries, in order: the same whenever they are made."""
     digest = hashlib.sha256()
-    done, last = 0, _of_session(session_pk, 1).order_by("-pk").values_list("pk", flat=True).first()
+    entries = session_rows(SearchEntry, session_pk)
+    done, last = 0, entries.order_by("-pk").values_list("pk", flat=True).first()
     end = (last or 0) & TURN_MASK
     while done < end:
         for row in _stored(session_pk, done + 1, done + indexing.BATCH):
@@ -137,11 +144,6 @@ def mend_index() -> None:
 def sessions_in_order(session_pk: int | None = None) -> list[int]:
     found = Session.objects.all() if session_pk is None else Session.objects.filter(pk=session_pk)
     return list(found.order_by("pk").values_list("pk", flat=True))
-
-
-def _of_session(session_pk: int, number: int) -> Any:
-    low, high = entry_id(session_pk, number), entry_id(session_pk + 1, 0)
-    return SearchEntry.objects.filter(pk__gte=low, pk__lt=high)
 
 
 def _stored(session_pk: int, first: int, last: int) -> list[tuple[Any, ...]]:

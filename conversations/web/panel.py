@@ -175,10 +175,8 @@ def show_kept(found: Session, user_pk: int, view: StateView) -> list[dict[str, A
     return [
         {
             "text": entry.text,
-            "scope": SCOPE_NAMES[FOR_WORKSPACE]
-            if entry.owner_id is None
-            else SCOPE_NAMES[FOR_PERSON]
-            if entry.owner_id == user_pk
+            "scope": SCOPE_NAMES[entry.scope]
+            if entry.owner_id in (None, user_pk)
             else f"for {found.owner.get_username()}",
             "session": entry.session,
             "turn": entry.turn,
