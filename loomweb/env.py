@@ -239,7 +239,7 @@ class Environment:
         )
         self.max_import_bytes = env.whole("LOOM_MAX_IMPORT_BYTES", 500_000_000, 0)
         self.max_frame_bytes = env.whole("LOOM_MAX_FRAME_BYTES", 4_000_000)
-        self.delta_interval_ms = env.whole("LOOM_DELTA_INTERVAL_MS", 40, 5, 1000)
+        self.delta_interval_ms = env.whole("LOOM_DELTA_INTERVAL_MS", 0, 0, 1000)
         self.draft_interval_ms = env.whole("LOOM_DRAFT_INTERVAL_MS", 100, 10, 250)
         self.heartbeat_seconds = env.number("LOOM_HEARTBEAT_SECONDS", 2.0, 0.05)
         self.stale_seconds = env.number("LOOM_STALE_SECONDS", 15.0, 0.2)

@@ -41,19 +41,24 @@ class Outbound:
     over while paused waits in memory.
     """
 
-    def __init__(self, transport: Any) -> None:
+    def __init__(self, protocol: Any) -> None:
+        self._protocol = protocol
         self._paused = False
         self._waiting = 0
         # Until the upgrade the HTTP channel was the transport's producer.
-        transport.unregisterProducer()
-        transport.registerProducer(self, True)
+        protocol.transport.unregisterProducer()
+        protocol.transport.registerProducer(self, True)
 
-    def is_too_slow(self, size: int) -> bool:
-        """Count ``size`` more characters; True when too many wait."""
-        if not self._paused:
-            return False
-        self._waiting += size
-        return self._waiting > MAX_WAITING_CHARS
+    def send(self, text: str) -> bool:
+        """Send without what every message of an application goes through, which costs more
+        than the frames of an answer themselves. False: too much waits already."""
+        if self._paused:
+            self._waiting += len(text)
+            if self._waiting > MAX_WAITING_CHARS:
+                return False
+        with suppress(Disconnected):  # the page has left; the consumer hears of it soon
+            self._protocol.sendMessage(text.encode())
+        return True
 
     def pauseProducing(self) -> None:
         self._paused = True
@@ -215,7 +220,7 @@ class LoomServer(Server):  # type: ignore[misc]
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
         if scope["type"] == "websocket" and getattr(protocol, "transport", None) is not None:
-            scope["outbound"] = Outbound(protocol.transport)
+            scope["outbound"] = Outbound(protocol)
         return super().create_application(protocol, scope)
 
     async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:

@@ -579,6 +579,24 @@ def _ends_with_blank_line(lines: str) -> bool:
     return not lines[lines.rfind("\n", 0, max(len(lines) - 1, 0)) + 1 :].strip(" \t\n")
 
 
+def _shared_start(old: str, new: str) -> int:
+    """The length of what both begin with, up to a place outside tags and character
+    references."""
+    size = min(len(old), len(new))
+    # Nearly always all but the closing tags is the same, however much it is.
+    step = 32
+    while step < size and not new.startswith(old[: size - step]):
+        step *= 8
+    start = max(0, size - step)
+    pairs = enumerate(zip(old[start:size], new[start:size], strict=True), start)
+    kept = next((place for place, (one, other) in pairs if one != other), size)
+    if (tag := old.rfind("<", 0, kept)) > old.rfind(">", 0, kept):
+        kept = tag
+    if (reference := old.rfind("&", 0, kept)) > old.rfind(";", 0, kept):
+        kept = reference
+    return kept
+
+
 class BlockStream:
     """The HTML of one text that arrives in pieces. ``blocks`` holds the HTML of the blocks
     that are final; it only ever grows."""
@@ -588,6 +606,7 @@ class BlockStream:
         self._holds_return = False
         self._open: OpenText = StreamingBlock()
         self._open_html: str | None = ""
+        self._patched_html = ""
         self._is_too_much = False
         self._work = Work(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
 
@@ -611,7 +630,17 @@ class BlockStream:
                 self._is_too_much = False
             self._open, text = taken.next or StreamingBlock(), taken.rest
             self.blocks += (render_markdown(source, work=self._work) for source in taken.final)
+        if len(self.blocks) > known:
+            self._patched_html = ""
         return self.blocks[known:]
+
+    def patch(self) -> tuple[int, str]:
+        """How the open block has changed since the last call, or since it began: how many
+        characters at the end of its HTML give way, in UTF-16 code units, and to what."""
+        old, new = self._patched_html, self.open_html()
+        self._patched_html = new
+        kept = _shared_start(old, new)
+        return len(old[kept:].encode("utf-16-le")) // 2, new[kept:]
 
     def open_html(self) -> str:
         """The HTML of the block that is being written, as if it ended here."""

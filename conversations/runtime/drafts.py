@@ -142,24 +142,30 @@ class LiveBlock:
         self.unsent.append(delta)
 
     def frame(self, run: str) -> dict[str, Any]:
+        """What is new. A page gets as many of them as there are words: they say nothing that
+        it knows."""
         delta = "".join(self.unsent)
-        frame = self._head(run) | {"offset": self.sent, "text": delta}
+        frame = self._head() | ({} if self.sent else {"run": run})
+        frame |= {"offset": self.sent, "text": delta}
         self.unsent = []
         self.sent += len(delta)
         if self.blocks is not None:
-            frame["blocks"] = self.blocks.feed(delta)
-            frame["open"] = self.blocks.open_html()
+            if blocks := self.blocks.feed(delta):
+                frame["blocks"] = blocks
+            frame["drop"], frame["open"] = self.blocks.patch()
         return frame
 
     def snapshot(self, run: str) -> dict[str, Any]:
-        """The whole part so far; the next frame goes on from there."""
-        frame = self._head(run) | {"reset": True, "offset": 0, "text": "".join(self.text)}
+        """The whole part so far; the next frame goes on from there. Take the frame first."""
+        text = "".join(self.text)
+        frame = self._head() | {"run": run, "reset": True, "offset": 0, "text": text}
         if self.blocks is not None:
-            frame |= {"blocks": list(self.blocks.blocks), "open": self.blocks.open_html()}
+            open_html = self.blocks.open_html()
+            frame |= {"blocks": list(self.blocks.blocks), "drop": 0, "open": open_html}
         return frame
 
-    def _head(self, run: str) -> dict[str, Any]:
-        head = {"type": "draft", "run": run, "part": self.number, "kind": self.kind}
+    def _head(self) -> dict[str, Any]:
+        head = {"type": "draft", "part": self.number, "kind": self.kind}
         return head | {"name": self.name, "word": tool_word(self.name)[0]} if self.name else head
 
 

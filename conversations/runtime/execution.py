@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -21,6 +21,7 @@ from .database import Database, PatientWriter
 from .drafts import DraftWorker, LiveAnswer, LiveCalls
 from .models import Models
 from .options import RuntimeOptions
+from .pace import FramePace
 from .program_tools import ProgramTools
 from .publish import Frame, Publisher, rows_frame, state_frame
 
@@ -30,9 +31,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What the process has for a run. ``delta_interval`` says how many seconds lie between
-    two frames of one answer now; ``offered`` what tools the model is told of where there are
-    no others than the product's."""
+    """What the process has for a run. ``offered`` says what tools the model is told of where
+    there are no others than the product's."""
 
     options: RuntimeOptions
     database: Database
@@ -41,7 +41,7 @@ class RunContext:
     drafts: DraftWorker
     tool_servers: ToolServers
     program_tools: ProgramTools
-    delta_interval: Callable[[], float]
+    pace: FramePace
     offered: dict[ToolScope, str] = field(default_factory=dict)
 
 
@@ -165,17 +165,14 @@ class Execution:
         return self.live.snapshots() + self.calls.snapshots()
 
     def show_soon(self) -> None:
-        """Something of the draft or of a call has changed: send the first change at once, later
-        ones together, at most every interval."""
+        """Something of the draft or of a call has changed: send it with what else comes now,
+        or together with what comes until the next frame is due."""
         publisher = self._context.publisher
         if self._flush_handle is not None or not publisher.is_watched(self.claimed.session_pk):
             return
         loop = asyncio.get_running_loop()
-        wait = self._last_flush + self._context.delta_interval() - loop.time()
-        if wait <= 0:
-            self._flush_some()
-        else:
-            self._flush_handle = loop.call_later(wait, self._flush_some)
+        wait = self._last_flush + self._context.pace.interval() - loop.time()
+        self._flush_handle = loop.call_later(max(0.0, wait), self._flush_some)
 
     def _flush_some(self) -> None:
         """The same, but for output that would flood the pages."""

@@ -38,6 +38,7 @@ from .forgetting import forget_forever
 from .models import Models
 from .options import RuntimeOptions
 from .ownership import Owner
+from .pace import FramePace
 from .program_tools import ProgramTools
 from .publish import CatchUp, Frame, Hub, Publisher, Relay, active_frame, read_catch_up
 from .queue import RunQueue
@@ -45,10 +46,6 @@ from .visitors import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
 from .watch import EmbeddingWorker, IndexWorker, Watcher
 
 logger = logging.getLogger(__name__)
-
-# By how much each running answer stretches the interval between its frames, up to a bound: a
-# hundred answers share one core with everything else.
-BUSY_STEP_SECONDS, MAX_INTERVAL_SECONDS = 0.001, 0.12
 
 
 class Runtime:
@@ -83,7 +80,7 @@ class Runtime:
             drafts=self.drafts,
             tool_servers=self.tool_servers,
             program_tools=self.program_tools,
-            delta_interval=lambda: self.delta_interval,
+            pace=FramePace(shortest=options.delta_interval),
         )
         self.queue = RunQueue(context, self.owner, on_interrupted=self._complete_changes_soon)
         self.watcher = Watcher(options, self.readers, self.hub, self.queue)
@@ -145,11 +142,6 @@ class Runtime:
         await self.relay.close()
         await self.database.close()
         self.owner.close()
-
-    @property
-    def delta_interval(self) -> float:
-        wanted = self.queue.busy_count * BUSY_STEP_SECONDS
-        return max(self.options.delta_interval, min(wanted, MAX_INTERVAL_SECONDS))
 
     async def catch_up(
         self, uuid: UUID, *, cursor: Cursor | None, rewinds: int | None, hello: bool

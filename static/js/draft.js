@@ -4,6 +4,7 @@ import { byId, create, find, fromTemplate } from "./dom.js";
 
 const holder = byId("draft");
 const parts = new Map();
+const MAX_TEXT = 2000; // of one node: Chromium shapes a changed one anew
 
 function add(element) {
   holder.append(element);
@@ -26,26 +27,44 @@ function place({ kind, name, word }) {
 
 function writeBlock(part, html) {
   if (!part.open) part.body.append(part.open = create("div", { className: "blk" }));
-  part.open.innerHTML = html;
+  part.open.innerHTML = part.html = html;
+}
+
+/** Text at the end of all that is open goes there; the block would be parsed and laid out anew. */
+function extendBlock(part, drop, added) {
+  const kept = part.html.length - drop;
+  const end = part.html.slice(kept);
+  const more = drop ? added.slice(0, -drop) : added;
+  if (!/^(<\/\w+>\n?)+$/.test(end) || more + end !== added || more.includes("<")) {
+    return writeBlock(part, part.html.slice(0, kept) + added);
+  }
+  part.html = part.html.slice(0, kept) + added;
+  let inner = part.open;
+  for (const _ of end.matchAll("</")) inner = inner.lastElementChild;
+  const last = inner.lastChild;
+  const text = create("textarea", { innerHTML: more }).textContent;
+  if (last?.nodeType === Node.TEXT_NODE && last.length < MAX_TEXT) last.appendData(text);
+  else inner.append(text);
 }
 
 /** Text comes as HTML of its blocks, thinking and the arguments of a tool as they are. */
-function write(part, { text, blocks, open }) {
-  if (!blocks) return part.body.append(text);
+function write(part, { text, blocks = [], drop, open }) {
+  if (open === undefined) return part.body.append(text);
   for (const html of blocks) {
     writeBlock(part, html);
     part.open = null;
+    part.html = "";
   }
-  if (open) writeBlock(part, open);
+  if (drop || open) extendBlock(part, drop, open);
 }
 
 /** Write one frame. False when text before it is missing. */
 export function writeDraft(frame) {
   let part = parts.get(frame.part);
-  if (!part) parts.set(frame.part, part = { body: place(frame), length: 0 });
+  if (!part) parts.set(frame.part, part = { body: place(frame), length: 0, html: "" });
   if (frame.reset) {
     part.body.replaceChildren();
-    Object.assign(part, { length: 0, open: null });
+    Object.assign(part, { length: 0, open: null, html: "" });
   }
   if (!frame.reset && frame.offset !== part.length) return false;
   part.length = frame.offset + [...frame.text].length; // the server counts code points

@@ -1,10 +1,13 @@
 """Talking with the model in a real browser."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from conversations.rendering.streaming import BlockStream
+from conversations.runtime.drafts import LiveBlock
 from tests.e2e.conftest import Chat, Server, long_session, settle, take_picture, wait_until
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -313,3 +316,30 @@ def test_half_a_character_is_refused_and_stays_in_the_composer(chat: Chat) -> No
     assert chat.message.evaluate("field => field.value === 'half \\ud83d of it'")
     expect(chat.rows).to_have_count(0)
     expect(chat.page.locator("#pending > *")).to_have_count(0)
+
+
+def test_a_patched_draft_is_the_whole_one(chat: Chat) -> None:
+    shown: list[dict[str, Any]] = []
+    expected: list[str] = []
+    code = "```py\n" + "x = '<&>' # 😀\n" * 300
+    for number, text in enumerate((RICH * 2, code, "a & *b* 😀 c <d> e")):
+        part = LiveBlock(number=number, kind="text", blocks=BlockStream())
+        for start in range(0, len(text), 5):
+            part.feed(text[start : start + 5])
+            shown.append(part.frame("run"))
+            assert part.blocks is not None
+            expected.append("".join([*part.blocks.blocks, part.blocks.open_html()]))
+    differing = chat.new().page.evaluate(
+        """async ([frames, expected]) => {
+          const { writeDraft } = await import("/static/js/draft.js");
+          const page = document.createElement("div");
+          return frames.filter((frame, number) => {
+            if (!writeDraft(frame)) return true;
+            const part = [...document.querySelectorAll("#draft .md")].at(-1);
+            page.innerHTML = expected[number];
+            return [...part.children].map((block) => block.innerHTML).join("") !== page.innerHTML;
+          });
+        }""",
+        [shown, expected],
+    )
+    assert differing == []

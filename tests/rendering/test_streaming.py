@@ -267,6 +267,32 @@ class TestOpenBlock:
         assert isinstance(mend(text), str)
 
 
+class TestPatches:
+    @given(markdown_like | any_text, st.integers(0, 1000))
+    @example("a *b* \U0001f600 c & d < e ```\nx\n```\n\n- \U0001f600\n- b **c** d", 0)
+    def test_they_make_the_open_block(self, text: str, seed: int) -> None:
+        sizes = random.Random(seed)
+        blocks, page = BlockStream(), ""
+        for piece in pieces(text, sizes=sizes):
+            if blocks.feed(piece):
+                page = ""
+            drop, added = blocks.patch()
+            units = page.encode("utf-16-le", "surrogatepass")
+            kept = units[: len(units) - 2 * drop].decode("utf-16-le", "surrogatepass")
+            assert kept.rfind("<") <= kept.rfind(">")
+            assert not re.search(r"&[^;]*\Z", kept)
+            page = kept + added
+            assert page == blocks.open_html()
+
+    @pytest.mark.parametrize("name", ["paragraph", "one line", "list", "table", "fence"])
+    def test_they_are_short_however_long_the_block(self, name: str) -> None:
+        text = OPENINGS.get(name, "") + LONG_BLOCKS[name] * 60
+        blocks = BlockStream()
+        fed = (blocks.feed(text[start : start + 6]) for start in range(0, len(text), 6))
+        sizes = [len(blocks.patch()[1]) for final in fed if not final]
+        assert sum(sizes) < 60 * len(sizes)
+
+
 class TestCost:
     @pytest.fixture
     def parsed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:

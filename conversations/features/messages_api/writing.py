@@ -64,7 +64,9 @@ class EventWriter:
     def __init__(self, *, run: UUID, model: str) -> None:
         self._run, self._model = run, model
         self._index = -1
-        self._part: tuple[str, int] | None = None
+        # The run that the frames are of: the first of each part names it.
+        self._told_run: UUID | None = None
+        self._part: int | None = None
         self._seen = ""
         self._texts: list[str] = []
         self._is_open = False
@@ -76,8 +78,10 @@ class EventWriter:
     def add_draft(self, frame: dict[str, Any]) -> Iterator[str]:
         """More of a text of this run; what was told already is left out. White space waits
         for what follows: alone it is no block of the answer."""
-        part, offset, text = (frame["run"], frame["part"]), frame["offset"], frame["text"]
-        if UUID(part[0]) != self._run:
+        part, offset, text = frame["part"], frame["offset"], frame["text"]
+        if "run" in frame:
+            self._told_run = UUID(frame["run"])
+        if self._told_run != self._run:
             return
         if part != self._part:
             if offset:
