@@ -1,4 +1,5 @@
-"""The ASGI application: pages through Django, sockets through Channels."""
+"""The ASGI application: pages through Django, sockets through Channels, static files
+before both."""
 
 import os
 import sys
@@ -20,9 +21,11 @@ from conversations.web.addresses import OriginMiddleware  # noqa: E402
 from conversations.web.errors import SocketStorageErrorMiddleware  # noqa: E402
 from conversations.web.urls import websocket_urlpatterns  # noqa: E402
 
+from .static_files import StaticFiles  # noqa: E402
+
 application = ProtocolTypeRouter(
     {
-        "http": django_application,
+        "http": StaticFiles(django_application),
         "websocket": OriginMiddleware(
             SocketStorageErrorMiddleware(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
         ),

@@ -41,8 +41,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
-    "django.middleware.gzip.GZipMiddleware",
+    "conversations.web.compression.PageGZipMiddleware",
     "conversations.web.errors.StorageErrorMiddleware",
     "conversations.web.errors.refuse_odd_encodings",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -185,7 +184,7 @@ STATIC_ROOT = LOOM.data_dir / "static"
 WHITENOISE_SKIP_COMPRESS_EXTENSIONS = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "loomweb.static_storage.LoomStaticStorage"},
+    "staticfiles": {"BACKEND": "loomweb.static_files.LoomStaticStorage"},
 }
 
 SECURE_CSP = {

@@ -13,7 +13,7 @@ from operator import or_
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
@@ -23,7 +23,7 @@ from conversations.domain.runs import ACTIVE_STATES, COMPACT, FAILED, IDLE, INTE
 from conversations.domain.text import dump_json, load_json, storable
 from conversations.models import Rewind, Run, Session, Workspace
 
-from .append import EXPIRED, lock_session
+from .append import EXPIRED, lock_session, read_moment
 from .rights import Person, workspaces_of
 from .sessions import (
     archive_session,
@@ -155,13 +155,10 @@ def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[
 def _record(
     values: dict[str, Any], row: dict[str, Any], *, rewound: list[tuple[int, int]]
 ) -> SessionRecord:
-    turns, state = row["next_turn"] - 1, row["active_state"]
-    if not state:  # how its last answer ended is of interest where that was not meant
-        ended = row["latest_state"] if row["latest_state"] in (INTERRUPTED, FAILED) else IDLE
-        state = QUEUED if row["is_queued"] else ended
+    turns = row["next_turn"] - 1
     made = {
         "key": row["key"] or row["former_key"] or "",
-        "state": state,
+        "state": _state(row["active_state"], row["latest_state"], is_queued=row["is_queued"]),
         "turns": turns,
         "active_turns": turns - sum(last - first + 1 for first, last in rewound),
         "events": row["next_seq"] - 1,
@@ -169,6 +166,14 @@ def _record(
         "metadata": read_metadata(values["metadata"]),
     }
     return SessionRecord(**values | made)
+
+
+def _state(active: str | None, latest: str | None, *, is_queued: bool) -> str:
+    if active:
+        return active
+    # How its last answer ended is of interest where that was not meant.
+    ended = latest if latest in (INTERRUPTED, FAILED) else IDLE
+    return QUEUED if is_queued else ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,10 +301,41 @@ def require_future(moment: datetime | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession:
+    """A session as the lists on pages show it; the fields mean what they do in
+    :class:`SessionRecord`. Two that are equal look the same."""
+
+    pk: int
+    uuid: UUID
+    workspace_name: str
+    title: str
+    preview: str | None
+    channel: str
+    model: str
+    state: str
+    turns: int
+    last_active_at: datetime
+    expired: bool
+    archived: bool
+    pinned: bool
+    purge_due: datetime | None
+
+    @property
+    def page(self) -> str:
+        """Where people read it."""
+        return f"/s/{self.uuid}/"
+
+    @property
+    def cursor(self) -> SessionListCursor:
+        """The place of the session in a list."""
+        return SessionListCursor(self.last_active_at, self.pk)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPage:
     """``next_cursor`` is empty on the last page."""
 
-    items: list[SessionRecord]
+    items: list[ListedSession]
     next_cursor: str
 
 
@@ -314,17 +350,20 @@ def list_sessions(
 ) -> SessionPage:
     """Sessions of a workspace: pinned ones first, then by last activity; paged by
     the cursor of the last item. ``query`` filters by words of title and preview; without
-    previews nothing of what was said is shown, nor can be guessed at."""
+    previews nothing of what was said is shown, nor can be guessed at. One statement."""
     sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
     columns = ("title", "preview") if with_previews else ("title",)
     sessions = filter_by_words(sessions, query, *columns)
-    page = _read_page(sessions.filter(pinned_at=None), before=before, limit=limit)
+    chosen = [_before(sessions.filter(pinned_at=None), before, limit=limit)]
     if not before:
-        pinned = sessions.filter(pinned_at__isnull=False).order_by("-last_active_at", "-pk")
-        page = replace(page, items=_read_records(pinned[:limit], is_full=False) + page.items)
+        pinned = sessions.filter(pinned_at__isnull=False)
+        chosen.append(pinned.order_by("-last_active_at", "-pk")[:limit])
+    listed = _read_listed(chosen)
+    page = _cut([item for item in listed if not item.pinned], limit=limit)
+    page.items[:0] = [item for item in listed if item.pinned]
     if with_previews:
         return page
-    return replace(page, items=[item.without_words() for item in page.items])
+    return replace(page, items=[replace(item, preview=None) for item in page.items])
 
 
 def list_recent_sessions(
@@ -335,16 +374,73 @@ def list_recent_sessions(
     list, and by the workspace's name."""
     sessions = Session.objects.filter(workspace__in=workspaces_of(person.pk), archived_at=None)
     sessions = filter_by_words(sessions, query, "title", "preview", "workspace__name")
-    return _read_page(sessions, before=before, limit=limit)
+    return _cut(_read_listed([_before(sessions, before, limit=limit)]), limit=limit)
 
 
-def _read_page(sessions: QuerySet[Session], *, before: str, limit: int) -> SessionPage:
+def _before(sessions: QuerySet[Session], before: str, *, limit: int) -> QuerySet[Session]:
+    # One more than wanted, which says that there is a next page.
     if before:
         sessions = sessions.filter(beyond(parse_list_cursor(before)))
-    ordered = sessions.order_by("-last_active_at", "-pk")
-    records = _read_records(ordered[: limit + 1], is_full=False)
-    next_cursor = str(records[limit - 1].cursor) if len(records) > limit else ""
-    return SessionPage(items=records[:limit], next_cursor=next_cursor)
+    return sessions.order_by("-last_active_at", "-pk")[: limit + 1]
+
+
+def _cut(listed: list[ListedSession], *, limit: int) -> SessionPage:
+    next_cursor = str(listed[limit - 1].cursor) if len(listed) > limit else ""
+    return SessionPage(items=listed[:limit], next_cursor=next_cursor)
+
+
+# What of :class:`ListedSession` is read, and what it is made from.
+_LISTED = {
+    "pk": "s.id",
+    "uuid": "s.uuid",
+    "workspace_name": "w.name",
+    "title": "s.title",
+    "preview": "s.preview",
+    "channel": "s.channel",
+    "model": "s.model",
+    "turns": "s.next_turn - 1",
+    "last_active_at": "s.last_active_at",
+    "expires_at": "s.expires_at",
+    "archived_at": "s.archived_at",
+    "pinned_at": "s.pinned_at",
+    "purge_due": "p.due_at",
+    "active": "(SELECT r.state FROM conversations_run r"
+    " WHERE r.session_id = s.id AND r.state IN (%s, %s) LIMIT 1)",
+    "latest": "(SELECT r.state FROM conversations_run r"
+    " WHERE r.session_id = s.id AND r.kind <> %s ORDER BY r.id DESC LIMIT 1)",
+    "is_queued": "EXISTS(SELECT 1 FROM conversations_run r"
+    " WHERE r.session_id = s.id AND r.state = %s)",
+}
+
+
+def _read_listed(chosen: Sequence[QuerySet[Session]]) -> list[ListedSession]:
+    """Those of all these queries, the latest active first."""
+    parts = [sessions.values("pk").query.sql_with_params() for sessions in chosen]
+    among = " UNION ALL ".join(f"SELECT * FROM ({sql}) q" for sql, _ in parts)  # noqa: S608
+    # Raw SQL, because every page of a chat has such a list: Django takes ten times as long to
+    # put the statement together as SQLite to answer it.
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {', '.join(_LISTED.values())} FROM conversations_session s"  # noqa: S608
+            " JOIN conversations_workspace w ON w.id = s.workspace_id"
+            " LEFT JOIN conversations_purgeorder p ON p.session_id = s.id"
+            f" WHERE s.id IN ({among}) ORDER BY s.last_active_at DESC, s.id DESC",
+            [*ACTIVE_STATES, COMPACT, QUEUED, *(value for _, part in parts for value in part)],
+        )
+        return [_listed(dict(zip(_LISTED, row, strict=True))) for row in cursor.fetchall()]
+
+
+def _listed(row: dict[str, Any]) -> ListedSession:
+    for name in ("last_active_at", "expires_at", "purge_due"):
+        row[name] = row[name] and read_moment(row[name])
+    return ListedSession(
+        uuid=UUID(str(row.pop("uuid"))),
+        state=_state(row.pop("active"), row.pop("latest"), is_queued=row.pop("is_queued")),
+        expired=has_expired(row.pop("expires_at")),
+        archived=row.pop("archived_at") is not None,
+        pinned=row.pop("pinned_at") is not None,
+        **row,
+    )
 
 
 def filter_by_words(sessions: QuerySet[Session], query: str, *columns: str) -> QuerySet[Session]:

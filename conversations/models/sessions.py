@@ -96,6 +96,12 @@ class Session(models.Model):
         )
         indexes = (
             Index(fields=("workspace", "-last_active_at", "-id"), name="session_by_activity"),
+            # A list begins with the pinned ones: without it they are looked for among all.
+            Index(
+                fields=("workspace", "-last_active_at", "-id"),
+                condition=Q(pinned_at__isnull=False),
+                name="session_pinned",
+            ),
             Index(
                 fields=("workspace", "channel", "-last_active_at", "-id"), name="session_of_channel"
             ),

@@ -1,11 +1,8 @@
 """The pages: workspaces, sessions, the chat. Each works by plain GET and POST."""
 
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
-from itertools import groupby
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
@@ -16,7 +13,6 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET, require_http_methods, require_safe
 
@@ -41,7 +37,6 @@ from conversations.archive.model_calls import window_mark_of
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import MANAGE, WRITE
 from conversations.archive.runs import active_runs
-from conversations.archive.session_records import SessionRecord, list_sessions
 from conversations.archive.sessions import has_expired, open_first_session
 from conversations.archive.storage import translate_storage_error
 from conversations.archive.transcript import PageRow
@@ -70,56 +65,8 @@ from . import forms
 from .attachments import FilesRefused, require_files
 from .commands import FILE, NoCommand, execute, read_command
 from .hydration import hydrate
+from .session_list import read_session_list
 from .tool_rules import failed_tool_servers, list_tool_servers, tool_rules_context
-
-# The session list as a page shows it: pinned, then by date.
-
-
-def read_session_list(
-    workspace: Workspace,
-    *,
-    query: str = "",
-    archived: bool = False,
-    before: str = "",
-    is_member: bool = True,
-) -> dict[str, Any]:
-    """The sessions as a member of the workspace sees them, or somebody who is none.
-    ``next_query`` is the query string of the next page; empty on the last one."""
-    page = list_sessions(
-        workspace,
-        query=query,
-        archived=archived,
-        before=before,
-        limit=settings.LOOM.session_list_size,
-        with_previews=is_member,
-    )
-    following = {"before": page.next_cursor, "q": query, "archived": archived and 1}
-    today = timezone.localdate()
-    grouped = groupby(page.items, key=lambda session: label_of(session, today))
-    return {
-        "groups": [{"label": label, "sessions": list(sessions)} for label, sessions in grouped],
-        "query": query,
-        "archived": archived,
-        "next_query": urlencode({name: value for name, value in following.items() if value})
-        if page.next_cursor
-        else "",
-    }
-
-
-def label_of(session: SessionRecord, today: date) -> str:
-    if session.pinned_at:
-        return "Pinned"
-    day = timezone.localtime(session.last_active_at).date()
-    if day >= today:
-        return "Today"
-    if day == today - timedelta(days=1):
-        return "Yesterday"
-    if day > today - timedelta(days=7):
-        return "Previous 7 days"
-    if day > today - timedelta(days=30):
-        return "Previous 30 days"
-    return f"{day:%B %Y}"
-
 
 EXAMPLES = (
     "What is in this workspace?",
@@ -196,11 +143,13 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
             "can_manage": access.can_manage,
         },
         "sessions": read_session_list(
+            request,
             found,
             query=request.GET.get("q", "").strip()[:MAX_FILTER_CHARS],
             archived=request.GET.get("archived") == "1",
             before=request.GET.get("before", ""),
             is_member=access.role is not None,
+            has_actions=access.can_write,
         ),
     }
     return render_page(request, "workspace.html", "session_items", context)
@@ -382,7 +331,7 @@ def _chat(
         "window": {"floor": mark.floor if line else 0, "line": line, "key": mark.key},
     }
     if not is_fragment(request):
-        context |= _chat_surroundings(found, user) | (form or {})
+        context |= _chat_surroundings(request, found) | (form or {})
         context["window"]["meter"] = render_meter(
             found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
@@ -403,7 +352,7 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
         yield html
 
 
-def _chat_surroundings(found: Session, user: User) -> dict[str, Any]:
+def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
     loom, queue = settings.LOOM, queued_messages(found.pk)
     run = next(iter(active_runs(stale_seconds=loom.stale_seconds, session_pks=[found.pk])), None)
     return {
@@ -417,8 +366,8 @@ def _chat_surroundings(found: Session, user: User) -> dict[str, Any]:
         "queue": render_queue(queue),
         "models": list_models(),
         "is_demo": not loom.api_key,
-        "sidebar": read_session_list(found.workspace),
-        "workspaces": archive_workspaces.list_workspaces(user.pk),
+        "sidebar": read_session_list(request, found.workspace, current=found.uuid),
+        "workspaces": archive_workspaces.list_workspace_names(person(request).pk),
         "config": {
             **{name: getattr(loom, name) for name in SCRIPT_SETTINGS},
             "client_id": uuid4().hex,

@@ -1,0 +1,99 @@
+"""The session list as pages show it: pinned, then by date.
+
+An item looks the same to everybody who may see it, so its HTML is made once for as long as
+nothing of it changes. Who may see which items is asked of the database for every page.
+"""
+
+import secrets
+from datetime import date, timedelta
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.middleware.csrf import get_token
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import SafeString, mark_safe
+
+from conversations.archive.session_records import ListedSession, list_sessions
+from conversations.models import Workspace
+
+MAX_ITEMS_RENDERED = 2000  # of 1 to 3 kB
+
+# Stands in an item for the token of whoever asks. It cannot be guessed, so no text of a person
+# is taken for it.
+_TOKEN_MARK = f"@token-{secrets.token_hex(8)}@"
+
+
+def read_session_list(
+    request: HttpRequest,
+    workspace: Workspace,
+    *,
+    query: str = "",
+    archived: bool = False,
+    before: str = "",
+    is_member: bool = True,
+    has_actions: bool = False,
+    current: UUID | None = None,
+) -> dict[str, Any]:
+    """The sessions as a member of the workspace sees them, or somebody who is none; the
+    ``current`` one is marked. ``next_query`` is the query string of the next page; empty on
+    the last one."""
+    page = list_sessions(
+        workspace,
+        query=query,
+        archived=archived,
+        before=before,
+        limit=settings.LOOM.session_list_size,
+        with_previews=is_member,
+    )
+    following = {"before": page.next_cursor, "q": query, "archived": archived and 1}
+    today = timezone.localdate()
+    groups = []
+    for label, items in groupby(page.items, key=lambda item: label_of(item, today)):
+        html = "".join(
+            render_item(item, is_current=item.uuid == current, has_actions=has_actions)
+            for item in items
+        )
+        if has_actions:
+            html = html.replace(_TOKEN_MARK, get_token(request))
+        groups.append({"label": label, "items": mark_safe(html)})
+    return {
+        "groups": groups,
+        "query": query,
+        "archived": archived,
+        "next_query": urlencode({name: value for name, value in following.items() if value})
+        if page.next_cursor
+        else "",
+    }
+
+
+def label_of(item: ListedSession, today: date) -> str:
+    if item.pinned:
+        return "Pinned"
+    day = timezone.localtime(item.last_active_at).date()
+    if day >= today:
+        return "Today"
+    if day == today - timedelta(days=1):
+        return "Yesterday"
+    if day > today - timedelta(days=7):
+        return "Previous 7 days"
+    if day > today - timedelta(days=30):
+        return "Previous 30 days"
+    return f"{day:%B %Y}"
+
+
+@lru_cache(maxsize=MAX_ITEMS_RENDERED)
+def render_item(item: ListedSession, *, is_current: bool, has_actions: bool) -> SafeString:
+    """Everything that its template shows is in the arguments."""
+    context = {
+        "item": item,
+        "is_current": is_current,
+        "has_actions": has_actions,
+        "csrf_token": _TOKEN_MARK,
+    }
+    return render_to_string("workspace.html#session_item", context)

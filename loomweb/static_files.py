@@ -1,0 +1,65 @@
+"""Static files: under hashed names, compressed, and served without Django's middleware.
+
+A page has a dozen of them. Through the middleware each would cost a thread and a connection
+to the database, several times what the file itself costs.
+"""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.middleware.csp import ContentSecurityPolicyMiddleware
+from django.middleware.security import SecurityMiddleware
+from whitenoise.middleware import WhiteNoiseMiddleware
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+PIECE_BYTES = 65_536
+
+
+class LoomStaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
+    """Imports of modules have the hashed names as well."""
+
+    support_js_module_import_aggregation = True
+
+
+class StaticFiles:
+    """The ASGI application before Django: answers what WhiteNoise has a file for. Files are read
+    on the event loop, since those that are asked for are in the system's memory."""
+
+    def __init__(self, application: Any) -> None:
+        self.application = application
+        self._noise = WhiteNoiseMiddleware()
+        self._headers = _security_headers()
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        noise, path = self._noise, scope["path"]
+        found = noise.find_file(path) if noise.autorefresh else noise.files.get(path)
+        if found is None:
+            await self.application(scope, receive, send)
+            return
+        asked = {
+            f"HTTP_{name.decode('latin-1').upper().replace('-', '_')}": value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        response = found.get_response(scope["method"], asked)
+        headers = [
+            (name.encode("latin-1"), value.encode("latin-1"))
+            for name, value in [*response.headers, *self._headers]
+        ]
+        status = int(response.status)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        if response.file is not None:
+            with response.file as file:
+                # In pieces, as fast as they are read: the whole of a large file would wait in
+                # memory for every browser that is slow.
+                while piece := file.read(PIECE_BYTES):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
+
+
+def _security_headers() -> list[tuple[str, str]]:
+    """Those that Django's middleware gives every page."""
+    request, response = HttpRequest(), HttpResponse()
+    for middleware in (SecurityMiddleware, ContentSecurityPolicyMiddleware):
+        middleware(lambda _: response).process_response(request, response)
+    del response["Content-Type"]
+    return list(response.items())

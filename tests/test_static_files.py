@@ -1,0 +1,108 @@
+"""Static files, as the ASGI application answers them: without Django's middleware."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.core.management import call_command
+from django.http import HttpRequest, HttpResponse
+from django.middleware.csp import ContentSecurityPolicyMiddleware
+from django.middleware.security import SecurityMiddleware
+from django.templatetags.static import static
+
+from loomweb.static_files import PIECE_BYTES, StaticFiles
+
+HASHED = "loomweb.static_files.LoomStaticStorage"
+
+
+async def to_django(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+@pytest.fixture
+def files(tmp_path: Path, settings: Any) -> StaticFiles:
+    settings.STATIC_ROOT = tmp_path
+    settings.STORAGES = settings.STORAGES | {"staticfiles": {"BACKEND": HASHED}}
+    others = ["admin", "ninja", "redoc*"]
+    call_command("collectstatic", verbosity=0, interactive=False, ignore_patterns=others)
+    (tmp_path / "large.bin").write_bytes(b"x" * (PIECE_BYTES * 3 + 1))
+    return StaticFiles(to_django)
+
+
+async def get(
+    application: StaticFiles, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], list[bytes]]:
+    """Status, headers and the pieces of the body."""
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
+        ],
+    }
+    asked = ApplicationCommunicator(application, scope)
+    start = await asked.receive_output()
+    pieces = []
+    while True:
+        message = await asked.receive_output()
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    await asked.wait()
+    found = {name.decode().lower(): value.decode() for name, value in start["headers"]}
+    return start["status"], found, pieces
+
+
+async def test_a_file_is_kept_by_the_browser_for_good(files: StaticFiles) -> None:
+    status, headers, pieces = await get(files, static("css/app.css"), accept_encoding="gzip")
+    assert (status, headers["content-type"]) == (200, 'text/css; charset="utf-8"')
+    assert "immutable" in headers["cache-control"]
+    assert headers["content-encoding"] == "gzip"
+    assert headers["vary"] == "Accept-Encoding"
+    packed = b"".join(pieces)
+    assert len(packed) == int(headers["content-length"])
+    _, plain, identity = await get(files, static("css/app.css"))
+    assert gzip.decompress(packed) == b"".join(identity)
+    assert plain["etag"] == headers["etag"]
+
+
+async def test_what_a_browser_has_is_not_sent_again(files: StaticFiles) -> None:
+    _, headers, _ = await get(files, static("js/page.js"))
+    status, _, pieces = await get(files, static("js/page.js"), if_none_match=headers["etag"])
+    assert (status, pieces) == (304, [b""])
+
+
+async def test_it_has_the_security_headers_of_a_page(files: StaticFiles) -> None:
+    page = HttpResponse()
+    for middleware in (SecurityMiddleware, ContentSecurityPolicyMiddleware):
+        middleware(lambda _: page).process_response(HttpRequest(), page)
+    for asked in ({}, {"method": "POST"}, {"method": "HEAD"}, {"range": "bytes=0-9"}):
+        _, headers, _ = await get(files, static("js/page.js"), **asked)
+        for name in ("Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy"):
+            assert headers[name.lower()] == page[name], (asked, name)
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+
+async def test_a_large_file_is_sent_in_pieces(files: StaticFiles) -> None:
+    _, _, pieces = await get(files, "/static/large.bin")
+    assert [len(piece) for piece in pieces] == [PIECE_BYTES] * 3 + [1, 0]
+    status, _, pieces = await get(files, "/static/large.bin", range="bytes=5-14")
+    assert (status, [len(piece) for piece in pieces]) == (206, [10, 0])
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/static/", "/static/none.css", "/static/../loom.sqlite3", "/static/app.css.gz"]
+)
+async def test_everything_else_is_asked_of_django(files: StaticFiles, path: str) -> None:
+    assert (await get(files, path))[0] == 404
+
+
+async def test_only_reading_is_answered(files: StaticFiles) -> None:
+    assert (await get(files, static("js/page.js"), "POST"))[0] == 405
+    status, headers, pieces = await get(files, static("js/page.js"), "HEAD")
+    assert (status, pieces) == (200, [b""])
+    assert int(headers["content-length"]) > 0
