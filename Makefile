@@ -35,7 +35,7 @@ test-postgres: $(ENVIRONMENT) sandbox
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e
 
 bench: $(ENVIRONMENT)
-	$(PYTHON) manage.py bench
+	$(PYTHON) manage.py bench --markdown bench.md
 
 lint: $(ENVIRONMENT)
 	.venv/bin/ruff check .

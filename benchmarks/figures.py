@@ -1,35 +1,42 @@
-"""What was measured, next to what was promised."""
+"""What was measured, next to what was promised and to what the machine allows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured value. Without a target it is there for comparison."""
+    """One measured value. Without a goal it is there for comparison. ``limit`` is what the same
+    machine did without the product, in the same run."""
 
     name: str
     value: float
     unit: str = ""
     at_most: float | None = None
     at_least: float | None = None
+    limit: float | None = None
 
     @property
     def is_met(self) -> bool | None:
-        """None: there is no target."""
+        """None: there is no goal."""
         if self.at_most is not None:
             return self.value <= self.at_most
         return None if self.at_least is None else self.value >= self.at_least
 
     @property
-    def target(self) -> str:
+    def goal(self) -> str:
         if self.at_most is not None:
             return f"≤ {number_text(self.at_most)}"
         return "" if self.at_least is None else f"≥ {number_text(self.at_least)}"
 
+    @property
+    def ratio(self) -> float | None:
+        """By the limit."""
+        return self.value / self.limit if self.limit else None
+
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"is_met": self.is_met}
+        return asdict(self) | {"is_met": self.is_met, "ratio": self.ratio}
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -58,11 +65,39 @@ _VERDICTS = {True: "met", False: "MISSED", None: ""}
 
 def format_table(group: str, figures: Sequence[Figure]) -> str:
     """A group's figures, aligned for a terminal."""
-    width = max(len(figure.name) for figure in figures)
-    lines = [f"{group:<{width + 2}}{'measured':>12} {'unit':<6}{'target':>10}"]
-    lines += [
-        f"  {figure.name:<{width}}{number_text(figure.value):>12} {figure.unit:<6}"
-        f"{figure.target:>10}  {_VERDICTS[figure.is_met]}".rstrip()
-        for figure in figures
-    ]
+    width = max((len(figure.name) for figure in figures), default=0)
+    heads = f"{'measured':>12} {'unit':<6}{'goal':>10}{'limit':>10}{'ratio':>8}"
+    lines = [f"{group:<{width + 2}}{heads}"]
+    for figure in figures:
+        limit, ratio = (number_text(n) if n else "" for n in (figure.limit, figure.ratio))
+        lines.append(
+            f"  {figure.name:<{width}}{number_text(figure.value):>12} {figure.unit:<6}"
+            f"{figure.goal:>10}{limit:>10}{ratio:>8}  {_VERDICTS[figure.is_met]}".rstrip()
+        )
     return "\n".join(lines)
+
+
+def markdown_table(runs: Sequence[Sequence[Figure]]) -> Iterator[str]:
+    """The lines of a table of the figures with a goal or a limit: of several runs the median,
+    and from which to which value they reach."""
+    yield "| what | goal | measured | limit | measured / limit |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for row in zip(*runs, strict=True):
+        first = row[0]
+        if first.goal or first.limit:
+            unit = f" {first.unit}" if first.unit else ""
+            cells = [
+                first.name,
+                f"{first.goal}{unit}" if first.goal else "",
+                _spread([figure.value for figure in row]) + unit,
+                _spread([figure.limit for figure in row if figure.limit]),
+                _spread([figure.ratio for figure in row if figure.ratio]),
+            ]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _spread(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return "".join(map(number_text, values))
+    low, high = number_text(min(values)), number_text(max(values))
+    return f"{number_text(median(values))} ({low}–{high})"

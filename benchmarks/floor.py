@@ -1,4 +1,4 @@
-"""The floor: a client that reads the provider's stream with no server between."""
+"""The limit of every stream: a client that reads the provider's stream with no server between."""
 
 import asyncio
 import json

@@ -42,6 +42,22 @@ def free_port() -> int:
         return port
 
 
+def wait_for_page(port: int, path: str, *, since: float) -> float:
+    """Seconds since a moment of the monotonic clock to the first answer 200."""
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
+        try:
+            connection.request("GET", path)
+            if connection.getresponse().status == http.client.OK:
+                return monotonic() - since
+        except (OSError, http.client.HTTPException):
+            sleep(0.005)
+        finally:
+            connection.close()
+        if monotonic() - since > START_SECONDS:
+            raise NotStarted(f"no page on port {port} after {START_SECONDS} s")
+
+
 @dataclass(slots=True, kw_only=True)
 class Server:
     """``manage.py serve`` on a data folder. ``log`` is its standard error; ``popen`` makes
@@ -110,18 +126,7 @@ class Server:
 
     def wait_for_page(self) -> float:
         """Seconds from the process's start to its first answer 200."""
-        while True:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
-            try:
-                connection.request("GET", "/sign-in/")
-                if connection.getresponse().status == http.client.OK:
-                    return monotonic() - self.started
-            except (OSError, http.client.HTTPException):
-                sleep(0.005)
-            finally:
-                connection.close()
-            if monotonic() - self.started > START_SECONDS:
-                raise NotStarted(f"no page after {START_SECONDS} s; see {self.log}")
+        return wait_for_page(self.port, "/sign-in/", since=self.started)
 
     def kill(self) -> None:
         """End it as a crash does."""

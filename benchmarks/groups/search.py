@@ -91,7 +91,9 @@ def _megabytes() -> float:
     return float(size / 1_000_000)
 
 
-def _queries(random: Random) -> dict[str, Callable[[], str]]:
+def make_queries(random: Random) -> dict[str, Callable[[], str]]:
+    """Kinds of what is searched for; each makes one that is seldom the same again."""
+
     def one(low: int, high: int) -> str:
         return word(random.randint(low, high))
 
@@ -109,14 +111,14 @@ def _queries(random: Random) -> dict[str, Callable[[], str]]:
 
 def _searching(session: Session, searches: int) -> list[Figure]:
     figures = []
-    for name, make in _queries(Random(5)).items():
+    for name, make in make_queries(Random(5)).items():
         queries = [make() for _ in range(searches)]
         times = [_timed(lambda q: search_session(session.pk, q, limit=20), q) for q in queries]
         figures += [
             Figure(name=f"{name}, median", value=median(times), unit="ms"),
             Figure(name=f"{name}, p95", value=percentile(times, 0.95), unit="ms", at_most=MOST_MS),
         ]
-    make = _queries(Random(6))["three common words"]
+    make = make_queries(Random(6))["three common words"]
     queries = [make() for _ in range(searches)]
     times = [_timed(lambda q: search_session(session.pk, q, order="newest"), q) for q in queries]
     return [
@@ -130,7 +132,7 @@ def _searching_everywhere(sessions: list[Session], searches: int) -> list[Figure
     few = Session.objects.filter(pk__in=[session.pk for session in sessions[::7]])
     for place, found in (("everywhere", Session.objects.all()), ("a few sessions", few)):
         for order in ("best", "newest"):
-            make = _queries(Random(7))["a question" if order == "best" else "a middling word"]
+            make = make_queries(Random(7))["a question" if order == "best" else "a middling word"]
             find = partial(search_sessions, found, order=order)
             times = [_timed(find, make()) for _ in range(searches)]
             name = f"{place}, {order} first, p95"

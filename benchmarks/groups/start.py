@@ -1,41 +1,85 @@
-"""From ``make run`` to the first page, and the memory of a server that waits."""
+"""From ``manage.py serve`` to the first page and the first word, and the memory of a server that
+waits. The limit is Daphne with one view of Django."""
 
+import asyncio
 import shutil
 from pathlib import Path
 from tempfile import mkdtemp
 from time import sleep
 
+from benchmarks.bare import running_bare, write_pieces
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, median
+from benchmarks.groups.first_token import added, converse
 from benchmarks.machine import resident_megabytes
-from benchmarks.processes import running_server
-from benchmarks.wire import KEY
+from benchmarks.pages import PageReader
+from benchmarks.processes import Wire, running_server, running_wire
 
 STARTS, QUICK_STARTS = 3, 1
 IDLE_SECONDS = 4.0
-KEYS = {"without a key": {}, "with a key": {"ANTHROPIC_API_KEY": KEY}}
 
 
 def measure(bench: Bench) -> list[Figure]:
-    figures: list[Figure] = []
-    for label, settings in KEYS.items():
-        folder = Path(mkdtemp(prefix="start-", dir=bench.data_dir))
-        first, _ = _start(folder, settings, idle=0)
-        count = QUICK_STARTS if bench.is_quick else STARTS
-        again = [_start(folder, settings, idle=IDLE_SECONDS) for _ in range(count)]
-        seconds, memory = median([s for s, _ in again]), median([m for _, m in again])
-        figures += [
-            Figure(name=f"to the first page, {label}", value=seconds, unit="s", at_most=5),
-            Figure(name=f"memory, idle, {label}", value=memory, unit="MB", at_most=150),
-            Figure(name=f"very first start, {label}", value=first, unit="s"),
-        ]
-        shutil.rmtree(folder)
-    return figures
+    count = QUICK_STARTS if bench.is_quick else STARTS
+    folder = Path(mkdtemp(prefix="start-", dir=bench.data_dir))
+    with running_server(folder) as server:
+        first = server.wait_for_page()
+    shutil.rmtree(folder)
+    with running_wire() as wire:
+        waited = [_start(bench, wire, idle=IDLE_SECONDS) for _ in range(count)]
+        at_once = [_start(bench, wire, idle=0) for _ in range(count)]
+    bare = [_start_bare(bench) for _ in range(count)]
+    seconds = median([page for page, _, _ in waited + at_once])
+    return [
+        Figure(
+            name="start to the first page",
+            value=seconds,
+            unit="s",
+            at_most=1.0,
+            limit=median([page for page, _ in bare]),
+        ),
+        Figure(
+            name="idle memory",
+            value=median([memory for _, memory, _ in waited]),
+            unit="MB",
+            at_most=95,
+            limit=median([memory for _, memory in bare]),
+        ),
+        Figure(
+            name=f"first word of a message {IDLE_SECONDS:.0f} s after the first page",
+            value=median([word for _, _, word in waited]),
+            unit="s",
+            at_most=0.3,
+        ),
+        Figure(
+            name="first word of a message right after the first page",
+            value=median([word for _, _, word in at_once]),
+            unit="s",
+        ),
+        Figure(name="very first start", value=first, unit="s"),
+    ]
 
 
-def _start(folder: Path, settings: dict[str, str], *, idle: float) -> tuple[float, float]:
-    """Seconds to the first page, megabytes after ``idle`` seconds."""
-    with running_server(folder, settings=settings) as server:
+def _start(bench: Bench, wire: Wire, *, idle: float) -> tuple[float, float, float]:
+    """Seconds to the first page, megabytes after ``idle`` seconds, and then the seconds that the
+    server added to the first word."""
+    [session] = bench.new_sessions(1)
+    with running_server(bench.data_dir, settings=wire.settings) as server:
         seconds = server.wait_for_page()
         sleep(idle)
-        return seconds, resident_megabytes(server.pid)
+        memory = resident_megabytes(server.pid)
+        cookie = server.sign_in()
+        reader = PageReader(port=server.port, cookie=cookie)
+        reader.read(f"/s/{session}/")
+        reader.close()
+        moments = asyncio.run(converse(server.port, cookie, [session], 1))
+    [word] = added(moments, wire)
+    return seconds, memory, word
+
+
+def _start_bare(bench: Bench) -> tuple[float, float]:
+    database = bench.data_dir / "bare.sqlite3"
+    write_pieces(database, "<p>Hello</p>", on_page=1, count=1)
+    with running_bare(database) as bare:
+        sleep(IDLE_SECONDS)
+        return bare.seconds, resident_megabytes(bare.pid)

@@ -197,12 +197,12 @@ def _assembly(bench: Bench) -> list[Figure]:
     options = read_options(supervise=False)
     sessions = (old.pk, young.pk)
     for pk in sessions:
-        save_floor(pk, floor=_assemble(pk, options).floor)
+        save_floor(pk, floor=assemble(pk, options).floor)
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(ROUNDS):
         for which in (0, 1) if number % 2 else (1, 0):
             began = perf_counter()
-            _assemble(sessions[which], options)
+            assemble(sessions[which], options)
             times[which].append(perf_counter() - began)
     queries = [_count_queries(pk, options) for pk in sessions]
     return [
@@ -214,12 +214,12 @@ def _assembly(bench: Bench) -> list[Figure]:
     ]
 
 
-def _assemble(session_pk: int, options: RuntimeOptions) -> Window:
+def assemble(session_pk: int, options: RuntimeOptions) -> Window:
     facts = read_window_facts(session_pk)
     return make_window(session_pk, facts, options, model=MODEL.id, limits=(20_000, 4_000))[1]
 
 
 def _count_queries(session_pk: int, options: RuntimeOptions) -> int:
     with CaptureQueriesContext(connection) as queries:
-        _assemble(session_pk, options)
+        assemble(session_pk, options)
     return len(queries)

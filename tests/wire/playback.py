@@ -91,11 +91,11 @@ class Playback:
 
     async def _keep_pace(self) -> None:
         rate = self._scenario.rate
-        if not rate:
+        if not rate or self._sent < self._scenario.ahead:
             return
         now = time.monotonic()
         self._started = self._started or now
-        wait = self._started + self._sent / rate - now
+        wait = self._started + (self._sent - self._scenario.ahead) / rate - now
         if wait > 0:
             await asyncio.sleep(wait)
 
@@ -127,7 +127,7 @@ class Playback:
         self._writer.write(b"%x\r\n%b\r\n" % (len(data), data))
         if self._writer.transport.get_write_buffer_size() > WRITE_BUFFER:
             await self._drain()
-        elif not self._scenario.rate:
+        elif not self._scenario.rate or self._sent < self._scenario.ahead:
             # Others may have their turn between the events of a burst.
             await asyncio.sleep(0)
 

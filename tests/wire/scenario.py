@@ -60,6 +60,7 @@ class Scenario:
     first_delay: float = 0.0  # seconds between message_start and the first block
     linger: float = 0.0  # seconds between message_stop and the end of the body
     rate: float = 0.0  # deltas a second; 0: as fast as possible
+    ahead: int = 0  # deltas before the rate begins, as fast as possible
     chunk: int = 4  # characters in a delta
     stamp: bool = False  # each delta's text is ``~<monotonic_ns>~ `` at its socket write
 

@@ -403,6 +403,19 @@ def test_deltas_keep_their_rate(wire: WireThread) -> None:
     assert time.monotonic_ns() > stamps[-1]
 
 
+def test_a_rate_begins_after_what_is_ahead(wire: WireThread) -> None:
+    wire.enqueue(Scenario(deltas=1006, rate=50, ahead=1000, stamp=True))
+    events = stream(wire, make_body())
+    stamps = [
+        int(event["delta"]["text"].strip("~ "))
+        for event in events
+        if event["type"] == "content_block_delta"
+    ]
+    assert len(stamps) == 1006
+    assert (stamps[-1] - stamps[1000]) / 1e9 > 0.08
+    assert (stamps[-1] - stamps[0]) / 1e9 < 10  # At this rate all of them would take twenty.
+
+
 def test_it_counts_tokens(wire: WireThread) -> None:
     body = make_body("x" * 400)
     del body["max_tokens"]

@@ -1,4 +1,4 @@
-"""Measures this installation's speed against its targets, on throw-away data.
+"""Measures this installation's speed against its goals, on throw-away data.
 
 The measurements run in a process of their own, which never sees the settings or
 the data of this installation.
@@ -16,22 +16,38 @@ from django.core.management.base import BaseCommand, CommandError
 
 
 class Command(BaseCommand):
-    help = "Measure speed against the targets. Takes minutes; does not touch your data."
+    help = "Measure speed against the goals. Takes minutes; does not touch your data."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--only", metavar="NAME,…", help="Only some groups, such as age,streams."
         )
+        parser.add_argument(
+            "--all", action="store_true", help="All groups, also those that take long."
+        )
         parser.add_argument("--quick", action="store_true", help="Fewer repetitions.")
+        parser.add_argument("--runs", metavar="N", type=int, default=1, help="Measure N times.")
         parser.add_argument("--json", metavar="FILE", help="Also write the results to FILE.")
+        parser.add_argument("--markdown", metavar="FILE", help="Also write a table to FILE.")
 
-    def handle(self, *, only: str | None, quick: bool, json: str | None, **_: Any) -> None:
+    def handle(
+        self,
+        *,
+        only: str | None,
+        quick: bool,
+        runs: int,
+        json: str | None,
+        markdown: str | None,
+        **options: Any,
+    ) -> None:
         if importlib.util.find_spec("websockets") is None:
             raise CommandError("The benchmarks need the development packages: run uv sync.")
-        command = [sys.executable, "-m", "benchmarks"]
+        command = [sys.executable, "-m", "benchmarks", "--runs", str(runs)]
         command += ["--only", only] if only else []
+        command += ["--all"] if options["all"] else []
         command += ["--quick"] if quick else []
         command += ["--json", str(Path(json).resolve())] if json else []
+        command += ["--markdown", str(Path(markdown).resolve())] if markdown else []
         done = subprocess.run(command, cwd=settings.BASE_DIR, check=False)  # noqa: S603 (our own)
         sys.exit(done.returncode)

@@ -1,0 +1,125 @@
+"""What the browser's main thread does while a long answer comes into a page.
+
+The answer is 100 kB of one open block of code with 2,000 lines. All but its end comes at once;
+then, while 100 words a second come, Chromium's own trace tells what its main thread did in each
+sixtieth of a second. Without a Chromium there are no figures.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure, percentile
+from benchmarks.processes import running_server
+from scripts.find_browser import find_browser
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+LINES, LINE_CHARS = 2_000, 50
+CHUNK, RATE = 7, 100
+SECONDS, QUICK_SECONDS = 15, 8
+SETTLE_SECONDS = 3
+"""Of those in which the end of the answer comes: they are not traced."""
+
+FRAME_US, LONG_US = 1_000_000 / 60, 50_000
+SIZE = {"width": 1360, "height": 900}
+
+
+def measure(bench: Bench) -> list[Figure]:
+    path = find_browser()
+    if path is None:
+        return []
+    wire = WireThread()
+    wire.start()
+    settings = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
+    with running_server(bench.data_dir, settings=settings) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        session = f"{address}/s/{bench.new_session().uuid}/"
+        seconds = QUICK_SECONDS if bench.is_quick else SECONDS
+        tasks = _trace(path, wire, address + server.link, session, seconds)
+    wire.stop()
+    work = work_of_frames(tasks)
+    name = "browser, 2,000 lines of code open"
+    return [
+        Figure(
+            name=f"{name}: work in 1/60 s, p95",
+            value=percentile(work, 0.95) / 1000,
+            unit="ms",
+            at_most=4,
+        ),
+        Figure(
+            name=f"{name}: tasks over 50 ms",
+            value=sum(task > LONG_US for _, task in tasks),
+            at_most=0,
+        ),
+        Figure(
+            name=f"{name}: longest task", value=max(task for _, task in tasks) / 1000, unit="ms"
+        ),
+        Figure(
+            name=f"{name}: main thread busy",
+            value=100 * sum(work) / (len(work) * FRAME_US),
+            unit="%",
+        ),
+    ]
+
+
+def _trace(
+    path: str, wire: WireThread, link: str, session: str, seconds: int
+) -> list[tuple[int, int]]:
+    """The tasks of the main thread while the end of the answer came."""
+    from playwright.sync_api import sync_playwright
+
+    lines = [f"x = read(x)  # line {number} " for number in range(LINES)]
+    text = "```python\n" + "\n".join(f"{line:<{LINE_CHARS - 1}}" for line in lines) + "\n"
+    ahead = len(text) // CHUNK - seconds * RATE
+    wire.enqueue(Scenario(text=text, chunk=CHUNK, rate=RATE, ahead=ahead))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page(viewport=SIZE)  # type: ignore[arg-type]
+        page.goto(link)
+        page.goto(session)
+        page.wait_for_selector("html[data-connected], textarea:not([disabled])")
+        message = page.locator("textarea").first
+        message.fill("Write a long program.")
+        message.press("Enter")
+        begun = f"line {ahead * CHUNK // LINE_CHARS} "
+        page.wait_for_function(
+            "begun => document.body.textContent.includes(begun)", arg=begun, timeout=60_000
+        )
+        browser.start_tracing(page=page, categories=["disabled-by-default-devtools.timeline"])
+        page.wait_for_timeout(1000 * (seconds - SETTLE_SECONDS))
+        events = json.loads(browser.stop_tracing())["traceEvents"]
+        page.wait_for_function(
+            "last => document.body.textContent.includes(last)",
+            arg=f"line {LINES - 1} ",
+            timeout=60_000,
+        )
+        browser.close()
+    return main_tasks(events)
+
+
+def main_tasks(events: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    """When each task of the page's main thread began, and how long it took, in microseconds."""
+    mains = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    tasks: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for event in events:
+        thread = event["pid"], event["tid"]
+        if thread in mains and event["name"] == "RunTask" and event["ph"] == "X":
+            tasks[thread].append((event["ts"], event["dur"]))
+    # Others are those of pages that are not shown.
+    return max(tasks.values(), key=lambda done: sum(took for _, took in done))
+
+
+def work_of_frames(tasks: Sequence[tuple[int, int]]) -> list[int]:
+    """Microseconds of work in each sixtieth of a second; a task counts where it begins."""
+    first, last = min(tasks)[0], max(tasks)[0]
+    work = Counter[int]()
+    for began, took in tasks:
+        work[int((began - first) // FRAME_US)] += took
+    return [work[number] for number in range(int((last - first) // FRAME_US) + 1)]

@@ -1,0 +1,52 @@
+"""The five hundredth exchange of a session against the first ones, in one sitting."""
+
+import asyncio
+from time import perf_counter
+from uuid import UUID
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure, median
+from benchmarks.machine import resident_megabytes
+from benchmarks.pages import PageSocket
+from benchmarks.processes import running_server, running_wire
+
+EXCHANGES, QUICK_EXCHANGES = 500, 60
+COMPARED = 25
+WARM_UP = 5
+
+TEXT = "[[wire: words=50]] What else is there to say about this?"
+
+
+def measure(bench: Bench) -> list[Figure]:
+    count = QUICK_EXCHANGES if bench.is_quick else EXCHANGES
+    with running_wire() as wire, running_server(bench.data_dir, settings=wire.settings) as server:
+        cookie = server.sign_in()
+        [warm, session] = bench.new_sessions(2)
+        asyncio.run(_converse(server.port, cookie, warm, WARM_UP))
+        before = resident_megabytes(server.pid)
+        times = asyncio.run(_converse(server.port, cookie, session, count))
+        grown = resident_megabytes(server.pid) - before
+    first, last = median(times[:COMPARED]), median(times[-COMPARED:])
+    return [
+        Figure(name=f"exchange 1 to {COMPARED} of a session", value=1000 * first, unit="ms"),
+        Figure(
+            name=f"exchange {count} of a session against the first, median of {COMPARED}",
+            value=last / first,
+            at_most=1.2,
+        ),
+        Figure(name=f"memory that {count} exchanges took", value=grown, unit="MB"),
+    ]
+
+
+async def _converse(port: int, cookie: str, session: UUID, count: int) -> list[float]:
+    """Seconds from each message to the end of its answer."""
+    page = PageSocket(port=port, cookie=cookie, session=session)
+    await page.open()
+    times = []
+    for _ in range(count):
+        began = perf_counter()
+        await page.send(TEXT)
+        await page.wait_until_idle(seconds=30)
+        times.append(perf_counter() - began)
+    await page.close()
+    return times

@@ -1,0 +1,71 @@
+"""One run of some groups, on a throw-away data folder, in a process of its own."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from .figures import Figure, format_table
+from .machine import load_text
+from .processes import clean_environment, running_server
+
+if TYPE_CHECKING:
+    from .bench import Bench
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a group found, and how busy the machine was before it and after."""
+
+    group: str
+    figures: list[Figure]
+    load: tuple[str, str]
+    seconds: float
+
+    @property
+    def table(self) -> str:
+        footer = f"  ({self.seconds:.0f} s; before: {self.load[0]}; after: {self.load[1]})"
+        return f"{format_table(self.group, self.figures)}\n{footer}\n"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "seconds": round(self.seconds, 1),
+            "load_before": self.load[0],
+            "load_after": self.load[1],
+            "figures": [figure.as_json() for figure in self.figures],
+        }
+
+
+def measure(groups: Sequence[str], is_quick: bool) -> list[Outcome]:
+    with TemporaryDirectory(prefix="loom-bench-") as folder:
+        bench = _prepare(Path(folder), is_quick=is_quick)
+        return [_run(name, bench) for name in groups]
+
+
+def _prepare(data_dir: Path, *, is_quick: bool) -> "Bench":
+    """Fill the folder as a first start does, and let this process use it."""
+    environment = clean_environment({"LOOM_DATA_DIR": str(data_dir)})
+    os.environ.clear()
+    os.environ.update(environment, DJANGO_SETTINGS_MODULE="loomweb.settings")
+    with running_server(data_dir):
+        pass
+    import django
+
+    django.setup()
+    from .bench import Bench
+
+    return Bench(data_dir=data_dir, is_quick=is_quick)
+
+
+def _run(name: str, bench: "Bench") -> Outcome:
+    from .groups import GROUPS
+
+    before, began = load_text(), perf_counter()
+    figures = GROUPS[name](bench)
+    outcome = Outcome(name, figures, (before, load_text()), perf_counter() - began)
+    print(outcome.table, flush=True)
+    return outcome
