@@ -114,7 +114,10 @@ class Runtime:
         if self.options.supervise:
             loops += [IndexWorker(self.database).run, forget_forever]
             if meaning.is_used():
-                loops.append(EmbeddingWorker(self.database).run)
+                worker = EmbeddingWorker(
+                    self.database, is_busy=lambda: self.queue.busy_count > 0
+                )
+                loops.append(worker.run)
             for feature in features():
                 loops.extend(feature.workers(self))
         self._tasks = [asyncio.create_task(self.database.run_forever(loop)) for loop in loops]

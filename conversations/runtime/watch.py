@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -198,6 +199,9 @@ class IndexWorker:
         self._unmerged = 1  # there is more to do
 
 
+# How long a vector waits for the end of the answers, and between two looks.
+MAX_BUSY_SECONDS, BUSY_STEP_SECONDS = 1.0, 0.1
+
 LOW_PRIORITY = 10  # What the thread adds to its niceness, on Linux, where each has its own.
 
 
@@ -205,11 +209,13 @@ class EmbeddingWorker:
     """Gives turns their vectors, after their words were indexed.
 
     A vector takes a processor 20 ms. The thread that makes them has a low priority and rests as
-    long as it worked, so that it takes half of one processor at most, and no request waits for it.
+    long as it worked, so that it takes half of one processor at most. While this process answers
+    (``is_busy``), it makes no more than a vector a second.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, is_busy: Callable[[], bool] = lambda: False) -> None:
         self._database = database
+        self._is_busy = is_busy
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="embedding", initializer=_lower_priority
         )
@@ -222,11 +228,21 @@ class EmbeddingWorker:
     async def catch_up(self) -> None:
         loop = asyncio.get_running_loop()
         while (batch := await self._database.readers.read(read_batch)) is not None:
-            begin = time.monotonic()
-            texts = list(batch.texts.values())
-            vectors = await loop.run_in_executor(self._thread, embed_texts, texts)
+            vectors: list[bytes] = []
+            for text in batch.texts.values():
+                # The thread holds the interpreter's lock while it computes, and with its low
+                # priority it may be made to wait with it: every answer would wait too.
+                await self._wait_while_busy()
+                begin = time.monotonic()
+                vectors += await loop.run_in_executor(self._thread, embed_texts, [text])
+                await asyncio.sleep(max(PAUSE_SECONDS, time.monotonic() - begin))
             await self._database.writer.write(store_embeddings, batch, vectors)
-            await asyncio.sleep(max(PAUSE_SECONDS, time.monotonic() - begin))
+
+    async def _wait_while_busy(self) -> None:
+        waited = 0.0
+        while self._is_busy() and waited < MAX_BUSY_SECONDS:
+            await asyncio.sleep(BUSY_STEP_SECONDS)
+            waited += BUSY_STEP_SECONDS
 
 
 def _lower_priority() -> None:
