@@ -6,10 +6,12 @@ every message (session state, hint) behind the last cache breakpoint. Whatever i
 written into the manifest, from which ``rebuild`` makes the very same request again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from threading import Lock
 from typing import Any
 
 from conversations.archive.context import (
@@ -152,7 +154,7 @@ def assemble_window(wish: WindowWish) -> Window:
         return read_user_turn_before(session, before, has_rewinds=has_rewinds)
 
     choice = choose_turns(
-        walk_active_turns_back(session, has_rewinds=has_rewinds, down_to=start),
+        _walk_turns(session, rewinds=wish.rewinds, floor=start),
         floor=start,
         budget=budget.for_history(fixed=fixed),
         rules=wish.rules,
@@ -174,6 +176,50 @@ def assemble_window(wish: WindowWish) -> Window:
         lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
     )
     return _make_window(wish, budget, caps, choice, texts)
+
+
+# Of the sessions that were answered last, the active turns that their windows had: characters in
+# all, and the turns of a page in which what is new is read.
+MAX_KNOWN_CHARS, NEW_TURNS = 16_000_000, 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownTurns:
+    turns: tuple[StoredTurn, ...]
+    chars: int
+
+
+# By session, number of rewinds and floor; the one that was used last at the end.
+_known: OrderedDict[tuple[int, int, int], _KnownTurns] = OrderedDict()
+_known_lock = Lock()
+_NOTHING_KNOWN = _KnownTurns(turns=(), chars=0)
+
+
+def _walk_turns(session_pk: int, *, rewinds: int, floor: int) -> Iterator[StoredTurn]:
+    """The active turns down to the floor, newest first. Those that an earlier window had are not
+    read again, since turns are only appended while the rewinds are the same."""
+    key, has_rewinds = (session_pk, rewinds, floor), rewinds > 0
+    known = _known.get(key, _NOTHING_KNOWN)
+    last = known.turns[-1].digest if known.turns else ""
+    page = NEW_TURNS if last else 100
+    later: list[StoredTurn] = []
+    for turn in walk_active_turns_back(
+        session_pk, has_rewinds=has_rewinds, down_to=floor, page=page
+    ):
+        # The digest is of the whole chain: where it is the same, all turns before it are.
+        if last and turn.digest == last:
+            break
+        later.append(turn)
+        yield turn
+    else:
+        known = _NOTHING_KNOWN
+    chars = known.chars + sum(len(turn.content) + len(turn.blocks or "") for turn in later)
+    with _known_lock:
+        _known.pop(key, None)
+        _known[key] = _KnownTurns(turns=(*known.turns, *reversed(later)), chars=chars)
+        while sum(one.chars for one in _known.values()) > MAX_KNOWN_CHARS:
+            _known.popitem(last=False)
+    yield from reversed(known.turns)
 
 
 def _make_window(
