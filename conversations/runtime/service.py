@@ -114,9 +114,7 @@ class Runtime:
         if self.options.supervise:
             loops += [IndexWorker(self.database).run, forget_forever]
             if meaning.is_used():
-                worker = EmbeddingWorker(
-                    self.database, is_busy=lambda: self.queue.busy_count > 0
-                )
+                worker = EmbeddingWorker(self.database, is_busy=lambda: self.queue.busy_count > 0)
                 loops.append(worker.run)
             for feature in features():
                 loops.extend(feature.workers(self))
