@@ -81,7 +81,10 @@ async def test_a_needle_is_found_and_quoted_by_what_it_means(
     monkeypatch.setattr(settings.LOOM, "embedding_model", MODEL)
     await sync_to_async(plant)(garden)
     runtime = await start_runtime()
-    await EmbeddingWorker(runtime.database).catch_up()
+    busy = [True, True]
+    worker = EmbeddingWorker(runtime.database, is_busy=lambda: bool(busy and busy.pop()))
+    await worker.catch_up()
+    assert not busy  # a vector waits while answers are written
     search = ToolCall(name=RECALL_TOOL, input={"action": "search", "query": ASKED})
     wire.enqueue(Scenario(tools=(search,)), Scenario(text="Bismarck."))
     await ask(runtime, garden, ASKED)

@@ -1,0 +1,58 @@
+"""A window reads the turns that the one before it did not have, and no others."""
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from conversations.agent.window.window import NEW_TURNS, _walk_turns
+from conversations.archive.append import append
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.turns import walk_active_turns_back
+from conversations.domain.turns import NewTurn
+from conversations.models import Session
+
+pytestmark = pytest.mark.django_db
+
+
+def say(session: Session, *texts: str) -> None:
+    turns = [NewTurn(role="user", content=text) for text in texts]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+
+
+def walk(session: Session, *, floor: int = 1) -> tuple[list[str], int]:
+    """The texts that a window is made of, the same as those in the archive, and the number
+    of statements that they took."""
+    session.refresh_from_db()
+    with CaptureQueriesContext(connection) as queries:
+        found = list(_walk_turns(session.pk, rewinds=session.rewind_count, floor=floor))
+    assert found == list(walk_active_turns_back(session.pk, down_to=floor))
+    return [turn.content for turn in found], len(queries)
+
+
+def test_what_is_known_is_not_read_again(session: Session) -> None:
+    say(session, *(f"turn {number}" for number in range(1, 251)))
+    assert walk(session)[1] == 3
+    say(session, "one more", "and one")
+    texts, statements = walk(session)
+    assert (len(texts), texts[0], statements) == (252, "and one", 1)
+    say(session, *(f"more {number}" for number in range(NEW_TURNS + 3)))
+    assert walk(session)[1] == 2
+
+
+def test_a_rewind_and_another_floor_are_read_anew(session: Session) -> None:
+    say(session, *(f"turn {number}" for number in range(1, 31)))
+    walk(session)
+    assert walk(session, floor=11)[0][-1] == "turn 11"
+    append_rewind(session, from_turn=21, from_seq=None, reason="edit", actor_pk=None)
+    assert walk(session)[0][0] == "turn 20"
+    say(session, "instead")
+    assert walk(session)[0][:2] == ["instead", "turn 20"]
+
+
+def test_who_stops_early_leaves_nothing_that_is_cut_off(session: Session) -> None:
+    say(session, *(f"turn {number}" for number in range(1, 31)))
+    session.refresh_from_db()
+    walked = _walk_turns(session.pk, rewinds=0, floor=1)
+    next(walked)
+    walked.close()
+    assert len(walk(session)[0]) == 30
