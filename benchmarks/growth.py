@@ -101,8 +101,6 @@ def build(data_dir: Path, turns: int) -> None:
     from django.core.management import call_command
     from django.db import connection
 
-    from conversations.features.usage.recording import rebuild_usage
-
     from .installation import Size, repeat_installation, write_installation
 
     written = min(turns, MAX_WRITTEN)
@@ -121,7 +119,7 @@ def build(data_dir: Path, turns: int) -> None:
     with connection.cursor() as cursor:
         for statement in _CALLS:
             cursor.execute(statement)
-    rebuild_usage()
+    call_command("rebuild_usage")
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         cursor.execute("SELECT SUM(LENGTH(CAST(content AS BLOB))) FROM conversations_turn")

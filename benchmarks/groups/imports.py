@@ -5,11 +5,12 @@ each session.
 """
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from random import Random
 from time import perf_counter
 
-from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
@@ -17,9 +18,9 @@ from benchmarks.bench import WORKSPACE, Bench
 from benchmarks.figures import Figure
 from benchmarks.history import make_answer
 from benchmarks.store import Store
-from conversations.archive.workspaces import get_workspace
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
+from conversations.models import Turn
 from conversations.search.indexing import index_waiting
 
 SESSIONS, QUICK_SESSIONS, TURNS = 100, 10, 200
@@ -28,39 +29,27 @@ KINDS = 200
 
 
 def measure(bench: Bench) -> list[Figure]:
-    from conversations.features.interchange.import_sessions import ImportCounts
-    from conversations.features.interchange.import_targets import ImportTarget
-    from conversations.features.interchange.running import Running
-
     count = QUICK_SESSIONS if bench.is_quick else SESSIONS
     random = Random(4)
     exchanges = [(make_answer(random)[:200], make_answer(random)) for _ in range(KINDS)]
     sessions = [list(_turns(random, exchanges)) for _ in range(count)]
     file = bench.data_dir / "sessions.jsonl"
     file.write_text("".join(f"{dump_json(line)}\n" for turns in sessions for line in _lines(turns)))
-    owner = User.objects.filter(is_superuser=True).order_by("pk")[0]
-    target = ImportTarget(
-        default_owner=owner, root=bench.data_dir, workspace=get_workspace(WORKSPACE)
-    )
     index_waiting()  # What other groups have left.
-    counts, before = ImportCounts(), _bytes_in_use()
+    known, before = Turn.objects.count(), _bytes_in_use()
     began = perf_counter()
-    Running(target, counts, _refuse).run(file, name=file.name)
-    imported = perf_counter()
-    index_waiting()
-    indexed = perf_counter()
-    turns = count * TURNS
-    assert counts.turns_added == turns
+    call_command("import_sessions", str(file), "--workspace", WORKSPACE, stdout=StringIO())
+    took, turns = perf_counter() - began, count * TURNS
+    assert Turn.objects.count() == known + turns
     text = sum(len(turn.content.encode()) for session in sessions for turn in session)
     return [
         Figure(
-            name="import",
-            value=turns / (imported - began),
+            name="import with its index",
+            value=turns / took,
             unit="turns/s",
             at_least=10_000,
             limit=turns / _store(bench.data_dir / "store.sqlite3", sessions),
         ),
-        Figure(name="indexing of it", value=turns / (indexed - imported), unit="turns/s"),
         Figure(
             name="disk by bytes of text, rows and index included",
             value=(_bytes_in_use() - before) / text,
@@ -80,10 +69,6 @@ def _lines(turns: list[NewTurn]) -> Iterator[dict[str, object]]:
     yield {"type": "session", "title": turns[0].content[:40]}
     for number, turn in enumerate(turns, start=1):
         yield {"type": "turn", "number": number, "role": turn.role, "content": turn.content}
-
-
-def _refuse(line: object, text: str) -> None:
-    raise AssertionError(f"line {line}: {text}")
 
 
 def _store(path: Path, sessions: list[list[NewTurn]]) -> float:
