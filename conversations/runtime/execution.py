@@ -28,6 +28,8 @@ from .publish import Frame, Publisher, rows_frame, state_frame
 # Seconds before the first and at most before any further try of the provider.
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 
+OUTPUT_INTERVAL = 0.04  # Seconds between two frames of a call's output, which may be a flood
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
@@ -164,21 +166,22 @@ class Execution:
         self.flush()
         return self.live.snapshots() + self.calls.snapshots()
 
-    def show_soon(self) -> None:
+    def show_soon(self, *, interval: float = 0.0) -> None:
         """Something of the draft or of a call has changed: send it with what else comes now,
-        or together with what comes until the next frame is due."""
+        or together with what comes until the next frame is due, after so many seconds at least."""
         publisher = self._context.publisher
         if self._flush_handle is not None or not publisher.is_watched(self.claimed.session_pk):
             return
         loop = asyncio.get_running_loop()
-        wait = self._last_flush + self._context.pace.interval() - loop.time()
+        interval = max(interval, self._context.pace.interval())
+        wait = self._last_flush + interval - loop.time()
         self._flush_handle = loop.call_later(max(0.0, wait), self._flush_some)
 
     def _flush_some(self) -> None:
         """The same, but for output that would flood the pages."""
         self.flush(at_once=False)
         if self.calls.dirty:
-            self.show_soon()
+            self.show_soon(interval=OUTPUT_INTERVAL)
 
     def flush(self, *, at_once: bool = True) -> None:
         if self._flush_handle is not None:

@@ -58,7 +58,7 @@ from conversations.domain.tool_calls import (
 )
 
 from .drafts import LiveCall
-from .execution import Execution, RunContext
+from .execution import OUTPUT_INTERVAL, Execution, RunContext
 
 logger = logging.getLogger(__name__)
 
@@ -433,7 +433,7 @@ class ToolLoop:
 
         def report(text: str) -> None:
             self.live.report(call.record.pk, text)
-            self._execution.show_soon()
+            self._execution.show_soon(interval=OUTPUT_INTERVAL)
 
         return ToolContext(
             session_pk=self._claimed.session_pk,

@@ -1,7 +1,9 @@
 """Calls that are carried out: in order, shown while they run, stopped, ended once."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from conversations.archive.journal import walk_events
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import ContentIndicator
 from conversations.models import Session, Workspace
+from conversations.runtime.pace import FramePace
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.sample_tools import sample_tools, witness
@@ -169,18 +172,29 @@ async def test_the_state_says_that_tools_run(
 
 
 async def test_a_flood_of_output_reaches_pages_bounded(
-    runtime: Runtime,
+    start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
     folder: Path,
     open_page: Callable[[Runtime], Page],
 ) -> None:
+    runtime = await start_runtime(delta_interval=0.0)
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return monotonic()
+
+    pace = FramePace(shortest=0.0, clock=clock)
+    runtime.queue._context = replace(runtime.queue._context, pace=pace)
     wire.enqueue(*answers(("work", {"lines": 30_000, "flood": 2_000_000})))
     page = open_page(runtime)
     await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
     await page.until(lambda: any("xxx" in f.get("text", "") for f in page.of_type("call")))
     assert sum(len(frame.get("text", "")) for frame in page.of_type("call")) < 300_000
     assert page.of_type("call")[-1]["reset"]
+    assert looks < 200  # times that a frame was to be sent
     await runtime.stop_run(garden)
     await runtime.wait_idle(garden.pk)
     [text] = await results(garden)
