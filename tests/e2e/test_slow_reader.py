@@ -29,9 +29,9 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
     headers = {"Cookie": "; ".join(f"{c.name}={c.value}" for c in cookies)}
     address = f"{server.url.replace('http', 'ws')}/ws/s/{uuid}/"
 
-    # A long block that stays open, so that each frame carries much; a client with
-    # small buffers that reads nothing for a while.
-    wire.enqueue(Scenario(text="```\n" + "a line of code\n" * 40_000, chunk=3_000, rate=40))
+    # More than the system's buffers and the server hold; a client with small buffers that
+    # reads nothing for a while.
+    wire.enqueue(Scenario(text="```\n" + "a line of code\n" * 400_000, chunk=30_000, rate=40))
     log = server.folder / "server.log"
 
     def times_too_slow() -> int:
