@@ -28,6 +28,10 @@ class NotStarted(Exception):
     """A process ended, or said nothing, before it was ready."""
 
 
+# What the installation has of extras must not decide its figures.
+WITHOUT_EXTRAS = {"LOOM_SEMANTIC": "off"}
+
+
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """This process's environment with ``settings`` as the only ones of the product."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
@@ -88,7 +92,7 @@ class Server:
 
     def launch(self) -> None:
         """Start its process, and wait for nothing."""
-        own = {"LOOM_DATA_DIR": str(self.data_dir), "LOOM_PORT": str(self.port)}
+        own = {"LOOM_DATA_DIR": str(self.data_dir), "LOOM_PORT": str(self.port)} | WITHOUT_EXTRAS
         self.started = monotonic()
         with self.log.open("a") as log:
             self.process = self.popen(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .figures import Figure, format_table
 from .machine import load_text
-from .processes import clean_environment, running_server
+from .processes import WITHOUT_EXTRAS, clean_environment, running_server
 
 if TYPE_CHECKING:
     from .bench import Bench
@@ -48,7 +48,7 @@ def measure(groups: Sequence[str], is_quick: bool) -> list[Outcome]:
 
 def _prepare(data_dir: Path, *, is_quick: bool) -> "Bench":
     """Fill the folder as a first start does, and let this process use it."""
-    environment = clean_environment({"LOOM_DATA_DIR": str(data_dir)})
+    environment = clean_environment({"LOOM_DATA_DIR": str(data_dir)} | WITHOUT_EXTRAS)
     os.environ.clear()
     os.environ.update(environment, DJANGO_SETTINGS_MODULE="loomweb.settings")
     with running_server(data_dir):
