@@ -50,8 +50,8 @@ class Outbound:
         protocol.transport.registerProducer(self, True)
 
     def send(self, text: str) -> bool:
-        """Send without what every message of an application goes through, which costs more
-        than the frames of an answer themselves. False: too much waits already."""
+        """Send without what every message of an application goes through, which would cost as
+        much again. False: too much waits already."""
         if self._paused:
             self._waiting += len(text)
             if self._waiting > MAX_WAITING_CHARS:

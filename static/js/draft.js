@@ -4,7 +4,7 @@ import { byId, create, find, fromTemplate } from "./dom.js";
 
 const holder = byId("draft");
 const parts = new Map();
-const MAX_TEXT = 2000; // of one node: Chromium shapes a changed one anew
+const MAX_TEXT = 2000; // of a text that grows: all of it is laid out anew for each word
 
 function add(element) {
   holder.append(element);
@@ -41,10 +41,22 @@ function extendBlock(part, drop, added) {
   part.html = part.html.slice(0, kept) + added;
   let inner = part.open;
   for (const _ of end.matchAll("</")) inner = inner.lastElementChild;
-  const last = inner.lastChild;
-  const text = create("textarea", { innerHTML: more }).textContent;
-  if (last?.nodeType === Node.TEXT_NODE && last.length < MAX_TEXT) last.appendData(text);
-  else inner.append(text);
+  addText(inner, create("textarea", { innerHTML: more }).textContent);
+}
+
+/** Long code goes into blocks of some lines. */
+function addText(element, text) {
+  const block = element.matches("pre > code") && (element.lastElementChild ?? element);
+  const last = (block || element).lastChild;
+  const full = last?.length > MAX_TEXT;
+  const cut = block && full ? text.indexOf("\n") + 1 : 0;
+  if (cut) {
+    last.appendData(text.slice(0, cut));
+    const lines = create("span", { className: "lines", textContent: text.slice(cut) });
+    element.style.display = lines.style.display = "block";
+    element.append(lines);
+  } else if (last?.nodeType === Node.TEXT_NODE && (block || !full)) last.appendData(text);
+  else element.append(text);
 }
 
 /** Text comes as HTML of its blocks, thinking and the arguments of a tool as they are. */
