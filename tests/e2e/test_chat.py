@@ -338,7 +338,9 @@ def test_a_patched_draft_is_the_whole_one(chat: Chat) -> None:
             const part = [...document.querySelectorAll("#draft .md")].at(-1);
             page.innerHTML = expected[number];
             const live = part.cloneNode(true);
-            for (const lines of live.querySelectorAll(".lines")) lines.replaceWith(...lines.childNodes);
+            for (const lines of live.querySelectorAll(".lines")) {
+              lines.replaceWith(...lines.childNodes);
+            }
             for (const code of live.querySelectorAll("pre > code")) code.removeAttribute("style");
             return [...live.children].map((block) => block.innerHTML).join("") !== page.innerHTML;
           });
