@@ -92,7 +92,7 @@ class Server:
 
     def launch(self) -> None:
         """Start its process, and wait for nothing."""
-        own = {"LOOM_DATA_DIR": str(self.data_dir), "LOOM_PORT": str(self.port)} | WITHOUT_EXTRAS
+        own = {"LOOM_DATA_DIR": str(self.data_dir), "LOOM_PORT": str(self.port)}
         self.started = monotonic()
         with self.log.open("a") as log:
             self.process = self.popen(
@@ -166,7 +166,9 @@ def running_server(
     data_dir: Path, *, settings: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
     """A started server, stopped in the end."""
-    server = Server(data_dir=data_dir, port=free_port(), settings=dict(settings or {}))
+    server = Server(
+        data_dir=data_dir, port=free_port(), settings=WITHOUT_EXTRAS | dict(settings or {})
+    )
     try:
         server.start()
         yield server
