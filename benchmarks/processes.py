@@ -17,7 +17,15 @@ from time import monotonic, sleep
 from .wire import KEY, SentAnswer, SentPiece
 
 ROOT = Path(__file__).resolve().parent.parent
-FOREIGN = ("LOOM_", "ANTHROPIC_", "DJANGO_", "DATABASE_URL", "REDIS_URL", "PYTHONDONTWRITE")
+FOREIGN = (
+    "LOOM_",
+    "ANTHROPIC_",
+    "OPENAI_",
+    "DJANGO_",
+    "DATABASE_URL",
+    "REDIS_URL",
+    "PYTHONDONTWRITE",
+)
 """What an environment may hold that would make a measurement something else."""
 
 START_SECONDS = 60.0

@@ -18,6 +18,11 @@ from environs.exceptions import EnvError
 from marshmallow.validate import OneOf, Range, Regexp
 
 from conversations.agent.mcp.config import ConfigError, read_config
+from conversations.providers.config import (
+    ProvidersError,
+    read_provider_prices,
+    read_providers,
+)
 from conversations.providers.model_limits import read_prices
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -179,9 +184,24 @@ class Environment:
         self.log_lines = env.whole("LOOM_LOG_LINES", 30)
 
     def _read_models(self, env: SettingsReader) -> None:
-        self.api_key = env.text("ANTHROPIC_API_KEY", "")
-        self.base_url = env.text("ANTHROPIC_BASE_URL", "")
-        self.model = env.text("LOOM_MODEL", "claude-sonnet-5-5")
+        path = env.text("LOOM_PROVIDERS", "")
+        self.providers_file = Path(path).expanduser() if path else self.data_dir / "providers.toml"
+        if path and not self.providers_file.is_file():
+            raise SettingsError(f"LOOM_PROVIDERS names {path}, which is not a file.")
+        given = {
+            "ANTHROPIC_API_KEY": env.text("ANTHROPIC_API_KEY", ""),
+            "ANTHROPIC_BASE_URL": env.text("ANTHROPIC_BASE_URL", ""),
+            "OPENAI_API_KEY": env.text("OPENAI_API_KEY", ""),
+            "OPENAI_BASE_URL": env.text("OPENAI_BASE_URL", ""),
+        }
+        try:
+            self.providers = read_providers(self.providers_file, {**os.environ, **given})
+        except ProvidersError as error:
+            raise SettingsError(f"{error} See docs/models.md.") from error
+        has_anthropic = any(provider.is_plain for provider in self.providers)
+        # Of other providers, the first model that is listed.
+        default = "claude-sonnet-5-5" if has_anthropic or not self.providers else ""
+        self.model = env.text("LOOM_MODEL", "") or default
         self.models = env.texts(
             "LOOM_MODELS", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"]
         )
@@ -195,6 +215,7 @@ class Environment:
             self.prices = read_prices(Path(prices).expanduser() if prices else None)
         except ValueError as error:
             raise SettingsError(f"LOOM_PRICES: {error} See docs/usage.md.") from error
+        self.prices = {**read_provider_prices(self.providers), **self.prices}
         self.window_strategy = env.choice(
             "LOOM_WINDOW_STRATEGY", "archive", "sliding_window", "summarize"
         )

@@ -13,6 +13,8 @@ if folder.startswith(prefix) and not folder.endswith(worker):
 for name in (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_BASE_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
     "LOOM_MCP_CONFIG",
     "LOOM_WORKSPACE_ROOTS",
     "REDIS_URL",

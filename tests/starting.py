@@ -170,7 +170,11 @@ class Starts:
 
 def _settings_in(env: Mapping[str, str]) -> dict[str, str]:
     """Those that are read when the product is loaded; an address is an argument as well."""
-    own = {name: value for name, value in env.items() if name.startswith(("LOOM_", "ANTHROPIC_"))}
+    own = {
+        name: value
+        for name, value in env.items()
+        if name.startswith(("LOOM_", "ANTHROPIC_", "OPENAI_"))
+    }
     return {name: value for name, value in own.items() if name != "LOOM_PORT"}
 
 

@@ -46,7 +46,7 @@ DECLARED, DESCRIBED = read_declared(), read_described()
 def test_every_setting_is_described_and_nothing_else() -> None:
     assert set(DECLARED) == set(DESCRIBED)
     assert len(DECLARED) > 30
-    mentioned = set(re.findall(r"`((?:LOOM|ANTHROPIC)_[A-Z_]+)`", DOCS))
+    mentioned = set(re.findall(r"`((?:LOOM|ANTHROPIC|OPENAI)_[A-Z_]+)`", DOCS))
     assert mentioned <= set(DECLARED)
 
 

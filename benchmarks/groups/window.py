@@ -84,8 +84,7 @@ async def _play(bench: Bench, session: Session, exchanges: int) -> Played:
         replace(
             read_options(supervise=True),
             data_dir=bench.data_dir / "runtime",
-            api_key=wire.key,
-            base_url=wire.url,
+            providers=(wire.provider,),
             model=MODEL.id,
             models=(MODEL,),
         )

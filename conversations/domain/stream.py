@@ -10,7 +10,7 @@ Blocks are plain dicts exactly as the provider sent them (unknown keys and
 thinking signatures included), since the provider wants them back unchanged.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -92,14 +92,24 @@ class MessageCompleted:
 type StreamItem = MessageStarted | BlockStarted | BlockDelta | BlockCompleted | MessageCompleted
 
 
+# What a model may be able to do.
+TOOLS, PARALLEL_TOOLS, IMAGES, DOCUMENTS = "tools", "parallel_tools", "images", "documents"
+CAPABILITIES = (TOOLS, PARALLEL_TOOLS, IMAGES, DOCUMENTS, "thinking", "cache", "usage")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """A model that can be chosen. Limits are in tokens."""
+    """A model that can be chosen. Limits are in tokens; ``is_limit_known``: the server or the
+    configuration names that of the input. ``takes`` is what is known of :data:`CAPABILITIES`;
+    what it does not say is tried. ``provider`` names where it is."""
 
     id: str
     name: str
     max_input_tokens: int
     max_output_tokens: int
+    is_limit_known: bool = False
+    takes: Mapping[str, bool] = field(default_factory=dict)
+    provider: str = ""
 
 
 class Provider(Protocol):
@@ -107,7 +117,7 @@ class Provider(Protocol):
 
     is_demo: bool
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem]:
         """Yield the items of one answer; closing the iterator ends the request. Raises
         :class:`~conversations.domain.errors.ProviderError` (nothing else on purpose) for
         every way in which the provider fails, in mid-stream too. Never retries by itself: the

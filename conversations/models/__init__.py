@@ -5,7 +5,7 @@ from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Tur
 from .audit import AuditEntry, AuditHead, PurgedContent, PurgeOrder, Receipt
 from .context import Compaction, SessionSkill, StateCheckpoint
 from .review import ReviewFlag, ReviewMark, ReviewNote
-from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall, involving
+from .runs import BROKEN, DraftChunk, LearntModel, ModelCall, Run, ToolCall, involving
 from .search import SearchEntry, SearchProgress, TurnEmbedding
 from .sessions import UNINDEXED, UNREVIEWED, Session
 from .tools import Attachment, FileChange, Revert, ToolPermission

@@ -157,6 +157,22 @@ class ModelCall(models.Model):
         return self.input_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
 
 
+class LearntModel(models.Model):
+    """What a model server has told of a model by refusing a request: how many tokens its input
+    may have, and what it does not take (names of :data:`~conversations.domain.stream.CAPABILITIES`,
+    as a JSON list). ``listed_tokens`` is what the server's list said then: a server that says
+    something else since has been started anew."""
+
+    model = models.CharField(max_length=120, unique=True)
+    listed_tokens = models.PositiveIntegerField(default=0)
+    input_tokens = models.PositiveIntegerField(null=True)
+    refuses = models.JSONField(default=list)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return self.model
+
+
 class ToolCall(models.Model):
     """One call of a tool by the model, and what became of it.
 

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conversations.domain.stream import ModelInfo, Usage
+from conversations.domain.stream import DOCUMENTS, IMAGES, TOOLS, ModelInfo, Usage
 
 
 class ModelLimits(NamedTuple):
@@ -43,9 +43,29 @@ LIMITS_BY_PREFIX = {
     "claude-mythos-5": ModelLimits(1_000_000, 128_000),
 }
 
-# Where servers put the figures: the Messages API, OpenRouter, vLLM, LM Studio.
-INPUT_KEYS = ("max_input_tokens", "context_length", "max_model_len", "max_context_length")
+# Where servers put the figures: the Messages API, LM Studio's loaded model, OpenRouter, vLLM,
+# LM Studio, llama.cpp (below ``meta``).
+INPUT_KEYS = (
+    *("max_input_tokens", "loaded_context_length", "context_length", "max_model_len"),
+    *("max_context_length", "n_ctx"),
+)
 OUTPUT_KEYS = ("max_tokens", "max_output_tokens")
+
+# What servers call capabilities: the Messages API, Ollama, LM Studio, llama.cpp, OpenRouter,
+# Mistral.
+CAPABILITY_OF = {
+    "image_input": IMAGES,
+    "vision": IMAGES,
+    "multimodal": IMAGES,
+    "image": IMAGES,
+    "pdf_input": DOCUMENTS,
+    "file": DOCUMENTS,
+    "tools": TOOLS,
+    "tool_use": TOOLS,
+    "function_calling": TOOLS,
+    "thinking": "thinking",
+    "reasoning": "thinking",
+}
 
 
 def find_limits(model_id: str) -> ModelLimits:
@@ -61,27 +81,69 @@ def read_figure(entry: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
     return None
 
 
-def read_models(body: object) -> list[ModelInfo]:
-    """The usable models in a server's list, in its order; [] for other shapes.
+def read_capabilities(entry: Mapping[str, Any]) -> dict[str, bool]:
+    """What a server's entry says about :data:`~conversations.domain.stream.CAPABILITIES`.
+    Where it lists what a model can do, it cannot do the rest."""
+    said = entry.get("capabilities")
+    takes: dict[str, bool] = {}
+    if isinstance(said, dict):
+        for name, value in said.items():
+            value = value.get("supported") if isinstance(value, dict) else value
+            if name in CAPABILITY_OF and isinstance(value, bool):
+                takes[CAPABILITY_OF[name]] = value
+    elif isinstance(said, list) and "completion" in said:  # Ollama, llama.cpp
+        known = {CAPABILITY_OF.get(str(name)) for name in said}
+        takes[IMAGES] = IMAGES in known
+        if entry.get("owned_by") == OLLAMA_OWNER:
+            takes |= {name: name in known for name in (TOOLS, "thinking")}
+    elif isinstance(said, list):  # LM Studio
+        takes[TOOLS] = "tool_use" in said
+    if entry.get("type") in ("llm", "vlm"):
+        takes[IMAGES] = entry["type"] == "vlm"
+    architecture = entry.get("architecture")
+    if isinstance(architecture, dict) and isinstance(architecture.get("input_modalities"), list):
+        known = {CAPABILITY_OF.get(str(name)) for name in architecture["input_modalities"]}
+        takes |= {name: name in known for name in (IMAGES, DOCUMENTS)}
+    if isinstance(entry.get("supported_parameters"), list):
+        known = {CAPABILITY_OF.get(str(name)) for name in entry["supported_parameters"]}
+        takes |= {name: name in known for name in (TOOLS, "thinking")}
+    return takes
+
+
+OLLAMA_OWNER = "library"  # Ollama's own word for who has made its models
+
+
+def read_entries(body: object) -> list[dict[str, Any]]:
+    """The entries of a server's list of models; [] for other shapes.
 
     Knows ``{"data": [...]}`` (the Messages API, OpenAI-like servers),
-    ``{"models": [...]}`` and a bare list. Retired models are left out.
+    ``{"models": [...]}`` and a bare list.
     """
     if isinstance(body, dict):
         body = body.get("data") or body.get("models")
+    return [one for one in body if isinstance(one, dict)] if isinstance(body, list) else []
+
+
+def read_models(body: object) -> list[ModelInfo]:
+    """The usable models in a server's list, in its order. Retired models are left out."""
     models = []
-    for entry in body if isinstance(body, list) else []:
-        model_id = entry.get("id") if isinstance(entry, dict) else None
+    for entry in read_entries(body):
+        model_id = entry.get("id")
         if not isinstance(model_id, str) or not model_id or entry.get("lifecycle") == "retired":
             continue
         name = entry.get("display_name") or entry.get("name")
         known = find_limits(model_id)
+        meta = entry.get("meta")
+        limit = read_figure(entry, INPUT_KEYS)
+        limit = limit or read_figure(meta if isinstance(meta, dict) else {}, INPUT_KEYS)
         models.append(
             ModelInfo(
                 id=model_id,
                 name=name if isinstance(name, str) and name else model_id,
-                max_input_tokens=read_figure(entry, INPUT_KEYS) or known.input_tokens,
+                max_input_tokens=limit or known.input_tokens,
                 max_output_tokens=read_figure(entry, OUTPUT_KEYS) or known.output_tokens,
+                is_limit_known=limit is not None,
+                takes=read_capabilities(entry),
             )
         )
     return models

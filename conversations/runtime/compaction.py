@@ -238,7 +238,7 @@ class CompactionExecution(Execution):
     async def _ask(self, request: ModelRequest) -> tuple[MessageCompleted, str]:
         """The answer, and the text of the summary. Raises ProviderError for one that is none."""
         message: MessageCompleted | None = None
-        async with aclosing(self._context.models.provider.stream(request)) as items:  # type: ignore[type-var]
+        async with aclosing(self._context.models.stream(request)) as items:
             async for item in items:
                 if isinstance(item, MessageCompleted):
                     message = item

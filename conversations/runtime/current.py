@@ -17,6 +17,7 @@ from conversations.domain.windows import END
 from conversations.feature import Metric, features
 from conversations.models import Session
 
+from .models import offered_models
 from .options import read_options
 from .service import Runtime
 
@@ -87,7 +88,7 @@ def list_models() -> list[ModelInfo]:
     runtime = started_runtime()
     if runtime is not None:
         return runtime.models.listed
-    return list(read_options(supervise=False).models)
+    return offered_models(read_options(supervise=False))
 
 
 def find_model(text: str, models: Sequence[ModelInfo]) -> ModelInfo:

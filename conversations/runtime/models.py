@@ -2,25 +2,44 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
+from django.utils import timezone
 
 from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
 from conversations.agent.window.system_prompt import build_system_prompt
 from conversations.agent.window.window import Window, WindowWish, assemble_window
 from conversations.archive.append import ContextSize
+from conversations.archive.learnt_models import (
+    learn_input_limit,
+    learn_refusal,
+    list_learnt_models,
+)
 from conversations.archive.sessions import WindowFacts
 from conversations.domain.errors import ProviderError
 from conversations.domain.runs import NO_CHOICES, RunChoices
-from conversations.domain.stream import ModelInfo, Provider, Usage
+from conversations.domain.stream import (
+    TOOLS,
+    MessageCompleted,
+    MessageStarted,
+    ModelInfo,
+    ModelRequest,
+    Provider,
+    StreamItem,
+    Usage,
+)
 from conversations.domain.windows import SUMMARIZE, WindowRules
-from conversations.providers.anthropic_messages import AnthropicProvider
-from conversations.providers.demo import DemoProvider
-from conversations.providers.model_limits import find_limits
+from conversations.models import LearntModel
+from conversations.providers.config import ProviderConfig, make_model
+from conversations.providers.demo import DEMO_MODEL, DemoProvider
+from conversations.providers.registry import make_provider
 
 from .database import Database
 from .options import RuntimeOptions
@@ -35,58 +54,189 @@ LEAST_REPORTED = 50  # Estimated tokens below which a report says nothing about 
 
 NO_TOOLS = "[]"
 
+NOTHING_KNOWN: Mapping[str, bool] = MappingProxyType({})
+
+
+def named_models(config: ProviderConfig, options: RuntimeOptions) -> list[ModelInfo]:
+    """The models of a provider that the settings name, by its own ids."""
+    return list(options.models) if config.is_plain else config.configured_models()
+
+
+def offered_models(options: RuntimeOptions) -> list[ModelInfo]:
+    """The models that the settings name, before any server was asked."""
+    offered = [
+        config.describe(model)
+        for config in options.providers
+        for model in named_models(config, options)
+    ]
+    return offered or [DEMO_MODEL]
+
+
+@dataclass(slots=True, kw_only=True)
+class ProviderState:
+    """A provider, and what its server said last: its models, or why it says nothing.
+    ``checked_at`` is None before it was asked."""
+
+    config: ProviderConfig
+    provider: Provider
+    models: list[ModelInfo] = field(default_factory=list)
+    error: str = ""
+    checked_at: datetime | None = None
+
 
 class Models:
+    """Routes each model call to the provider that has its model; the demo model answers
+    where there is no provider."""
+
     def __init__(self, options: RuntimeOptions, database: Database) -> None:
-        self.listed: list[ModelInfo] = list(options.models)
-        self.provider: Provider = DemoProvider(delay=options.demo_delay)
-        if options.api_key:
-            self.provider = AnthropicProvider(
-                api_key=options.api_key,
-                base_url=options.base_url or None,
-                timeout=options.provider_timeout,
-                fallback_models=options.models,
-            )
         self._options = options
         self._database = database
         self._listing: asyncio.Task[None] | None = None
+        self._learnt: Mapping[str, LearntModel] = {}
+        self._demo = DemoProvider(delay=options.demo_delay)
+        self.states: dict[str, ProviderState] = {}
+        self.listed: list[ModelInfo] = [DEMO_MODEL]
+        self._use(options.providers)
+
+    def _use(self, providers: Sequence[ProviderConfig]) -> None:
+        for config in providers:
+            named = named_models(config, self._options)
+            provider = make_provider(
+                config, timeout=self._options.provider_timeout, fallback_models=named
+            )
+            models = [config.describe(model) for model in named]
+            self.states[config.name] = ProviderState(
+                config=config, provider=provider, models=models
+            )
+        self._join_lists()
+
+    def _join_lists(self) -> None:
+        if self.states:
+            self.listed = [model for state in self.states.values() for model in state.models]
+
+    @property
+    def is_demo(self) -> bool:
+        return not self.states
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem]:
+        """The answer of the provider that has the request's model. Raises ProviderError, also
+        for a model that nobody has."""
+        provider, model = self._route(request.model)
+        is_plain = model == request.model
+        items = provider.stream(request if is_plain else replace(request, model=model))
+        async with aclosing(items):
+            async for item in items:
+                # Its thinking is taken back by the same model only, by this name.
+                if not is_plain and isinstance(item, MessageStarted | MessageCompleted):
+                    item = replace(item, model=request.model)
+                yield item
+
+    def _route(self, model: str) -> tuple[Provider, str]:
+        """The provider of a model, and what the model is called there."""
+        if self.is_demo:
+            return self._demo, model
+        name, slash, own_id = model.partition("/")
+        if slash and name in self.states and not self.states[name].config.is_plain:
+            return self.states[name].provider, own_id
+        for state in self.states.values():
+            if state.config.is_plain:
+                return state.provider, model
+        if not model:
+            raise self._no_model()
+        raise ProviderError(f"No configured provider has the model {model}.", code="unknown_model")
+
+    def _no_model(self) -> ProviderError:
+        reasons = [f"{name}: {state.error}" for name, state in self.states.items() if state.error]
+        return ProviderError(
+            " ".join(["No provider offers a model.", *reasons]),
+            code="connection_failed",
+            transient=True,
+        )
 
     def model_for(self, chosen: str) -> str:
-        return "demo" if self.provider.is_demo else chosen or self._options.model
+        """The model that answers where this one was chosen; empty where none is on offer."""
+        if self.is_demo:
+            return DEMO_MODEL.id
+        if chosen and chosen != DEMO_MODEL.id:
+            return chosen
+        return self._options.model or next((model.id for model in self.listed), "")
 
     def compact_model_for(self, own: str) -> str:
         """The model that writes the summary of a session which has that one."""
-        if self.provider.is_demo or self._options.compact_model:
-            return own if self.provider.is_demo else self._options.compact_model
-        return next((info.id for info in self.listed if "haiku" in info.id.lower()), own)
+        if self.is_demo or self._options.compact_model:
+            return own if self.is_demo else self._options.compact_model
+        return self._small_model() or own
+
+    def _small_model(self) -> str:
+        return next((info.id for info in self.listed if "haiku" in info.id.lower()), "")
+
+    def find(self, model: str) -> ModelInfo:
+        """What is known of a model: what its server says, or else of one of its name; and what
+        it has told since by refusing requests."""
+        info = next((info for info in self.listed if info.id == model), None)
+        info = info or make_model(model)
+        learnt = self._learnt.get(model)
+        if learnt is None:
+            return info
+        if learnt.input_tokens and learnt.listed_tokens == info.max_input_tokens:
+            info = replace(info, max_input_tokens=learnt.input_tokens, is_limit_known=True)
+        return replace(info, takes={**dict.fromkeys(learnt.refuses, False), **info.takes})
 
     def limits_of(self, model: str) -> tuple[int, int]:
-        limit, output = find_limits(model)
-        for info in self.listed:
-            if info.id == model:
-                limit, output = info.max_input_tokens, info.max_output_tokens
-        options = self._options
-        return min(limit, options.max_input_tokens), min(output, options.max_output_tokens)
+        """The tokens that a model takes and that it may answer, within those of the
+        installation."""
+        info, options = self.find(model), self._options
+        output = min(info.max_output_tokens, options.max_output_tokens)
+        return min(info.max_input_tokens, options.max_input_tokens), output
+
+    async def learn_limit(self, model: str, tokens: int) -> None:
+        """The model's server refused a request with more tokens."""
+        listed = next((one.max_input_tokens for one in self.listed if one.id == model), None)
+        listed = listed or make_model(model).max_input_tokens
+        await self._learn(learn_input_limit, model, tokens=tokens, listed=listed)
+
+    async def learn_refusal(self, model: str, capability: str) -> None:
+        """The model's server refused a request since the model does not take something."""
+        await self._learn(learn_refusal, model, capability=capability)
+
+    async def _learn(self, write: Callable[..., None], model: str, **learnt: Any) -> None:
+        await self._database.writer.write(write, model, **learnt)
+        self._learnt = await self._database.readers.read(list_learnt_models)
 
     async def refresh(self) -> None:
-        """Ask the provider which models it offers; keep the configured ones when it
-        does not say."""
+        """Ask all providers which models they offer; keep what is known where one does not
+        say."""
+        await asyncio.gather(*(self._ask(state) for state in self.states.values()))
+        self._join_lists()
+        self._learnt = await self._database.readers.read(list_learnt_models)
+
+    async def _ask(self, state: ProviderState) -> None:
         try:
-            self.listed = await self.provider.list_models() or self.listed
+            models = await state.provider.list_models()
+            state.error = ""
+            if models:
+                state.models = [state.config.describe(model) for model in models]
         except ProviderError as error:
-            logger.warning("models_not_listed", extra={"fields": {"error_code": error.code}})
+            state.error = error.message
+            fields = {"error_code": error.code, "provider": state.config.name}
+            logger.warning("models_not_listed", extra={"fields": fields})
+        state.checked_at = timezone.now()
 
     def prepare(self) -> None:
         """Somebody is about to chat: load what the first answer needs, once."""
-        if self._listing is None and not self.provider.is_demo:
+        if self._listing is None and not self.is_demo:
             self._listing = self._database.run_in_background(self.refresh())
 
     async def wait_until_listed(self) -> None:
-        """Wait until the provider has said which limits its models have, for a while:
+        """Wait until the providers have said which limits their models have, for a while:
         the first window is made by them."""
         self.prepare()
         if self._listing is not None and not self._listing.done():
             await asyncio.wait({self._listing}, timeout=MAX_LIST_SECONDS)
+
+    async def close(self) -> None:
+        for state in self.states.values():
+            await state.provider.close()
 
 
 def make_window(
@@ -96,6 +246,7 @@ def make_window(
     *,
     model: str,
     limits: tuple[int, int],
+    takes: Mapping[str, bool] = NOTHING_KNOWN,
     more_tools: Mapping[str, Tool] = NO_MORE,
     tools: str | None = None,
     choices: RunChoices = NO_CHOICES,
@@ -103,10 +254,10 @@ def make_window(
     **wishes: Any,
 ) -> tuple[str, Window]:
     """The system prompt and the window of a session's next model call. ``limits`` are
-    the tokens that the model takes and that it may answer; ``more_tools`` those of tool
-    servers and, with ``has_own_tools``, of the program that asks; ``choices`` what it asks
-    of the answer; ``tools`` what is on offer, where that is known; ``wishes`` further
-    fields of :class:`WindowWish`."""
+    the tokens that the model takes and that it may answer, ``takes`` what else is known of
+    it; ``more_tools`` those of tool servers and, with ``has_own_tools``, of the program
+    that asks; ``choices`` what it asks of the answer; ``tools`` what is on offer, where
+    that is known; ``wishes`` further fields of :class:`WindowWish`."""
     limit, output = limits
     reads = facts.reads_instruction_files
     # The same bytes for the same workspace, folder, settings and session.
@@ -119,6 +270,7 @@ def make_window(
     )
     grows = facts.context_limit > 0 and limit > facts.context_limit * RECHOSEN
     tools = offered_tools(facts.scope, more_tools) if tools is None else tools
+    tools = NO_TOOLS if takes.get(TOOLS) is False else tools
     wish = WindowWish(
         session_pk=session_pk,
         floor=1 if grows else facts.floor,
@@ -126,6 +278,7 @@ def make_window(
         model=model,
         system=system,
         tools=tools,
+        takes=takes,
         choices=choices.for_tools(has_any=tools != NO_TOOLS, has_own=has_own_tools),
         limit=limit,
         max_output=output,

@@ -10,7 +10,8 @@ from conversations.agent.mcp.config import McpConfig
 from conversations.agent.mcp.connection import Timing
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import WindowRules
-from conversations.providers.model_limits import PriceList, find_limits
+from conversations.providers.config import ProviderConfig, make_model
+from conversations.providers.model_limits import PriceList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +21,7 @@ class RuntimeOptions:
     one's own (a command does)."""
 
     data_dir: Path
-    api_key: str
-    base_url: str
+    providers: tuple[ProviderConfig, ...]
     model: str
     models: tuple[ModelInfo, ...]
     max_input_tokens: int
@@ -59,15 +59,7 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
     names = [field.name for field in fields(RuntimeOptions)]
     as_they_are = {name: getattr(loom, name) for name in names if hasattr(loom, name)}
     given: dict[str, Any] = as_they_are | {
-        "models": tuple(
-            ModelInfo(
-                id=model,
-                name=model,
-                max_input_tokens=find_limits(model).input_tokens,
-                max_output_tokens=find_limits(model).output_tokens,
-            )
-            for model in dict.fromkeys([loom.model, *loom.models])
-        ),
+        "models": tuple(map(make_model, dict.fromkeys([loom.model, *loom.models]))),
         "delta_interval": loom.delta_interval_ms / 1000,
         "draft_interval": loom.draft_interval_ms / 1000,
         "heartbeat": loom.heartbeat_seconds,

@@ -299,6 +299,7 @@ class RunExecution(Execution):
             self._context.options,
             model=model,
             limits=models.limits_of(model),
+            takes=models.find(model).takes,
             hint=self._hint,
             parent=self._parent,
             go_on=continues,
@@ -323,7 +324,16 @@ class RunExecution(Execution):
                 if answer.parts:
                     raise
                 is_refused = error.code in ("invalid_request", "request_too_large")
-                if error.code == "context_window_exceeded" and cuts < MAX_WINDOW_CUTS:
+                model = answer.window.request.model
+                if error.limit is not None and error.limit < answer.window.limit:
+                    await self._context.models.learn_limit(model, error.limit)
+                    answer.window = await self._assemble(continues=continues)
+                elif error.refused and self._context.models.find(model).takes.get(
+                    error.refused, True
+                ):
+                    await self._context.models.learn_refusal(model, error.refused)
+                    answer.window = await self._assemble(continues=continues)
+                elif error.code == "context_window_exceeded" and cuts < MAX_WINDOW_CUTS:
                     cuts += 1
                     self._window_share *= 0.6
                     answer.window = await self._assemble(continues=continues)
@@ -356,8 +366,8 @@ class RunExecution(Execution):
 
     async def _stream(self, answer: _Answer) -> MessageCompleted:
         answer.started = monotonic()
-        provider, drafts = self._context.models.provider, self._context.drafts
-        async with aclosing(provider.stream(answer.window.request)) as items:  # type: ignore[type-var]
+        models, drafts = self._context.models, self._context.drafts
+        async with aclosing(models.stream(answer.window.request)) as items:
             async for item in items:
                 if isinstance(item, BlockDelta):
                     part = answer.parts.get(item.index)
@@ -448,7 +458,7 @@ class RunExecution(Execution):
             cost_usd=cost_text(sum(costs) if costs else None),
             duration_ms=self.elapsed_ms,
             first_token_ms=waits[0] if waits else None,
-            is_demo=self._context.models.provider.is_demo,
+            is_demo=self._context.models.is_demo,
         )
 
 

@@ -96,8 +96,6 @@ class Runtime:
     async def start(self) -> None:
         """Recover what dead processes left, then look after things."""
         self.loop = asyncio.get_running_loop()
-        if self.models.provider.is_demo:
-            await self.models.refresh()
         if self.options.supervise:
             await self.queue.recover()
             self.owner.remove_leftovers()
@@ -139,7 +137,7 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.tool_servers.stop()
-        await self.models.provider.close()
+        await self.models.close()
         await self.relay.close()
         await self.database.close()
         self.owner.close()

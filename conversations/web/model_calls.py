@@ -1,5 +1,6 @@
 """What the model saw: the record of each call, and its very text."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import Access, get_session_for
 from conversations.agent.window.manifest import Manifest, read_manifest, rebuild_request
+from conversations.agent.window.messages import REASONS
 from conversations.agent.window.summary import COMPACTION
 from conversations.archive import model_calls as archive_calls
 from conversations.domain.errors import NotFound
@@ -190,8 +192,17 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
     if manifest.skills:
         names = ", ".join(archive_calls.read_skill_names(session.pk, manifest.skills))
         yield fact("Skills", names or f"{len(manifest.skills)}, no longer stored")
-    if manifest.tools:
+    if not manifest.has_tools:
+        yield fact("Tools", "none: the model takes no tools; earlier calls are given as text")
+    elif manifest.tools:
         yield fact("Tools", ", ".join(manifest.tools))
+    if manifest.lacks_thinking:
+        ranges = ", ".join(range_text(low, high) for low, high in manifest.lacks_thinking)
+        yield fact("Left out", f"another model’s thinking in turns {ranges}")
+    for reason, count in Counter(manifest.withheld.values()).items():
+        plural = "" if count == 1 else "s"
+        words = REASONS.get(reason, reason)
+        yield fact("Left out", f"{number_text(count)} attachment{plural}: {words}")
     for name, value in manifest.choices.items():
         text = one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
         yield fact(f"Parameter: {name}", text)

@@ -365,7 +365,7 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
         "failed_servers": failed_tool_servers(found.workspace.slug),
         "queue": render_queue(queue),
         "models": list_models(),
-        "is_demo": not loom.api_key,
+        "is_demo": not loom.providers,
         "sidebar": read_session_list(request, found.workspace, current=found.uuid),
         "workspaces": archive_workspaces.list_workspace_names(person(request).pk),
         "config": {

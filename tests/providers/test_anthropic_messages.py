@@ -33,7 +33,14 @@ from conversations.domain.stream import (
     Usage,
 )
 from conversations.domain.tool_calls import read_unparsed_input
-from conversations.providers.anthropic_errors import (
+from conversations.providers.answer_reader import AnswerReader, load_event
+from conversations.providers.anthropic_messages import (
+    AnthropicProvider,
+    make_headers,
+    warm_up,
+)
+from conversations.providers.model_limits import UNKNOWN_MODEL, find_limits
+from conversations.providers.provider_errors import (
     MAX_DETAIL,
     MAX_RETRY_AFTER,
     MESSAGES,
@@ -44,14 +51,6 @@ from conversations.providers.anthropic_errors import (
     read_error_body,
     read_retry_after,
 )
-from conversations.providers.anthropic_messages import (
-    AnswerReader,
-    AnthropicProvider,
-    load_event,
-    make_headers,
-    warm_up,
-)
-from conversations.providers.model_limits import UNKNOWN_MODEL, find_limits
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import ModelRow, WireThread
 
@@ -837,6 +836,7 @@ async def test_other_servers_lists_are_read(wire: WireThread, provider: Anthropi
             name="Wide",
             max_input_tokens=9_000,
             max_output_tokens=UNKNOWN_MODEL.output_tokens,
+            is_limit_known=True,
         ),
     ]
 

@@ -26,8 +26,7 @@ def options(wire: WireThread, tmp_path: Path) -> RuntimeOptions:
     return replace(
         read_options(supervise=True),
         data_dir=tmp_path,
-        api_key=wire.key,
-        base_url=wire.url,
+        providers=(wire.provider,),
         provider_retries=2,
         provider_timeout=1.0,
         heartbeat=0.3,

@@ -313,7 +313,7 @@ async def test_of_too_much_for_one_request_the_oldest_is_left_out(
 async def test_the_demo_model_takes_attachments_too(
     start_runtime: Callable[..., Any], garden: Session
 ) -> None:
-    runtime = await start_runtime(api_key="")
+    runtime = await start_runtime(providers=())
     one = await attach(garden, files.image_bytes(), "a.png")
     run = await send(runtime, garden, "", one)
     assert run.state == "completed"

@@ -569,7 +569,7 @@ async def test_a_dead_process_leaves_a_notice_and_nothing_else(
 async def test_the_demo_model_writes_one_too(
     start_runtime: Callable[..., Any], garden: Session
 ) -> None:
-    runtime = await start_runtime(rules=RULES, api_key="", demo_delay=0.0)
+    runtime = await start_runtime(rules=RULES, providers=(), demo_delay=0.0)
     for number in range(4):
         await ask(runtime, garden, f"tell me about bean {number} " + "please " * 60)
     await compact(runtime, garden)

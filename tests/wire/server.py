@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from conversations.providers.config import ANTHROPIC, ProviderConfig
 from tests.wire.blocks import cut_blocks, make_blocks
 from tests.wire.connection import Connection, Exchange, HttpRequest, load_json, read_request
 from tests.wire.directive import DIRECTIVE, BadDirective, parse_directive
@@ -299,6 +300,13 @@ class WireThread:
     @property
     def key(self) -> str:
         return self.server.key
+
+    @property
+    def provider(self) -> ProviderConfig:
+        """This server as the environment would configure it."""
+        return ProviderConfig(
+            name="anthropic", kind=ANTHROPIC, url=self.url, api_key=self.key, is_plain=True
+        )
 
     @property
     def requests(self) -> list[dict[str, Any]]:

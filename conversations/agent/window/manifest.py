@@ -60,7 +60,9 @@ class ParentMark(_Read):
 class Manifest(_Read):
     """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
-    keys of their tables, ``choices`` what a program asked of the answer."""
+    keys of their tables, ``choices`` what a program asked of the answer. ``withheld`` says why the
+    content of attachments, by digest, was left out; ``lacks_thinking`` in which turns another
+    model's thinking was, ``has_tools`` that the model takes tools."""
 
     version: int = Field(1, alias="v")
     kind: str = ""
@@ -85,6 +87,9 @@ class Manifest(_Read):
     breakpoints: tuple[tuple[str, int | None], ...] = ()
     tools: tuple[str, ...] = ()
     choices: dict[str, Any] = {}
+    withheld: dict[str, str] = {}
+    lacks_thinking: tuple[tuple[int, int], ...] = ()
+    has_tools: bool = True
 
 
 def read_manifest(text: str) -> Manifest:
@@ -190,5 +195,6 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         cache=manifest["cache"],
         withheld=manifest.get("withheld", {}),
         choices=read_choices(manifest.get("choices")),
+        has_tools=manifest.get("has_tools", True),
     )
     return request

@@ -15,11 +15,18 @@ from typing import Any
 
 from conversations.archive.attachments import make_content_block, recorded_digests
 from conversations.archive.blobs import has_blob, read_blob, size_of_blob
-from conversations.domain.attachments import IMAGE, Block, is_reference, kind_of, list_references
+from conversations.domain.attachments import (
+    DOCUMENT,
+    IMAGE,
+    Block,
+    is_reference,
+    kind_of,
+    list_references,
+)
 from conversations.domain.errors import NotFound
 from conversations.domain.formats.contents import name_block, text_block
-from conversations.domain.stream import ModelRequest
-from conversations.domain.text import estimate_tokens
+from conversations.domain.stream import DOCUMENTS, IMAGES, ModelRequest
+from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.turns import (
     ASSISTANT,
     MODEL_NOTE,
@@ -37,13 +44,19 @@ MAX_BYTES = 28_000_000  # Of a request's 32 MB, what attachments may take as bas
 MAX_IMAGES, MAX_PAGES = 100, 100  # Of one request, for the provider
 
 MISSING, TOO_MUCH, NO_ROOM, REFUSED = "missing", "too_much", "no_room", "refused"
+NOT_TAKEN = "not_taken"
 
 REASONS = {
     MISSING: "its content is not kept any more",
     TOO_MUCH: "with what was attached later the request would be too large",
     NO_ROOM: "it does not fit into the window",
     REFUSED: "the provider refused a request with what is attached",
+    NOT_TAKEN: "this model cannot read it",
 }
+
+
+# A text goes as text, which every model reads.
+CAPABILITY_OF = {IMAGE: IMAGES, DOCUMENT: DOCUMENTS}
 
 
 def describe_left_out(block: Block, reason: str) -> Block:
@@ -53,11 +66,15 @@ def describe_left_out(block: Block, reason: str) -> Block:
 
 
 def withhold(
-    session_pk: int, pieces: Iterable[list[Block]], *, are_refused: bool = False
+    session_pk: int,
+    pieces: Iterable[list[Block]],
+    *,
+    are_refused: bool = False,
+    takes: Mapping[str, bool] | None = None,
 ) -> dict[str, str]:
     """The digests of contents that cannot go along, with the reason: what is gone or none of the
-    session's, and of what is too much for one request the oldest. ``pieces`` in order. All of them,
-    where the provider has refused a request with them."""
+    session's, what the model cannot read (``takes``), and of what is too much for one request the
+    oldest. ``pieces`` in order. All, where the provider has refused a request with them."""
     references = [b for blocks in pieces for b in list_references(blocks)]
     digests = [str(b["source"].get("digest", "")) for b in references]
     if are_refused:
@@ -71,6 +88,9 @@ def withhold(
             continue
         if digest not in known and not (digest in recorded and has_blob(digest)):
             withheld[digest] = MISSING
+            continue
+        if takes is not None and takes.get(CAPABILITY_OF.get(kind_of(block), "")) is False:
+            withheld[digest] = NOT_TAKEN
             continue
         known.add(digest)
         taken += size_of_blob(digest) * 4 // 3 + 4
@@ -150,13 +170,14 @@ class MessageCaps:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """A turn as it stands in the window. ``cost`` is in estimated tokens, and ``full_cost`` what it
-    would be if it were not shortened."""
+    would be if it were not shortened. ``lacks_thinking``: another model's is left out."""
 
     number: int
     role: str
     blocks: list[Block]
     cost: int
     full_cost: int
+    lacks_thinking: bool = False
 
 
 def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
@@ -186,7 +207,14 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
     cap = caps.result if turn.role == TOOL else caps.message
     short = shorten_blocks(fitting, cap=cap, turn=turn.number)
     cost = full_cost if short is blocks else sum(map(cost_of_block, short))
-    return Piece(number=turn.number, role=turn.role, blocks=short, cost=cost, full_cost=full_cost)
+    return Piece(
+        number=turn.number,
+        role=turn.role,
+        blocks=short,
+        cost=cost,
+        full_cost=full_cost,
+        lacks_thinking=turn.role == ASSISTANT and not _is_own(turn, model) and _has_thinking(turn),
+    )
 
 
 # Pieces that are remembered, and the estimated tokens that one of them has at most.
@@ -249,6 +277,28 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
     return messages
 
 
+def write_calls_as_text(messages: list[Message]) -> list[Message]:
+    """The messages for a model that is given no tools: calls and their results as text, what is
+    attached to these as it is."""
+    names: dict[str, str] = {}
+
+    def write(block: Block) -> list[Block]:
+        if block.get("type") == "tool_use":
+            names[block["id"]] = block["name"]
+            return _text(f"[Called {block['name']} with {dump_json(block.get('input') or {})}]")
+        if block.get("type") != "tool_result":
+            return [block]
+        content = block.get("content") or ""
+        blocks = _text(content) if isinstance(content, str) else content
+        word = "Error" if block.get("is_error") else "Result"
+        return [*_text(f"[{word} of {names.get(block['tool_use_id'], 'a tool')}:]"), *blocks]
+
+    return [
+        message | {"content": [new for block in message["content"] for new in write(block)]}
+        for message in messages
+    ]
+
+
 def _answer_dangling(messages: list[Message], waiting: dict[str, list[str]]) -> None:
     for call_id in chain.from_iterable(waiting.values()):
         result = {"type": "tool_result", "tool_use_id": call_id}
@@ -307,13 +357,24 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
     if blocks is None:
         return _text(turn.content) + [_sendable_call(call) for call in calls]
     # Thinking is signed for the model that thought it; another one refuses it.
-    same_model = read_metadata(turn).get("model", model) == model
+    same_model = _is_own(turn, model)
     kept = [
         _sendable_call(block) if block.get("type") == "tool_use" else block
         for block in blocks
         if not _is_blank(block) and (same_model or block.get("type") not in THINKING)
     ]
     return [] if all(b.get("type") in THINKING for b in kept) else kept
+
+
+def _is_own(turn: StoredTurn, model: str) -> bool:
+    """The turn is this model's, as far as is known."""
+    return bool(read_metadata(turn).get("model", model) == model)
+
+
+def _has_thinking(turn: StoredTurn) -> bool:
+    with suppress(MalformedTurn):
+        return any(block.get("type") in THINKING for block in read_blocks(turn) or ())
+    return False
 
 
 def _sendable_call(block: Block) -> Block:

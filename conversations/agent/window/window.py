@@ -8,7 +8,7 @@ written into the manifest, from which ``rebuild`` makes the very same request ag
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
 from threading import Lock
@@ -28,7 +28,7 @@ from conversations.archive.turns import (
 )
 from conversations.domain.attachments import Block
 from conversations.domain.runs import NO_CHOICES, RunChoices
-from conversations.domain.stream import ModelRequest
+from conversations.domain.stream import TOOLS, ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json, one_line
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import SLIDING_WINDOW, WindowRules
@@ -45,6 +45,7 @@ from .messages import (
     recall_piece,
     replace_withheld,
     withhold,
+    write_calls_as_text,
 )
 from .parent import ParentAccount
 
@@ -63,7 +64,8 @@ STATE_MARK = (
 class WindowWish:
     """What a window is to be made of. ``floor`` is where the last one started, ``rewinds`` how many
     the session has, ``share`` below 1 asks for a shorter one, ``tools`` are JSON.
-    ``refuses_files``: the provider refused a request with what is attached. ``has_compactions`` and
+    ``refuses_files``: the provider refused a request with what is attached; ``takes`` is what is
+    known of the model (:data:`~conversations.domain.stream.CAPABILITIES`). ``has_compactions`` and
     ``has_skills`` False save looking for them."""
 
     session_pk: int
@@ -85,6 +87,7 @@ class WindowWish:
     has_compactions: bool = True
     has_skills: bool = True
     choices: RunChoices = NO_CHOICES
+    takes: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +246,7 @@ def _make_window(
     if wish.choices.max_tokens is not None:
         max_tokens = min(max_tokens, wish.choices.max_tokens)
     blocks = (piece.blocks for piece in pieces)
-    withheld = withhold(session, blocks, are_refused=wish.refuses_files)
+    withheld = withhold(session, blocks, are_refused=wish.refuses_files, takes=wish.takes)
     request, places = make_request(
         pieces,
         texts,
@@ -254,6 +257,7 @@ def _make_window(
         cache=wish.cache,
         withheld=withheld,
         choices=wish.choices,
+        has_tools=wish.takes.get(TOOLS) is not False,
     )
     state: dict[str, Any] | None = None
     if texts.state.yaml:
@@ -287,6 +291,8 @@ def _make_window(
             if piece.cost < piece.full_cost
         ],
         "withheld": withheld,
+        "lacks_thinking": ranges_of(piece.number for piece in pieces if piece.lacks_thinking),
+        "has_tools": wish.takes.get(TOOLS) is not False,
         "limit": budget.limit,
         "reserve": budget.reserve,
         "budget": budget.tokens,
@@ -356,14 +362,18 @@ def make_request(
     cache: str,
     withheld: Mapping[str, str],
     choices: RunChoices,
+    has_tools: bool = True,
 ) -> tuple[ModelRequest, list[Place]]:
     """The request, and where its cache breakpoints are. What is added behind them is not part of
-    the next call's history. Attachments are references in it still."""
+    the next call's history. Attachments are references in it still. ``has_tools``: the model
+    takes tools."""
     given = [
         replace(piece, blocks=replace_withheld(piece.blocks, withheld)) if withheld else piece
         for piece in pieces
     ]
     messages = join_pieces(given)
+    if not has_tools:
+        messages = write_calls_as_text(messages)
     if messages and preamble:
         messages[0]["content"].insert(0, {"type": "text", "text": preamble})
     system: list[Block] = [{"type": "text", "text": texts.system}]

@@ -74,10 +74,10 @@ class Command(BaseCommand):
             f"    {address}/sign-in/link/{token}/",
             "",
         ]
-        if not settings.LOOM.api_key:
+        if not settings.LOOM.providers:
             lines += [
-                "No ANTHROPIC_API_KEY is set, so the built-in demo model answers.",
-                "To connect a real model: ANTHROPIC_API_KEY=… make run",
+                "No model is connected, so the built-in demo model answers.",
+                "To connect one: ANTHROPIC_API_KEY=… make run, or see docs/models.md.",
                 "",
             ]
         if find_mode() != SANDBOXED:

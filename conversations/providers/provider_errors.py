@@ -1,9 +1,9 @@
-"""The failures of the Messages API in the product's own words.
+"""The failures of model servers in the product's own words.
 
-The API's codes and shapes are in its reference under "Errors"; servers that only
-resemble it answer with other bodies, so nothing here relies on more than the HTTP
-status. What a person reads is one of our sentences, followed by the provider's
-own words where it sent some, trimmed and without anything that looks like a key.
+The codes and shapes of the Messages API and of OpenAI's are in their references under
+"Errors"; servers that only resemble them answer with other bodies, so nothing here relies
+on more than the HTTP status. What a person reads is one of our sentences, followed by the
+provider's own words where it sent some, trimmed and without anything that looks like a key.
 """
 
 import json
@@ -17,6 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 from conversations.domain.errors import ProviderError
+from conversations.domain.stream import DOCUMENTS, IMAGES, TOOLS
 
 MAX_DETAIL = 300
 MAX_RETRY_AFTER = 300.0
@@ -70,15 +71,40 @@ ERROR_TYPES = {
     "overloaded_error": "overloaded",
     "timeout_error": "timeout",
     "api_error": "server_error",
+    # OpenAI's codes
+    "server_error": "server_error",
+    "rate_limit_exceeded": "rate_limited",
+    "insufficient_quota": "billing",
+    "invalid_api_key": "bad_key",
+    "model_not_found": "unknown_model",
+    "context_length_exceeded": "context_window_exceeded",
 }
 
 # Wordings of the API, of llama.cpp, vLLM and OpenAI-like servers.
 WINDOW_EXCEEDED = re.compile(
-    r"prompt is too long|context (length|size|window)|exceed_context|maximum context"
+    r"prompt is too long|context[ _](length|size|window)|exceed_context|maximum context"
     r"|input length and `?max_tokens`? exceed",
     re.IGNORECASE,
 )
-NOT_PAID = re.compile(r"credit balance|spend_limit|spend limit", re.IGNORECASE)
+# What a model does not take, in the words of Ollama, llama.cpp, vLLM and gateways.
+NOT_TAKEN = {
+    TOOLS: re.compile(
+        r"(not|n't) support (tools|tool use|tool calling|function calling)"
+        r"|no endpoints found that support tool use"
+        r"|tools? (param|use|choice|calling)?\W*(requires?|is not supported|are not supported)"
+        r"|requires --(jinja|enable-auto-tool-choice)",
+        re.IGNORECASE,
+    ),
+    IMAGES: re.compile(
+        r"image input is not supported|(not|n't) support (images?|image input|vision)"
+        r"|not a multimodal model|mmproj|no endpoints found that support image",
+        re.IGNORECASE,
+    ),
+    DOCUMENTS: re.compile(
+        r"(not|n't) support (files?|pdfs?|documents?)|file input is not supported", re.IGNORECASE
+    ),
+}
+NOT_PAID = re.compile(r"credit balance|spend_limit|spend limit|insufficient_quota", re.IGNORECASE)
 KEY_LIKE = re.compile(r"\bsk-[\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
 MARKUP = re.compile(r"^\s*<(!doctype|html|\?xml|head|body)", re.IGNORECASE)
 
@@ -100,6 +126,8 @@ def make_error(
     retry_after: float | None = None,
     http_status: int | None = None,
     request_id: str | None = None,
+    limit: int | None = None,
+    refused: str = "",
 ) -> ProviderError:
     said = clean_detail(detail, secret=secret)
     return ProviderError(
@@ -109,6 +137,8 @@ def make_error(
         retry_after=retry_after,
         http_status=http_status,
         request_id=request_id,
+        limit=limit,
+        refused=refused,
     )
 
 
@@ -126,8 +156,11 @@ def error_from_status(
     *, status: int, body: object, headers: Mapping[str, str], secret: str = ""
 ) -> ProviderError:
     said = read_error_body(body)
+    refused = next((name for name, words in NOT_TAKEN.items() if words.search(said.message)), "")
     if NOT_PAID.search(said.code) or said.type == "billing_error":
         code = "billing"
+    elif refused:  # llama.cpp calls it an internal error
+        code = "invalid_request"
     elif status in STATUS_CODES:
         code = STATUS_CODES[status]
     elif status >= 500:
@@ -142,13 +175,14 @@ def error_from_status(
         transient=False if gives_up else None,
         retry_after=read_retry_after(headers),
         http_status=status,
-        request_id=headers.get("request-id"),
+        request_id=headers.get("request-id") or headers.get("x-request-id"),
+        refused=refused,
     )
 
 
 def code_of_refusal(said: ErrorBody) -> str:
     """What a 400 or another 4xx without a meaning of its own stands for."""
-    if WINDOW_EXCEEDED.search(said.message) or WINDOW_EXCEEDED.search(said.type):
+    if any(map(WINDOW_EXCEEDED.search, said)):
         return "context_window_exceeded"
     if NOT_PAID.search(said.message):
         return "billing"
@@ -159,7 +193,7 @@ def error_from_event(
     body: object, *, headers: Mapping[str, str], secret: str = ""
 ) -> ProviderError:
     said = read_error_body(body)
-    code = ERROR_TYPES.get(said.type, "stream_error")
+    code = ERROR_TYPES.get(said.type) or ERROR_TYPES.get(said.code, "stream_error")
     if code == "invalid_request":
         code = code_of_refusal(said)
     request_id = headers.get("request-id")

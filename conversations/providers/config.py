@@ -1,0 +1,231 @@
+"""``providers.toml``: which model servers there are, with their models where that is not asked.
+
+::
+
+    [providers.local]
+    kind = "openai"                       # anthropic, openai or openai-responses
+    url = "http://127.0.0.1:8080/v1"
+    key_env = "LOCAL_KEY"                 # the variable with the key, if it needs one
+
+    [providers.local.models."qwen3:8b"]   # only what is known better than the server says
+    name = "Qwen 3"
+    input_tokens = 32768
+    images = false
+    price = { input = 0.5, output = 1.5 }
+
+A model's id is ``local/qwen3:8b``. Only the environment's ``ANTHROPIC_API_KEY`` makes a
+provider whose models have their plain ids.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from conversations.domain.stream import CAPABILITIES, ModelInfo
+
+from .model_limits import Price, PriceList, find_limits
+
+ANTHROPIC, OPENAI, OPENAI_RESPONSES = "anthropic", "openai", "openai-responses"
+KINDS = (ANTHROPIC, OPENAI, OPENAI_RESPONSES)
+DEFAULT_URLS = {
+    ANTHROPIC: "https://api.anthropic.com",
+    OPENAI: "https://api.openai.com/v1",
+    OPENAI_RESPONSES: "https://api.openai.com/v1",
+}
+NO_KEY = "none"  # What is sent to a server that needs no key
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
+_KEYS = frozenset(("kind", "url", "key_env", "models"))
+_MODEL_KEYS = frozenset(("name", "input_tokens", "output_tokens", "price", *CAPABILITIES))
+
+
+class ProvidersError(ValueError):
+    """The file cannot be used; its text is a sentence that says where and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderConfig:
+    """``url`` is the base of its addresses. ``models`` are what is configured, by the server's
+    ids; ``is_plain``: its models are known by these alone."""
+
+    name: str
+    kind: str
+    url: str
+    key_env: str = ""
+    api_key: str = field(default=NO_KEY, repr=False)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    is_plain: bool = False
+
+    def reference(self, model_id: str) -> str:
+        """What a model is called here."""
+        return model_id if self.is_plain else f"{self.name}/{model_id}"
+
+    def describe(self, listed: ModelInfo) -> ModelInfo:
+        """A model of the server's list as it is offered: what is configured goes first."""
+        known = self.models.get(listed.id, {})
+        takes = {name: known[name] for name in CAPABILITIES if name in known}
+        name = str(known.get("name") or listed.name)
+        if not self.is_plain and "name" not in known:
+            name = f"{name} ({self.name})"
+        return replace(
+            listed,
+            id=self.reference(listed.id),
+            name=name,
+            provider=self.name,
+            max_input_tokens=known.get("input_tokens", listed.max_input_tokens),
+            max_output_tokens=known.get("output_tokens", listed.max_output_tokens),
+            is_limit_known=listed.is_limit_known or "input_tokens" in known,
+            takes={**listed.takes, **takes},
+        )
+
+    def configured_models(self) -> list[ModelInfo]:
+        """The models that the configuration names, as a server's list would have them."""
+        return [make_model(model_id) for model_id in self.models]
+
+
+def make_model(model_id: str) -> ModelInfo:
+    limits = find_limits(model_id)
+    return ModelInfo(
+        id=model_id,
+        name=model_id,
+        max_input_tokens=limits.input_tokens,
+        max_output_tokens=limits.output_tokens,
+    )
+
+
+def read_providers(path: Path, environment: Mapping[str, str]) -> tuple[ProviderConfig, ...]:
+    """The providers of the environment and of the file, in this order. Raises
+    ProvidersError."""
+    found = list(read_environment(environment))
+    names = {one.name for one in found}
+    for one in read_file(path, environment) if path.is_file() else ():
+        if one.name in names:
+            raise ProvidersError(
+                f"{path}: the environment has a provider named {one.name} already."
+            )
+        found.append(one)
+    return tuple(found)
+
+
+def read_environment(environment: Mapping[str, str]) -> list[ProviderConfig]:
+    found = []
+    if key := environment.get("ANTHROPIC_API_KEY", "").strip():
+        url = environment.get("ANTHROPIC_BASE_URL", "") or DEFAULT_URLS[ANTHROPIC]
+        found.append(
+            ProviderConfig(
+                name=ANTHROPIC,
+                kind=ANTHROPIC,
+                url=url,
+                key_env="ANTHROPIC_API_KEY",
+                api_key=key,
+                is_plain=True,
+            )
+        )
+    key, url = (environment.get(f"OPENAI_{name}", "").strip() for name in ("API_KEY", "BASE_URL"))
+    if key or url:
+        if url and not _URL.fullmatch(url):
+            raise ProvidersError("OPENAI_BASE_URL must be a URL such as http://127.0.0.1:8080/v1.")
+        found.append(
+            ProviderConfig(
+                name=OPENAI,
+                kind=OPENAI,
+                url=(url or DEFAULT_URLS[OPENAI]).rstrip("/"),
+                key_env="OPENAI_API_KEY" if key else "",
+                api_key=key or NO_KEY,
+            )
+        )
+    return found
+
+
+def read_file(path: Path, environment: Mapping[str, str]) -> list[ProviderConfig]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProvidersError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ProvidersError(f"{path} is not valid TOML: {error}.") from error
+    providers = table.get("providers", {})
+    if not isinstance(providers, dict) or set(table) - {"providers"}:
+        raise ProvidersError(f"{path}: it must hold tables named [providers.NAME] and no more.")
+    return [_read_provider(path, name, one, environment) for name, one in providers.items()]
+
+
+def _read_provider(
+    path: Path, name: str, given: Any, environment: Mapping[str, str]
+) -> ProviderConfig:
+    where = f"{path}: provider {name}"
+    if not _NAME.fullmatch(name):
+        raise ProvidersError(
+            f"{where}: a name has 1 to 40 small letters, digits, - and _, and begins with one"
+            " of the first two."
+        )
+    if not isinstance(given, dict):
+        raise ProvidersError(f"{where}: it must be a table.")
+    if unknown := set(given) - _KEYS:
+        raise ProvidersError(f"{where}: {min(unknown)} is not known. Known: {_list(_KEYS)}.")
+    kind = given.get("kind")
+    if kind not in KINDS:
+        raise ProvidersError(f"{where}: kind must be one of {', '.join(KINDS)}.")
+    url, key_env = given.get("url", DEFAULT_URLS[kind]), given.get("key_env", "")
+    if not isinstance(url, str) or not _URL.fullmatch(url):
+        raise ProvidersError(f"{where}: url must be a URL such as http://127.0.0.1:8080/v1.")
+    if not isinstance(key_env, str):
+        raise ProvidersError(f"{where}: key_env must be the name of an environment variable.")
+    key = environment.get(key_env, "").strip() if key_env else NO_KEY
+    if not key:
+        raise ProvidersError(f"{where}: the environment variable {key_env} is not set.")
+    models = given.get("models", {})
+    if not isinstance(models, dict):
+        raise ProvidersError(
+            f'{where}: models must be tables named [providers.{name}.models."ID"].'
+        )
+    for model_id, model in models.items():
+        _check_model(f"{where}, model {model_id}", model)
+    return ProviderConfig(
+        name=name, kind=kind, url=url.rstrip("/"), key_env=key_env, api_key=key, models=models
+    )
+
+
+def _check_model(where: str, given: Any) -> None:
+    if not isinstance(given, dict):
+        raise ProvidersError(f"{where}: it must be a table.")
+    if unknown := set(given) - _MODEL_KEYS:
+        raise ProvidersError(f"{where}: {min(unknown)} is not known. Known: {_list(_MODEL_KEYS)}.")
+    for name in ("input_tokens", "output_tokens"):
+        if name in given and (type(given[name]) is not int or given[name] < 1):
+            raise ProvidersError(f"{where}: {name} must be a number of tokens.")
+    for name in CAPABILITIES:
+        if name in given and not isinstance(given[name], bool):
+            raise ProvidersError(f"{where}: {name} must be true or false.")
+    price = given.get("price", {"input": 0, "output": 0})
+    is_table = isinstance(price, dict) and set(price) == {"input", "output"}
+    if not is_table or any(type(p) not in (int, float) or p < 0 for p in price.values()):
+        raise ProvidersError(
+            f"{where}: price must be {{ input = …, output = … }}, in US dollars per million tokens."
+        )
+
+
+def _list(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def read_provider_prices(providers: tuple[ProviderConfig, ...]) -> PriceList:
+    """The prices that the providers' configuration names, by the models' references."""
+    prices = {}
+    for provider in providers:
+        for model_id, model in provider.models.items():
+            if price := model.get("price"):
+                known = Price(
+                    since=date.min,
+                    input=float(price["input"]),
+                    output=float(price["output"]),
+                    cache_write={},
+                    cache_read=float(price["input"]),
+                )
+                prices[provider.reference(model_id)] = (known,)
+    return prices

@@ -1,0 +1,121 @@
+"""What servers of local models say about their models, beside the list that all have.
+
+llama.cpp and vLLM name the window in the list of models. Ollama and LM Studio name it on
+pages of their own: Ollama's ``/api/ps`` (what is loaded) and ``/api/show`` (its parameters),
+LM Studio's ``/api/v0/models``. Ollama serves less than a model could take unless it is told
+to (``num_ctx``), and cuts what is longer without a word.
+"""
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from conversations.domain.stream import ModelInfo
+
+from .model_limits import OLLAMA_OWNER, read_capabilities, read_entries, read_figure, read_models
+
+if TYPE_CHECKING:
+    import openai
+    from openai._types import RequestOptions
+
+DETAIL_TIMEOUT = 2.0  # Seconds for each page
+MAX_SHOWN = 20  # Models of an Ollama that are asked for one by one
+OLLAMA_WINDOW = (
+    4_096  # Tokens, where nothing else is set (Ollama's documentation, "Context length")
+)
+
+
+async def read_local_models(client: "openai.AsyncOpenAI") -> list[ModelInfo]:
+    """The models of an OpenAI-compatible server. Raises the errors of the SDK, and ValueError
+    for a list that cannot be read."""
+    body = await _get(client, "/models")
+    models, entries = read_models(body), read_entries(body)
+    # llama.cpp lists capabilities under a second key.
+    twins = body.get("models") if isinstance(body, dict) else None
+    if isinstance(twins, list) and len(twins) == len(models):
+        models = [
+            replace(model, takes={**model.takes, **read_capabilities(twin)})
+            for model, twin in zip(models, twins, strict=True)
+            if isinstance(twin, dict)
+        ]
+    if any(entry.get("owned_by") == OLLAMA_OWNER for entry in entries):
+        return await _ask_ollama(client, models)
+    if models and not any(model.is_limit_known for model in models):
+        detailed = await _ask_lm_studio(client)
+        return [detailed.get(model.id, model) for model in models]
+    return models
+
+
+async def _get(client: "openai.AsyncOpenAI", path: str, **options: Any) -> Any:
+    import httpx2
+
+    asked = cast("RequestOptions", options)
+    answer = await client.get(path, cast_to=httpx2.Response, options=asked)
+    return json.loads(await answer.aread())
+
+
+def _root(client: "openai.AsyncOpenAI") -> str:
+    address = urlsplit(str(client.base_url))
+    return f"{address.scheme}://{address.netloc}"
+
+
+async def _ask_lm_studio(client: "openai.AsyncOpenAI") -> dict[str, ModelInfo]:
+    import httpx2
+    import openai
+
+    with suppress(openai.APIError, httpx2.HTTPError, ValueError):
+        body = await _get(client, f"{_root(client)}/api/v0/models", timeout=DETAIL_TIMEOUT)
+        return {model.id: model for model in read_models(body)}
+    return {}
+
+
+async def _ask_ollama(client: "openai.AsyncOpenAI", models: list[ModelInfo]) -> list[ModelInfo]:
+    import httpx2
+    import openai
+
+    loaded: dict[str, int] = {}
+    with suppress(openai.APIError, httpx2.HTTPError, ValueError):
+        body = await _get(client, f"{_root(client)}/api/ps", timeout=DETAIL_TIMEOUT)
+        for entry in read_entries(body):
+            if window := read_figure(entry, ("context_length",)):
+                loaded[str(entry.get("name"))] = window
+    detailed = []
+    for model in models[:MAX_SHOWN]:
+        shown: dict[str, Any] = {}
+        with suppress(openai.APIError, httpx2.HTTPError, ValueError):
+            answer = await client.post(
+                f"{_root(client)}/api/show",
+                body={"model": model.id},
+                cast_to=httpx2.Response,
+                options={"timeout": DETAIL_TIMEOUT},
+            )
+            shown = json.loads(await answer.aread())
+        window = loaded.get(model.id) or read_parameter(shown, "num_ctx")
+        takes = read_capabilities(shown | {"owned_by": OLLAMA_OWNER})
+        detailed.append(
+            replace(
+                model,
+                max_input_tokens=window or min(OLLAMA_WINDOW, read_trained_window(shown)),
+                is_limit_known=window is not None,
+                takes=takes,
+            )
+        )
+    return [*detailed, *models[MAX_SHOWN:]]
+
+
+def read_parameter(shown: dict[str, Any], name: str) -> int | None:
+    """A parameter of a Modelfile, as ``/api/show`` gives them: a line for each."""
+    for line in str(shown.get("parameters") or "").splitlines():
+        words = line.split()
+        if words[:1] == [name] and words[-1].isdigit():
+            return int(words[-1])
+    return None
+
+
+def read_trained_window(shown: dict[str, Any]) -> int:
+    for key, value in (shown.get("model_info") or {}).items():
+        if str(key).endswith(".context_length") and isinstance(value, int):
+            return value
+    return OLLAMA_WINDOW

@@ -1,0 +1,429 @@
+"""Any server that speaks OpenAI's chat completions, through the ``openai`` SDK.
+
+Nearly every server of local models does. They differ in what they leave out, which is read
+leniently: an answer that comes whole, calls without ids or numbers, thinking between tags,
+no usage, a wrong reason for the end. What one refuses by name (``max_tokens``,
+``stream_options``) is sent to it in another form from then on.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import Block, ModelInfo, ModelRequest
+from conversations.domain.text import dump_json
+
+from .local_servers import read_local_models
+from .message_assembly import Event
+from .openai_shapes import (
+    NOT_SENT,
+    data_url,
+    file_name,
+    files_of_result,
+    read_effort,
+    schema_format,
+    short_call_id,
+    short_name,
+    short_names,
+    text_of,
+    text_of_document,
+    text_of_result,
+    text_of_search_result,
+    text_of_system,
+)
+from .sdk_client import SdkProvider, make_http_options
+
+if TYPE_CHECKING:
+    import openai
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+
+# Parameters that some servers refuse by name, and what to send in their place.
+REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+LEFT_OUT = ("stream_options", "parallel_tool_calls", "reasoning_effort", "top_k")
+
+
+def warm_up() -> ModuleType:
+    """Import the SDK, so that the first call need not wait for it."""
+    import openai
+    import openai.resources.models
+
+    return openai
+
+
+class OpenAIProvider(SdkProvider):
+    """What both of OpenAI's protocols have in common."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._base_url = self._base_url or DEFAULT_BASE_URL
+        self._refused: dict[str, set[str]] = {}  # Parameters, by model
+
+    def import_sdk(self) -> ModuleType:
+        return warm_up()
+
+    def make_client(self) -> "openai.AsyncOpenAI":
+        import openai
+
+        timeout, limits = make_http_options(self._timeout)
+        return openai.AsyncOpenAI(
+            api_key=self._api_key,
+            # Else they are read from the environment.
+            organization="",
+            project="",
+            base_url=self._base_url,
+            max_retries=0,
+            timeout=timeout,
+            http_client=openai.DefaultAioHttpClient(timeout=timeout, limits=limits),
+        )
+
+    async def fetch_models(self, client: "openai.AsyncOpenAI") -> list[ModelInfo]:
+        return await read_local_models(client)
+
+    def learn(self, request: ModelRequest, error: ProviderError) -> bool:
+        if error.code != "invalid_request":
+            return False
+        refused = self._refused.setdefault(request.model, set())
+        sent = self.make_body(request)
+        for name, word in self.refusable(sent).items():
+            if word in error.message and name not in refused:
+                refused.add(name)
+                return True
+        return False
+
+    def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
+        """The parameters that can be done without, each with a word of its refusal."""
+        return {name: name for name in (*REPLACED, *LEFT_OUT) if name in body}
+
+    def adapt(self, model: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The body without what the server has refused of this model."""
+        refused = self._refused.get(model, ())
+        for name in refused:
+            if name in body:
+                value = body.pop(name)
+                if name in REPLACED and REPLACED[name] not in refused:
+                    body[REPLACED[name]] = value
+        return body
+
+
+class OpenAIChatProvider(OpenAIProvider):
+    """Answers model calls through the chat completions at ``base_url``."""
+
+    path = "/chat/completions"
+
+    def make_body(self, request: ModelRequest) -> dict[str, Any]:
+        is_openai = self._base_url.startswith(DEFAULT_BASE_URL)
+        limit = "max_completion_tokens" if is_openai else "max_tokens"
+        return self.adapt(request.model, make_body(request, limit=limit))
+
+    def make_translator(self, request: ModelRequest) -> "ChatTranslator":
+        return ChatTranslator(names=short_names(request))
+
+
+# The request
+
+
+def make_body(request: ModelRequest, *, limit: str = "max_tokens") -> dict[str, Any]:
+    """The request in the shape of ``POST /chat/completions``. ``limit`` is what the longest
+    answer is called."""
+    system = text_of_system(request.system)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    for message in request.messages:
+        write = _write_answer if message["role"] == "assistant" else _write_said
+        for written in write(message["content"]):
+            # Templates of local models want the roles to alternate.
+            if messages and written["role"] == messages[-1]["role"] == "user":
+                messages[-1]["content"] = _join(messages[-1]["content"], written["content"])
+            else:
+                messages.append(written)
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": messages,
+        limit: request.max_tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = [{"type": "function", "function": make_function(t)} for t in request.tools]
+    return body | _write_choices(request.choices)
+
+
+def make_function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": short_name(tool["name"]),
+        "description": tool.get("description", ""),
+        "parameters": tool["input_schema"],
+    }
+
+
+def _write_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
+    written = {name: choices[name] for name in ("temperature", "top_p", "top_k") if name in choices}
+    if sequences := choices.get("stop_sequences"):
+        written["stop"] = sequences
+    if effort := read_effort(choices):
+        written["reasoning_effort"] = effort
+    if schema := schema_format(choices):
+        written["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if choice := choices.get("tool_choice"):
+        kinds: dict[str, Any] = {"any": "required", "none": "none", "auto": "auto"}
+        function = {"name": short_name(str(choice.get("name", "")))}
+        named = {"type": "function", "function": function}
+        written["tool_choice"] = kinds.get(choice["type"], named)
+        if choice.get("disable_parallel_tool_use"):
+            written["parallel_tool_calls"] = False
+    return written
+
+
+def _write_said(content: Any) -> Iterator[dict[str, Any]]:
+    """Results of tools as messages of their own, then what the person said."""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    rest: list[Block] = []
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            call_id = short_call_id(block["tool_use_id"])
+            text = text_of_result(block)
+            yield {"role": "tool", "tool_call_id": call_id, "content": text}
+            rest += files_of_result(block)
+        else:
+            rest.append(block)
+    parts = [_part_of(block) for block in rest]
+    if parts:
+        yield {"role": "user", "content": _join([], parts)}
+
+
+def _join(before: Any, after: Any) -> Any:
+    """Parts as one content: a text where they are texts only, which every server takes."""
+    parts: list[Block] = []
+    for content in (before, after):
+        parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if all(part["type"] == "text" for part in parts):
+        return "\n\n".join(part["text"] for part in parts)
+    return parts
+
+
+def _part_of(block: Block) -> Block:
+    kind, source = block.get("type"), block.get("source")
+    if kind == "text":
+        return {"type": "text", "text": block["text"]}
+    if kind == "search_result":
+        return {"type": "text", "text": text_of_search_result(block)}
+    if kind == "image" and isinstance(source, dict) and source.get("type") == "base64":
+        return {"type": "image_url", "image_url": {"url": data_url(source)}}
+    if kind == "document" and isinstance(source, dict):
+        if (text := text_of_document(block)) is not None:
+            return {"type": "text", "text": text}
+        if source.get("type") == "base64":
+            file = {"filename": file_name(block), "file_data": data_url(source)}
+            return {"type": "file", "file": file}
+    return {"type": "text", "text": NOT_SENT.format(block.get("title") or kind)}
+
+
+def _write_answer(content: Any) -> Iterator[dict[str, Any]]:
+    # Thinking has no place in a request here.
+    text = text_of(content)
+    blocks = [] if isinstance(content, str) else content
+    calls = [
+        {
+            "id": short_call_id(block["id"]),
+            "type": "function",
+            "function": {
+                "name": short_name(block["name"]),
+                "arguments": dump_json(block.get("input") or {}),
+            },
+        }
+        for block in blocks
+        if block.get("type") == "tool_use"
+    ]
+    if calls:
+        yield {"role": "assistant", "content": text or None, "tool_calls": calls}
+    elif text:
+        yield {"role": "assistant", "content": text}
+
+
+# The answer
+
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "model_length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+
+THINK, END_OF_THINK = "<think>", "</think>"
+
+
+class ChatTranslator:
+    """The chunks of one answer as events of the Messages API. ``names`` are those of tools,
+    by what the request called them."""
+
+    def __init__(self, *, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._has_started = False
+        self._next = 0  # The number of the next block
+        self._text: tuple[str, int] | None = None  # Kind and number of the open text
+        self._calls: dict[Any, tuple[int, str]] = {}  # Numbers and ids of calls, by their place
+        self._reason = ""
+        self._refusal = False
+        self._usage: dict[str, Any] = {}
+        self._tags = ThinkingTags()
+
+    def take(self, event: Event, kind: str) -> Iterator[Event]:
+        if not self._has_started:
+            self._has_started = True
+            message = {"id": event.get("id") or "", "model": event.get("model") or ""}
+            yield {"type": "message_start", "message": message}
+        if isinstance(event.get("usage"), dict):
+            self._usage = event["usage"]
+        for choice in (event.get("choices") or ())[:1]:
+            yield from self._take_delta(choice.get("delta") or choice.get("message") or {})
+            self._reason = choice.get("finish_reason") or self._reason
+
+    def take_document(self, document: Event) -> Iterator[Event]:
+        if not document["choices"]:
+            raise ValueError("an answer without a choice")
+        yield from self.take(document, "")
+        self._reason = self._reason or "stop"
+        yield from self.end(is_marked=True)
+
+    def end(self, *, is_marked: bool) -> Iterator[Event]:
+        if not self._has_started or not (self._reason or is_marked):
+            return
+        for kind, text in self._tags.end():
+            yield from self._add_text(kind, text)
+        ended = {"stop_reason": self._stop_reason()}
+        yield {"type": "message_delta", "delta": ended, "usage": read_usage(self._usage)}
+        yield {"type": "message_stop"}
+
+    def _stop_reason(self) -> str:
+        reason = STOP_REASONS.get(self._reason, self._reason or "end_turn")
+        if self._refusal:
+            return "refusal"
+        if self._calls and reason == "end_turn":
+            return "tool_use"
+        return "end_turn" if reason == "tool_use" and not self._calls else reason
+
+    def _take_delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
+        for name in ("reasoning_content", "reasoning"):
+            if (thought := delta.get(name)) and isinstance(thought, str):
+                yield from self._add_text("thinking", thought)
+                break
+        for kind, text in _read_content(delta.get("content")):
+            if kind == "thinking":
+                yield from self._add_text(kind, text)
+            else:
+                for tagged, piece in self._tags.feed(text):
+                    yield from self._add_text(tagged, piece)
+        if (refusal := delta.get("refusal")) and isinstance(refusal, str):
+            self._refusal = True
+            yield from self._add_text("text", refusal)
+        for call in delta.get("tool_calls") or ():
+            yield from self._take_call(call)
+
+    def _add_text(self, kind: str, text: str) -> Iterator[Event]:
+        if not text:
+            return
+        if self._text is None or self._text[0] != kind:
+            yield from self._end_text()
+            self._text = (kind, self._next)
+            self._next += 1
+            yield make_start(self._text[1], {"type": kind, kind: ""})
+        yield make_delta(self._text[1], {"type": f"{kind}_delta", kind: text})
+
+    def _end_text(self) -> Iterator[Event]:
+        if self._text is not None:
+            yield {"type": "content_block_stop", "index": self._text[1]}
+            self._text = None
+
+    def _take_call(self, call: Mapping[str, Any]) -> Iterator[Event]:
+        """A piece of a call. Some servers number none, or all alike, and send each whole."""
+        function = call.get("function") or {}
+        call_id, place = str(call.get("id") or ""), call.get("index")
+        if place is None:
+            place = call_id or (len(self._calls) if function.get("name") else len(self._calls) - 1)
+        known = self._calls.get(place)
+        if known is None or (call_id and known[1] and call_id != known[1]):
+            yield from self._end_text()
+            name = str(function.get("name") or "")
+            block = {"type": "tool_use", "id": call_id, "name": self._names.get(name, name)}
+            if known is not None:  # another call of the same place: the one before is complete
+                self._calls[place, known[1]] = known
+            known = self._calls[place] = (self._next, call_id)
+            self._next += 1
+            yield make_start(known[0], block | {"input": {}})
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else dump_json(arguments or {})
+        if text and arguments is not None:
+            yield make_delta(known[0], {"type": "input_json_delta", "partial_json": text})
+
+
+def make_start(index: int, block: Block) -> Event:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def make_delta(index: int, delta: Mapping[str, Any]) -> Event:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+def _read_content(content: Any) -> Iterator[tuple[str, str]]:
+    """Texts with their kinds; some servers send parts in place of a text."""
+    if isinstance(content, str):
+        yield "text", content
+    for part in content if isinstance(content, list) else ():
+        if part.get("type") == "thinking":
+            yield "thinking", text_of(part.get("thinking"))
+        elif isinstance(part.get("text"), str):
+            yield "text", part["text"]
+
+
+class ThinkingTags:
+    """Finds the thinking that a server has left in the answer's text, between tags at its
+    beginning."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._tag = THINK  # The one that may come next; empty: none
+
+    def feed(self, text: str) -> Iterable[tuple[str, str]]:
+        if not self._tag:
+            return [("text", text)]
+        text, self._held = self._held + text, ""
+        if self._tag == THINK:
+            begun = text.lstrip()
+            if begun.startswith(THINK):
+                self._tag = END_OF_THINK
+                return self.feed(begun.removeprefix(THINK))
+            if THINK.startswith(begun):
+                self._held = text
+                return []
+            self._tag = ""
+            return [("text", text)]
+        thought, tag, rest = text.partition(END_OF_THINK)
+        if tag:
+            self._tag = ""
+            return [("thinking", thought), ("text", rest.lstrip("\n"))]
+        keep = next(
+            (n for n in range(len(END_OF_THINK) - 1, 0, -1) if text.endswith(END_OF_THINK[:n])), 0
+        )
+        self._held = text[len(text) - keep :]
+        return [("thinking", text[: len(text) - keep])]
+
+    def end(self) -> Iterable[tuple[str, str]]:
+        return [("thinking" if self._tag == END_OF_THINK else "text", self._held)]
+
+
+def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures in the words of the Messages API, which does not count what was read from
+    the cache as input."""
+    prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    details = usage.get("prompt_tokens_details") or {}
+    cached = details.get("cached_tokens")
+    if not isinstance(prompt, int):
+        return {}
+    return {
+        "input_tokens": prompt - (cached or 0),
+        "cache_read_input_tokens": cached,
+        "output_tokens": answer,
+    }

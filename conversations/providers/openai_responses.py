@@ -1,0 +1,295 @@
+"""OpenAI's Responses, through the ``openai`` SDK.
+
+Nothing is stored at the provider: each request holds the whole window, and what a model
+has thought comes back to it sealed (``encrypted_content``), as the signature of its block.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import Block, ModelRequest
+from conversations.domain.text import dump_json
+
+from .message_assembly import Event
+from .openai_chat import OpenAIProvider, make_delta, make_function, make_start
+from .openai_shapes import (
+    NOT_SENT,
+    data_url,
+    file_name,
+    read_effort,
+    schema_format,
+    short_call_id,
+    short_name,
+    short_names,
+    text_of_document,
+    text_of_result,
+    text_of_search_result,
+    text_of_system,
+)
+from .provider_errors import error_from_event, make_error
+
+# Parameters that models refuse, by a word of the refusal.
+REFUSED = {"include": "ncrypted", "reasoning": "reasoning", "temperature": "temperature"}
+
+
+class OpenAIResponsesProvider(OpenAIProvider):
+    """Answers model calls through the Responses at ``base_url``."""
+
+    path = "/responses"
+
+    def make_body(self, request: ModelRequest) -> dict[str, Any]:
+        return self.adapt(request.model, make_body(request))
+
+    def make_translator(self, request: ModelRequest) -> "ResponseTranslator":
+        return ResponseTranslator(names=short_names(request))
+
+    def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
+        return {name: word for name, word in REFUSED.items() if name in body}
+
+
+# The request
+
+
+def make_body(request: ModelRequest) -> dict[str, Any]:
+    """The request in the shape of ``POST /responses``. Raises ProviderError for what it has
+    no place for."""
+    choices = request.choices
+    if choices.get("stop_sequences"):
+        raise make_error("invalid_request", "The Responses API has no stop sequences.")
+    items: list[dict[str, Any]] = []
+    for message in request.messages:
+        write = _write_answer if message["role"] == "assistant" else _write_said
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        items += write(blocks)
+    body: dict[str, Any] = {
+        "model": request.model,
+        "input": items,
+        "max_output_tokens": request.max_tokens,
+        "stream": True,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "reasoning": {"summary": "auto"},
+    }
+    if system := text_of_system(request.system):
+        body["instructions"] = system
+    if request.tools:
+        body["tools"] = [
+            make_function(tool) | {"type": "function", "strict": False} for tool in request.tools
+        ]
+    body |= {name: choices[name] for name in ("temperature", "top_p") if name in choices}
+    if effort := read_effort(choices):
+        body["reasoning"]["effort"] = effort
+    if schema := schema_format(choices):
+        body["text"] = {"format": schema | {"type": "json_schema"}}
+    if choice := choices.get("tool_choice"):
+        kinds: dict[str, Any] = {"any": "required", "none": "none", "auto": "auto"}
+        named = {"type": "function", "name": short_name(str(choice.get("name", "")))}
+        body["tool_choice"] = kinds.get(choice["type"], named)
+        if choice.get("disable_parallel_tool_use"):
+            body["parallel_tool_calls"] = False
+    return body
+
+
+def _write_said(blocks: list[Block]) -> Iterator[dict[str, Any]]:
+    rest: list[Block] = []
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            content = block.get("content")
+            files = [b for b in content if b["type"] != "text"] if type(content) is list else []
+            text = text_of_result(block)
+            output = [_part_of({"type": "text", "text": text}), *map(_part_of, files)]
+            yield {
+                "type": "function_call_output",
+                "call_id": short_call_id(block["tool_use_id"]),
+                "output": output if files else text,
+            }
+        else:
+            rest.append(_part_of(block))
+    if rest:
+        yield {"role": "user", "content": rest}
+
+
+def _part_of(block: Block) -> Block:
+    kind, source = block.get("type"), block.get("source")
+    if kind == "text":
+        return {"type": "input_text", "text": block["text"]}
+    if kind == "search_result":
+        return {"type": "input_text", "text": text_of_search_result(block)}
+    if kind == "image" and isinstance(source, dict) and source.get("type") == "base64":
+        return {"type": "input_image", "image_url": data_url(source)}
+    if kind == "document" and isinstance(source, dict):
+        if (text := text_of_document(block)) is not None:
+            return {"type": "input_text", "text": text}
+        if source.get("type") == "base64":
+            data = data_url(source)
+            return {"type": "input_file", "filename": file_name(block), "file_data": data}
+    return {"type": "input_text", "text": NOT_SENT.format(block.get("title") or kind)}
+
+
+def _write_answer(blocks: list[Block]) -> Iterator[dict[str, Any]]:
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "text" and block.get("text"):
+            yield {"role": "assistant", "content": block["text"]}
+        elif kind == "tool_use":
+            yield {
+                "type": "function_call",
+                "call_id": short_call_id(block["id"]),
+                "name": short_name(block["name"]),
+                "arguments": dump_json(block.get("input") or {}),
+            }
+        elif kind == "thinking" and (item := _unseal(block.get("signature"))):
+            texts = [block["thinking"]] if block.get("thinking") else []
+            summary = [{"type": "summary_text", "text": text} for text in texts]
+            yield {"type": "reasoning", "summary": summary} | item
+
+
+def _unseal(signature: Any) -> dict[str, str]:
+    """What goes back with thinking: the id of its item and its sealed content."""
+    try:
+        item = json.loads(signature)
+        return {"id": item["id"], "encrypted_content": item["encrypted_content"]}
+    except (TypeError, ValueError, KeyError):
+        return {}
+
+
+# The answer
+
+
+class ResponseTranslator:
+    """The events of one response as those of the Messages API. ``names`` are those of tools,
+    by what the request called them."""
+
+    def __init__(self, *, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._has_started = False
+        self._next = 0  # The number of the next block
+        self._blocks: dict[tuple[int, int], int] = {}  # By the places of item and part
+        self._told: set[int] = set()  # Blocks of which some text has come
+        self._has_calls = self._is_refused = False
+
+    def take(self, event: Event, kind: str) -> Iterator[Event]:
+        if isinstance(response := event.get("response"), dict):
+            if not self._has_started:
+                yield self._start(response)
+            if kind == "response.failed":
+                raise self._failure(response)
+            if kind in ("response.completed", "response.incomplete"):
+                yield from self._finish(response)
+            return
+        place = (event.get("output_index", 0), event.get("content_index", 0))
+        match kind:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self._is_refused |= kind == "response.refusal.delta"
+                yield from self._add(place, "text", event["delta"])
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                yield from self._add((place[0], 0), "thinking", event["delta"])
+            case "response.reasoning_summary_part.added" if event.get("summary_index"):
+                yield from self._add((place[0], 0), "thinking", "\n\n")
+            case "response.output_item.added" if event["item"]["type"] == "function_call":
+                yield from self._open_call(place[0], event["item"])
+            case "response.function_call_arguments.delta":
+                yield from self._add_arguments(place[0], event["delta"])
+            case "response.output_item.done":
+                yield from self._complete_item(place[0], event["item"])
+
+    def take_document(self, document: Event) -> Iterator[Event]:
+        yield self._start(document)
+        if document.get("status") == "failed":
+            raise self._failure(document)
+        for place, item in enumerate(document["output"]):
+            yield from self._complete_item(place, item)
+        yield from self._finish(document)
+
+    def end(self, *, is_marked: bool) -> Iterator[Event]:
+        return iter(())  # the stream names its end by itself
+
+    def _start(self, response: Mapping[str, Any]) -> Event:
+        self._has_started = True
+        message = {"id": response.get("id") or "", "model": response.get("model") or ""}
+        return {"type": "message_start", "message": message}
+
+    def _failure(self, response: Mapping[str, Any]) -> ProviderError:
+        return error_from_event({"error": response.get("error") or {}}, headers={})
+
+    def _open(self, place: tuple[int, int], block: Block) -> Iterator[Event]:
+        index = self._blocks[place] = self._next
+        self._next += 1
+        yield make_start(index, block)
+
+    def _add(self, place: tuple[int, int], kind: str, text: str) -> Iterator[Event]:
+        if not text:
+            return
+        if place not in self._blocks:
+            yield from self._open(place, {"type": kind, kind: ""})
+        self._told.add(self._blocks[place])
+        yield make_delta(self._blocks[place], {"type": f"{kind}_delta", kind: text})
+
+    def _open_call(self, item_place: int, item: Mapping[str, Any]) -> Iterator[Event]:
+        self._has_calls = True
+        name = str(item.get("name") or "")
+        call_id = str(item.get("call_id") or item.get("id") or "")
+        block = {"type": "tool_use", "id": call_id, "name": self._names.get(name, name)}
+        yield from self._open((item_place, 0), block | {"input": {}})
+
+    def _add_arguments(self, item_place: int, text: str) -> Iterator[Event]:
+        if text:
+            index = self._blocks[item_place, 0]
+            self._told.add(index)
+            yield make_delta(index, {"type": "input_json_delta", "partial_json": text})
+
+    def _complete_item(self, place: int, item: Mapping[str, Any]) -> Iterator[Event]:
+        """What of an item was not told yet, and its end."""
+        kind = item.get("type")
+        if kind == "function_call":
+            if (place, 0) not in self._blocks:
+                yield from self._open_call(place, item)
+            if self._blocks[place, 0] not in self._told:
+                yield from self._add_arguments(place, item.get("arguments") or "")
+        elif kind == "reasoning":
+            if (place, 0) not in self._blocks:
+                parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
+                yield from self._open((place, 0), {"type": "thinking", "thinking": ""})
+                text = "\n\n".join(str(part.get("text", "")) for part in parts)
+                yield from self._add((place, 0), "thinking", text)
+            if sealed := item.get("encrypted_content"):
+                signature = dump_json({"id": item.get("id"), "encrypted_content": sealed})
+                delta = {"type": "signature_delta", "signature": signature}
+                yield make_delta(self._blocks[place, 0], delta)
+        elif kind == "message":
+            for number, part in enumerate(item.get("content") or ()):
+                self._is_refused |= part.get("type") == "refusal"
+                if (place, number) not in self._blocks:
+                    text = part.get("text") or part.get("refusal") or ""
+                    yield from self._add((place, number), "text", text)
+        for (item_place, _), index in self._blocks.items():
+            if item_place == place:
+                yield {"type": "content_block_stop", "index": index}
+
+    def _finish(self, response: Mapping[str, Any]) -> Iterator[Event]:
+        reason = (response.get("incomplete_details") or {}).get("reason")
+        stop_reason = "tool_use" if self._has_calls else "end_turn"
+        if reason is not None or response.get("status") == "incomplete":
+            stop_reason = "refusal" if reason == "content_filter" else "max_tokens"
+        elif self._is_refused:
+            stop_reason = "refusal"
+        usage = read_usage(response.get("usage") or {})
+        yield {"type": "message_delta", "delta": {"stop_reason": stop_reason}, "usage": usage}
+        yield {"type": "message_stop"}
+
+
+def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures in the words of the Messages API, which does not count what was read from
+    the cache as input."""
+    prompt = usage.get("input_tokens")
+    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
+    if not isinstance(prompt, int):
+        return {}
+    return {
+        "input_tokens": prompt - (cached or 0),
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.get("output_tokens"),
+    }

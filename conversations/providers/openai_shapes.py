@@ -1,0 +1,106 @@
+"""What a request's blocks are in both of OpenAI's protocols.
+
+The rules are those of the API's reference: an id of a call has at most 40 characters, the
+name of a function at most 64, and only messages of the person hold images and files.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from conversations.domain.stream import Block, ModelRequest
+
+MAX_CALL_ID, MAX_NAME = 40, 64
+
+FAILED = "The call failed: "  # Results have no mark of their own for it
+NO_OUTPUT = "(no output)"
+NOT_SENT = "[{}: this model server cannot be given it.]"
+
+
+def short_call_id(call_id: str) -> str:
+    """The id where it is short enough, else another one, the same each time."""
+    if len(call_id) <= MAX_CALL_ID:
+        return call_id
+    return f"call_{sha256(call_id.encode()).hexdigest()[:32]}"
+
+
+def short_names(request: ModelRequest) -> dict[str, str]:
+    """Names of the request's tools, by what they are called in it."""
+    return {short_name(tool["name"]): tool["name"] for tool in request.tools}
+
+
+def short_name(name: str) -> str:
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[: MAX_NAME - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content, or of a tool's result."""
+    if isinstance(content, str):
+        return content
+    texts = [str(block.get("text", "")) for block in content or () if block.get("type") == "text"]
+    return "\n\n".join(text for text in texts if text)
+
+
+def text_of_result(block: Block) -> str:
+    text = text_of(block.get("content")) or NO_OUTPUT
+    return f"{FAILED}{text}" if block.get("is_error") else text
+
+
+def files_of_result(block: Block) -> list[Block]:
+    """What is attached to a result, named, as blocks of a person's message."""
+    content = block.get("content")
+    files = [b for b in content if b.get("type") != "text"] if isinstance(content, list) else []
+    return [{"type": "text", "text": f"[Of the result of {block['tool_use_id']}:]"}, *files] * (
+        len(files) > 0
+    )
+
+
+def text_of_search_result(block: Block) -> str:
+    return f"[{block.get('title', '')} ({block.get('source', '')})]\n{text_of(block['content'])}"
+
+
+def data_url(source: Mapping[str, Any]) -> str:
+    return f"data:{source['media_type']};base64,{source['data']}"
+
+
+def text_of_document(block: Block) -> str | None:
+    """The text of a document that is one; None for another."""
+    source = block["source"]
+    title = f"[{block['title']}]\n" if block.get("title") else ""
+    if source.get("type") == "text":
+        return f"{title}{source['data']}"
+    if source.get("type") == "content":
+        return f"{title}{text_of(source.get('content'))}"
+    if str(source.get("media_type", "")).startswith("text/"):
+        return title + base64.b64decode(source["data"]).decode(errors="replace")
+    return None
+
+
+def file_name(block: Block) -> str:
+    # A server goes by the ending, and takes few characters.
+    stem = re.sub(r"[^\w. -]", "_", str(block.get("title") or "document"))[:100]
+    return stem if stem.lower().endswith(".pdf") else f"{stem}.pdf"
+
+
+def text_of_system(system: Iterable[Block]) -> str:
+    return "\n\n".join(block["text"] for block in system if block.get("text"))
+
+
+def schema_format(choices: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The format of the answer that a program asked for, with its schema."""
+    asked = choices.get("output_config", {}).get("format")
+    if not isinstance(asked, dict) or asked.get("type") != "json_schema":
+        return None
+    return {"name": "answer", "schema": asked.get("schema", {}), "strict": True}
+
+
+def read_effort(choices: Mapping[str, Any]) -> str | None:
+    """How much the model is to think, in the words that these servers know."""
+    if choices.get("thinking", {}).get("type") == "disabled":
+        return "none"
+    effort = choices.get("output_config", {}).get("effort")
+    return "high" if effort == "max" else effort

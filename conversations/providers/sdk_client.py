@@ -1,0 +1,236 @@
+"""A model server over HTTP, through an SDK: what all kinds have in common.
+
+The SDK makes the connection, signs in and reports refusals; the stream's bytes
+are read here. So every block is kept exactly as it was sent, with keys and
+types that the SDK does not know yet, at a fraction of the CPU for each delta.
+
+The SDK is imported when the first call is made, in a thread, since importing it
+takes a second and more.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import ModelInfo, ModelRequest, StreamItem
+from conversations.domain.text import dump_json
+
+from .answer_reader import AnswerReader, Translator
+from .provider_errors import (
+    error_from_document,
+    error_from_status,
+    error_from_transport,
+    make_error,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+READ_TIMEOUT = 90.0  # Seconds of silence within an answer; the Messages API pings well before
+CONNECT_TIMEOUT = 5.0
+LIST_TIMEOUT = 20.0
+DRAIN_TIMEOUT = 0.25  # Seconds to wait for the end of an answer that is complete already
+CONNECTION_LIMITS: dict[str, Any] = {
+    "max_connections": 1_000,
+    "max_keepalive_connections": 100,
+    # Longer than most tools take, so that a run's next call finds its connection.
+    "keepalive_expiry": 60.0,
+}
+NO_LIST_STATUSES = frozenset({404, 405, 501})
+OTHER_CONTENT_TYPES = ("text/html", "application/json", "application/problem+json")
+MAX_DOCUMENT_BYTES = 16_000_000  # Of an answer that comes whole
+
+
+class SdkProvider:
+    """Answers model calls at ``base_url``.
+
+    Uses ``api_key`` and nothing else to sign in: no key of the environment, no
+    profile of the person who runs the process. ``timeout`` is the longest silence
+    in seconds. Close an iterator of :meth:`stream` that is left early (with
+    :func:`contextlib.aclosing`): that ends the request.
+    """
+
+    is_demo = False
+    path: str
+
+    def __init__(
+        self,
+        *,
+        api_key: str,
+        base_url: str | None = None,
+        timeout: float = READ_TIMEOUT,
+        fallback_models: Sequence[ModelInfo] = (),
+    ) -> None:
+        self._api_key = api_key.strip()
+        self._base_url = base_url or ""
+        self._timeout = timeout
+        self._fallback_models = list(fallback_models)
+        self._client: Any = None
+        self._opening = asyncio.Lock()
+
+    # What each kind does in its own way
+
+    def import_sdk(self) -> ModuleType:
+        raise NotImplementedError
+
+    def make_client(self) -> Any:
+        """The client of the SDK. Runs in a thread."""
+        raise NotImplementedError
+
+    def make_body(self, request: ModelRequest) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def make_translator(self, request: ModelRequest) -> Translator | None:
+        return None
+
+    async def fetch_models(self, client: Any) -> list[ModelInfo]:
+        raise NotImplementedError
+
+    def learn(self, request: ModelRequest, error: ProviderError) -> bool:
+        """Whether the same request can be sent in another form after this refusal."""
+        return False
+
+    # What all do
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem]:
+        """See :meth:`conversations.domain.stream.Provider.stream`."""
+        response = await self._send(request)
+        translator = self.make_translator(request)
+        reader = AnswerReader(headers=response.headers, secret=self._api_key, translator=translator)
+        async with aclosing(response):
+            if response.headers.get("content-type", "").lower().startswith(OTHER_CONTENT_TYPES):
+                for item in await self._read_document(response, reader):
+                    yield item
+                return
+            async with aclosing(self._read_chunks(response)) as chunks:
+                async for chunk in chunks:
+                    for item in reader.read(chunk):
+                        yield item
+                    reader.raise_failure()
+                    if reader.has_ended:
+                        break
+                for item in reader.end():
+                    yield item
+                reader.require_end()
+                # What follows is read, so that the connection can be used again.
+                with suppress(ProviderError, TimeoutError):
+                    async with asyncio.timeout(DRAIN_TIMEOUT):
+                        async for _ in chunks:
+                            pass
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The server's models, newest first, or the fallback where it has no list."""
+        sdk_client = await self._open_client()
+        import httpx2
+
+        try:
+            models = await self.fetch_models(sdk_client)
+        except (self.import_sdk().APIError, httpx2.HTTPError) as error:
+            failure = self._translate(error)
+            if failure.http_status not in NO_LIST_STATUSES:
+                raise failure from error
+            models = []
+        except ValueError:
+            models = []
+        return models or list(self._fallback_models)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _send(self, request: ModelRequest) -> "httpx2.Response":
+        client = await self._open_client()
+        import httpx2
+
+        sdk = self.import_sdk()
+        while True:
+            # As text, because the SDK copies what it writes down by itself, piece by piece.
+            body = dump_json(self.make_body(request)).encode()
+            try:
+                answer = await client.post(
+                    self.path,
+                    content=body,
+                    cast_to=httpx2.Response,
+                    options={"headers": {"Content-Type": "application/json"}},
+                    stream=True,
+                    stream_cls=sdk.AsyncStream[Any],
+                )
+            except (sdk.APIError, httpx2.HTTPError) as error:
+                failure = self._translate(error)
+                if not self.learn(request, failure):
+                    raise failure from error
+            else:
+                return cast("httpx2.Response", answer)
+
+    async def _read_chunks(self, response: "httpx2.Response") -> AsyncGenerator[bytes]:
+        import httpx2
+
+        try:
+            async with aclosing(response.aiter_bytes()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except httpx2.HTTPError as error:
+            raise self._translate(error) from error
+
+    async def _read_document(
+        self, response: "httpx2.Response", reader: AnswerReader
+    ) -> list[StreamItem]:
+        body = b""
+        async with aclosing(self._read_chunks(response)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > MAX_DOCUMENT_BYTES:
+                    break
+        with suppress(ValueError):
+            document = json.loads(body)
+            if isinstance(document, dict) and not document.get("error"):
+                items = reader.read_document(document)
+                if reader.has_ended:
+                    return items
+        raise error_from_document(body, headers=response.headers, secret=self._api_key)
+
+    async def _open_client(self) -> Any:
+        if not self._api_key:
+            raise make_error("no_key")
+        if not (self._api_key.isascii() and self._api_key.isprintable()):
+            raise make_error("bad_key")
+        async with self._opening:
+            if self._client is None:
+                # Importing and reading certificates would stop every other stream.
+                self._client = await asyncio.to_thread(self._make_client)
+        return self._client
+
+    def _make_client(self) -> Any:
+        self.import_sdk()
+        import httpx2
+
+        try:
+            return self.make_client()
+        except httpx2.InvalidURL as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: Exception) -> ProviderError:
+        if isinstance(error, self.import_sdk().APIStatusError):
+            failed = cast("Any", error)
+            return error_from_status(
+                status=failed.status_code,
+                body=failed.body,
+                headers=failed.response.headers,
+                secret=self._api_key,
+            )
+        return error_from_transport(error)
+
+
+def make_http_options(timeout: float) -> tuple[Any, Any]:
+    """Timeouts and limits of an SDK's HTTP client."""
+    import httpx2
+
+    return (
+        httpx2.Timeout(timeout, connect=CONNECT_TIMEOUT),
+        httpx2.Limits(**CONNECTION_LIMITS),
+    )
