@@ -13,15 +13,18 @@ FUTURE_DELTA = {"type": "future_delta", "payload": "unknown"}
 
 
 class Frame(NamedTuple):
-    """One event: its data is JSON. ``is_delta``: it carries a piece of content."""
+    """One event: its data is JSON. ``is_delta``: it carries a piece of content; ``is_end``: it
+    says why the answer ends."""
 
     name: str
     data: str
     is_delta: bool = False
+    is_end: bool = False
 
 
 def make_frame(event: dict[str, Any], *, is_delta: bool = False) -> Frame:
-    return Frame(event["type"], json.dumps(event, ensure_ascii=False), is_delta)
+    data = json.dumps(event, ensure_ascii=False)
+    return Frame(event["type"], data, is_delta, event["type"] == "message_delta")
 
 
 def make_block_frames(index: int, block: dict[str, Any], scenario: Scenario) -> Iterator[Frame]:

@@ -43,8 +43,14 @@ class Playback:
     """One streamed response on one connection."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, scenario: Scenario
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        scenario: Scenario,
+        *,
+        is_chat: bool = False,
     ) -> None:
+        self._is_chat = is_chat  # OpenAI's chat completions: no names, no pings
         self._reader = reader
         self._writer = writer
         self._scenario = scenario
@@ -56,16 +62,16 @@ class Playback:
     async def play(self, frames: Iterable[Frame]) -> None:
         """Write the body of a chunked response. Raises ClientLeft and Ended."""
         scenario = self._scenario
-        for frame in frames:
-            if frame.is_delta or frame.name == "message_delta":
+        for number, frame in enumerate(frames):
+            if frame.is_delta or frame.is_end:
                 await self._break_if_due(is_last=not frame.is_delta)
             if frame.is_delta:
                 await self._keep_pace()
-                if scenario.ping and self._sent % scenario.ping == 0:
+                if scenario.ping and self._sent % scenario.ping == 0 and not self._is_chat:
                     await self._write_frame(PING_FRAME)
                 self._sent += 1
             await self._write_frame(frame)
-            if frame.name == "message_start" and scenario.first_delay:
+            if number == 0 and scenario.first_delay:
                 await self._flush()
                 await self.pause(scenario.first_delay)
         await self._flush()
@@ -104,7 +110,8 @@ class Playback:
         if STAMP in data:
             data = data.replace(STAMP, f"~{time.monotonic_ns()}~ ")
         end = self._newline
-        event = f"event: {frame.name}{end}data: {data}{end}{end}".encode()
+        name = f"event: {frame.name}{end}" if frame.name else ""
+        event = f"{name}data: {data}{end}{end}".encode()
         if self._scenario.glue > 1:
             self._glued.append(event)
             if len(self._glued) < self._scenario.glue:
@@ -163,7 +170,7 @@ class Playback:
         kind = self._scenario.error_type or "overloaded_error"
         message = self._scenario.error_message or "Overloaded"
         error = {"type": "error", "error": {"type": kind, "message": message}}
-        await self._write_frame(Frame("error", json.dumps(error)))
+        await self._write_frame(Frame("" if self._is_chat else "error", json.dumps(error)))
         await self._end_early()
 
     async def _send_garbage(self) -> None:

@@ -71,7 +71,7 @@ class Scenario:
     retry_after: str = ""  # that response header
     headers: dict[str, str] = field(default_factory=dict)  # further headers of the error
     times: int = 0  # the fault happens so often, then the answer succeeds; 0: always
-    body: str = ""  # ``html`` or ``json``: 200 with that in place of a stream
+    body: str = ""  # ``html``, ``json`` or ``whole`` (the answer): 200 with that, and no stream
     refuse: bool = False  # close the connection without an answer
 
     # Faults in mid-stream, after k deltas

@@ -22,6 +22,15 @@ from conversations.providers.config import ANTHROPIC, ProviderConfig
 from tests.wire.blocks import cut_blocks, make_blocks
 from tests.wire.connection import Connection, Exchange, HttpRequest, load_json, read_request
 from tests.wire.directive import DIRECTIVE, BadDirective, parse_directive
+from tests.wire.frames import Frame
+from tests.wire.openai_protocols import (
+    make_chat_document,
+    make_chat_frames,
+    make_response_document,
+    make_response_frames,
+    read_chat,
+    read_responses,
+)
 from tests.wire.playback import ERROR_TYPES, ClientLeft, Ended, Playback
 from tests.wire.prompt_cache import PromptCache
 from tests.wire.reply import Answer
@@ -55,6 +64,20 @@ MODELS = (
 )
 
 type Handler = Callable[["HttpRequest", "Connection"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class WireProtocol:
+    """``read`` gives a request as one of the Messages API."""
+
+    read: Callable[[Any], Any]
+    frames: Callable[[Answer], Iterator[Frame]]
+    document: Callable[[Answer], dict[str, Any]]
+
+
+MESSAGES = WireProtocol(lambda body: body, Answer.make_frames, Answer.make_message)
+CHAT = WireProtocol(read_chat, make_chat_frames, make_chat_document)
+RESPONSES = WireProtocol(read_responses, make_response_frames, make_response_document)
 
 
 @dataclass(slots=True)
@@ -150,6 +173,8 @@ class WireServer:
             return self._get_model, "GET"
         routes: dict[str, tuple[Handler, str]] = {
             "/v1/messages": (self._post_message, "POST"),
+            "/v1/chat/completions": (self._post_chat, "POST"),
+            "/v1/responses": (self._post_responses, "POST"),
             "/v1/messages/count_tokens": (self._count_tokens, "POST"),
             "/v1/models": (self._list_models, "GET"),
         }
@@ -160,7 +185,8 @@ class WireServer:
             raise ApiError(401, "authentication_error", "x-api-key header is required")
         if request.api_key != self.key:
             raise ApiError(401, "authentication_error", "invalid x-api-key")
-        if "anthropic-version" not in request.headers:
+        is_openai = "OpenAI" in request.headers.get("user-agent", "")
+        if "anthropic-version" not in request.headers and not is_openai:
             raise refuse("anthropic-version: header is required")
         if len(request.content) > MAX_BODY:
             raise ApiError(413, "request_too_large", "Request exceeds the maximum size")
@@ -177,24 +203,38 @@ class WireServer:
     # Routes
 
     async def _post_message(self, request: HttpRequest, connection: Connection) -> None:
+        await self._answer_in(MESSAGES, request, connection)
+
+    async def _post_chat(self, request: HttpRequest, connection: Connection) -> None:
+        await self._answer_in(CHAT, request, connection)
+
+    async def _post_responses(self, request: HttpRequest, connection: Connection) -> None:
+        await self._answer_in(RESPONSES, request, connection)
+
+    async def _answer_in(
+        self, protocol: "WireProtocol", request: HttpRequest, connection: Connection
+    ) -> None:
         body = connection.exchange.body
         if isinstance(body, dict):
             self.requests.append(body)
+        body = protocol.read(body)
         check_request(body, self.models)
         scenario = self._choose_scenario(body)
-        playback = Playback(connection.reader, connection.writer, scenario)
+        playback = Playback(
+            connection.reader, connection.writer, scenario, is_chat=protocol is CHAT
+        )
         if scenario.delay:
             await playback.pause(scenario.delay)
         if await self._fail_early(scenario, connection):
             return
         answer = self._make_answer(body, scenario, request.api_key)
         connection.exchange.cache = answer.cache
-        if not body.get("stream"):
-            await connection.send_json(200, answer.make_message())
+        if not body.get("stream") or scenario.body == "whole":
+            await connection.send_json(200, protocol.document(answer))
             return
         connection.start(200, {"content-type": "text/event-stream; charset=utf-8"})
         try:
-            await playback.play(answer.make_frames())
+            await playback.play(protocol.frames(answer))
         except Ended as end:
             connection.is_open = end.is_open
 

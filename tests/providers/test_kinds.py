@@ -1,0 +1,515 @@
+"""The same scenarios through every kind of provider give the same answers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import (
+    BlockCompleted,
+    BlockDelta,
+    BlockStarted,
+    MessageCompleted,
+    MessageStarted,
+    ModelRequest,
+    Provider,
+    StreamItem,
+    Usage,
+)
+from conversations.providers.answer_reader import AnswerReader
+from conversations.providers.config import ANTHROPIC, KINDS, OPENAI, OPENAI_RESPONSES
+from conversations.providers.openai_chat import ChatTranslator, ThinkingTags, make_body
+from conversations.providers.openai_responses import ResponseTranslator
+from conversations.providers.registry import make_provider
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+MODEL = "claude-haiku-4-5"  # of those that the server offers, the one that takes sampling
+TOOL = {"name": "t0", "description": "d", "input_schema": {"type": "object", "properties": {}}}
+
+
+@pytest_asyncio.fixture(loop_scope="function", params=KINDS)
+async def provider(request: pytest.FixtureRequest, wire: WireThread) -> AsyncIterator[Provider]:
+    provider = make_kind(request.param, wire)
+    yield provider
+    await provider.close()
+
+
+def make_kind(kind: str, wire: WireThread, *, timeout: float = 10) -> Provider:
+    url = wire.url if kind == ANTHROPIC else f"{wire.url}/v1"
+    return make_provider(replace(wire.provider, kind=kind, url=url), timeout=timeout)
+
+
+def make_request(text: str = "hello", **more: Any) -> ModelRequest:
+    said = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+    return ModelRequest(**({"model": MODEL, "messages": said, "max_tokens": 500} | more))
+
+
+async def read_all(provider: Provider, request: ModelRequest | None = None) -> list[StreamItem]:
+    return [item async for item in provider.stream(request or make_request())]
+
+
+async def complete(provider: Provider, request: ModelRequest | None = None) -> MessageCompleted:
+    last = (await read_all(provider, request))[-1]
+    assert isinstance(last, MessageCompleted)
+    return last
+
+
+def plain(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Blocks without what only one protocol has."""
+    return [{k: v for k, v in block.items() if k != "signature"} for block in blocks]
+
+
+async def test_an_answer_is_the_same_items(wire: WireThread, provider: Provider) -> None:
+    wire.enqueue(Scenario(text="Hello there", thinking="Let me", chunk=6))
+    items = await read_all(provider)
+    started = items[0]
+    assert isinstance(started, MessageStarted)
+    assert started.message_id
+    done = items[-1]
+    assert isinstance(done, MessageCompleted)
+    blocks = [{"type": "thinking", "thinking": "Let me"}, {"type": "text", "text": "Hello there"}]
+    assert plain(done.blocks) == blocks
+    assert (done.stop_reason, done.model) == ("end_turn", MODEL)
+    shown = [
+        (type(i), i.index, getattr(i, "kind", ""), getattr(i, "text", "")) for i in items[1:-1]
+    ]
+    assert shown == [
+        (BlockStarted, 0, "thinking", ""),
+        (BlockDelta, 0, "thinking", "Let me"),
+        (BlockCompleted, 0, "", ""),
+        (BlockStarted, 1, "text", ""),
+        (BlockDelta, 1, "text", "Hello "),
+        (BlockDelta, 1, "text", "there"),
+        (BlockCompleted, 1, "", ""),
+    ]
+
+
+async def test_parallel_calls_in_pieces(wire: WireThread, provider: Provider) -> None:
+    inputs = [{"path": "a b.txt", "deep": {"x": [1, 2.5, None, True]}}, {}, {"é": '\n"\\😀'}]
+    tools = tuple(ToolCall(name=f"t{n}", input=inputs[n]) for n in range(3))
+    wire.enqueue(Scenario(text="I look", tools=tools, chunk=3))
+    done = await complete(provider)
+    assert done.stop_reason == "tool_use"
+    assert [block["type"] for block in done.blocks] == ["text", *["tool_use"] * 3]
+    assert [(block["name"], block["input"]) for block in done.blocks[1:]] == [
+        (f"t{n}", inputs[n]) for n in range(3)
+    ]
+    assert len({block["id"] for block in done.blocks[1:]}) == 3
+
+
+async def test_an_answer_that_comes_whole(wire: WireThread, provider: Provider) -> None:
+    call = ToolCall(name="t0", input={"a": 1}, id="call_1")
+    wire.enqueue(Scenario(text="Yes", thinking="Hm", tools=(call,), body="whole"))
+    done = await complete(provider)
+    assert plain(done.blocks) == [
+        {"type": "thinking", "thinking": "Hm"},
+        {"type": "text", "text": "Yes"},
+        {"type": "tool_use", "id": "call_1", "name": "t0", "input": {"a": 1}},
+    ]
+    assert done.stop_reason == "tool_use"
+    assert done.usage.output_tokens
+
+
+@pytest.mark.parametrize(
+    "oddity",
+    [{"split": 1}, {"split": 3, "crlf": True}, {"glue": 4}, {"glue": 1000}, {"chunk": 1}],
+)
+async def test_any_chunking(wire: WireThread, provider: Provider, oddity: dict[str, Any]) -> None:
+    call = ToolCall(name="t", input={"é": "€\u2028😀"})
+    wire.enqueue(Scenario(text="Grüße, 世界 😀\u2028\n" * 3, tools=(call,), **oddity))
+    done = await complete(provider)
+    assert done.blocks[0]["text"] == "Grüße, 世界 😀\u2028\n" * 3
+    assert done.blocks[1]["input"] == {"é": "€\u2028😀"}
+
+
+async def test_usage_is_counted_alike_and_may_be_missing(
+    wire: WireThread, provider: Provider
+) -> None:
+    wire.enqueue(Scenario(text="a", usage=False), Scenario(text="a"))
+    assert (await complete(provider)).usage == Usage()
+    usage = (await complete(provider)).usage
+    assert usage.input_tokens == 2
+    assert usage.output_tokens
+    assert usage.cache_read_tokens == 0
+
+
+@pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "refusal"])
+async def test_reasons_for_the_end(wire: WireThread, provider: Provider, reason: str) -> None:
+    wire.enqueue(Scenario(text="a", stop_reason=reason))
+    assert (await complete(provider)).stop_reason == reason
+
+
+async def test_a_cut_call_keeps_its_text(wire: WireThread, provider: Provider) -> None:
+    wire.enqueue(Scenario(tools=(ToolCall(name="t", input={"path": "x" * 40}),), cut_tool=True))
+    done = await complete(provider)
+    assert done.stop_reason == "max_tokens"
+    assert done.blocks[0]["input"]["_unparsed"].startswith('{"path": "xxx')
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ({"drop_after": 3}, "connection_lost"),
+        ({"short_after": 3}, "connection_lost"),
+        ({"end_after": 3}, "incomplete_stream"),
+        ({"garbage_after": 3}, "bad_response"),
+        ({"error_after": 3}, "overloaded"),
+        ({"error_after": 3, "error_type": "rate_limit_error"}, "rate_limited"),
+        ({"error_after": 3, "error_type": "future_error"}, "stream_error"),
+    ],
+)
+async def test_a_break_keeps_what_came_before(
+    wire: WireThread, provider: Provider, fault: dict[str, Any], code: str
+) -> None:
+    wire.enqueue(Scenario(text="abcdefghij", chunk=2, **fault))
+    error, text = await fail(provider)
+    assert (error.code, text) == (code, "abcdef")
+
+
+async def fail(
+    provider: Provider, request: ModelRequest | None = None
+) -> tuple[ProviderError, str]:
+    """The error with which a stream ends, and the text before it."""
+    texts: list[str] = []
+    with pytest.raises(ProviderError) as caught:
+        async for item in provider.stream(request or make_request()):
+            texts += [item.text] if isinstance(item, BlockDelta) else []
+    return caught.value, "".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "code", "is_transient"),
+    [
+        (400, "Something is wrong", "invalid_request", False),
+        (400, "the request exceeds the available context size", "context_window_exceeded", False),
+        (401, "no", "bad_key", False),
+        (403, "no", "permission", False),
+        (404, "no", "unknown_model", False),
+        (413, "no", "request_too_large", False),
+        (429, "slow down", "rate_limited", True),
+        (500, "oops", "server_error", True),
+        (503, "oops", "server_error", True),
+    ],
+)
+async def test_refusals(
+    wire: WireThread,
+    provider: Provider,
+    status: int,
+    message: str,
+    code: str,
+    is_transient: bool,
+) -> None:
+    wire.enqueue(Scenario(status=status, error_message=message, retry_after="2.5"))
+    error, _ = await fail(provider)
+    assert (error.code, error.transient) == (code, is_transient)
+    assert (error.http_status, error.retry_after) == (status, 2.5)
+    assert message in error.message
+    assert len(wire.exchanges) == 1  # the SDK tries nothing again by itself
+
+
+@pytest.mark.parametrize("body", ["html", "json"])
+async def test_what_is_no_answer(wire: WireThread, provider: Provider, body: str) -> None:
+    wire.enqueue(Scenario(body=body))
+    assert (await fail(provider))[0].code == "bad_response"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_silence_is_a_timeout(wire: WireThread, kind: str) -> None:
+    provider = make_kind(kind, wire, timeout=0.3)
+    wire.enqueue(Scenario(text="abcdef", chunk=2, hang_after=2))
+    error, text = await fail(provider)
+    assert (error.code, text) == ("timeout", "abcd")
+    await provider.close()
+
+
+async def test_cancelling_ends_the_request(wire: WireThread, provider: Provider) -> None:
+    wire.enqueue(Scenario(words=20, hang_after=3))
+    task = asyncio.create_task(read_all(provider))
+    while not wire.exchanges:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    for _ in range(500):
+        if wire.exchanges[-1].client_left is not None:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the request went on")
+
+
+async def test_only_its_own_key_goes_out(
+    wire: WireThread, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID"):
+        monkeypatch.setenv(f"OPENAI_{name}", "another")
+        monkeypatch.setenv(f"ANTHROPIC_{name}", "another")
+    await read_all(provider)
+    headers = wire.exchanges[0].headers
+    assert headers["authorization"] == f"Bearer {wire.key}"
+    assert "another" not in headers.values()
+
+
+async def test_models_are_listed(wire: WireThread, provider: Provider) -> None:
+    models = await provider.list_models()
+    assert [model.id for model in models] == list(wire.server.models)
+    assert models[-1].max_input_tokens == 200_000
+
+
+# What is sent
+
+
+LONG = "server__" + "x" * 90
+
+
+async def test_a_long_history_is_sendable(wire: WireThread, provider: Provider) -> None:
+    """Calls with long ids and names, results with images, failures, documents."""
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": pixel},
+    }
+    text = {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "Once"},
+        "title": "story.txt",
+    }
+    call_ids = ["toolu_" + "a" * 60, "toolu_" + "a" * 59 + "b"]
+    messages = [
+        {"role": "user", "content": [image, text, {"type": "text", "text": "Look"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "I do"},
+                *[{"type": "tool_use", "id": i, "name": LONG, "input": {"n": 1}} for i in call_ids],
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": call_ids[0],
+                    "content": [{"type": "text", "text": "seen"}, image],
+                },
+                {
+                    "type": "tool_result",
+                    "tool_use_id": call_ids[1],
+                    "is_error": True,
+                    "content": "gone",
+                },
+                {"type": "text", "text": "And now?"},
+            ],
+        },
+    ]
+    wire.enqueue(Scenario(tools=(ToolCall(name="shortened", input={}),)))
+    request = make_request(
+        messages=messages,
+        system=[{"type": "text", "text": "Be brief", "cache_control": {"type": "ephemeral"}}],
+        tools=[TOOL | {"name": LONG}],
+    )
+    await read_all(provider, request)
+    sent = json.dumps(wire.requests[-1])
+    for words in ("Be brief", "Look", "Once", "I do", "seen", "gone", "And now?", pixel):
+        assert words in sent
+
+
+@pytest.mark.parametrize("kind", [OPENAI, OPENAI_RESPONSES])
+async def test_a_shortened_name_comes_back_whole(wire: WireThread, kind: str) -> None:
+    provider = make_kind(kind, wire)
+    request = make_request(tools=[TOOL | {"name": LONG}])
+    await read_all(provider, request)
+    tool = wire.requests[-1]["tools"][0]
+    called = tool.get("function", tool)["name"]
+    assert len(called) <= 64
+    wire.enqueue(Scenario(tools=(ToolCall(name=called),)))
+    assert (await complete(provider, request)).blocks[0]["name"] == LONG
+    await provider.close()
+
+
+@pytest.mark.parametrize("kind", [OPENAI, OPENAI_RESPONSES])
+async def test_choices_are_translated(wire: WireThread, kind: str) -> None:
+    provider = make_kind(kind, wire)
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    choices = {
+        "temperature": 0.5,
+        "tool_choice": {"type": "tool", "name": "t0", "disable_parallel_tool_use": True},
+        "output_config": {"effort": "max", "format": {"type": "json_schema", "schema": schema}},
+    }
+    await read_all(provider, make_request(tools=[TOOL], choices=choices))
+    sent = wire.requests[-1]
+    assert (sent["temperature"], sent["parallel_tool_calls"]) == (0.5, False)
+    if kind == OPENAI:
+        assert sent["tool_choice"] == {"type": "function", "function": {"name": "t0"}}
+        assert sent["reasoning_effort"] == "high"
+        assert sent["response_format"]["json_schema"]["schema"] == schema
+    else:
+        assert sent["tool_choice"] == {"type": "function", "name": "t0"}
+        assert sent["reasoning"]["effort"] == "high"
+        assert sent["text"]["format"]["schema"] == schema
+        assert sent["store"] is False
+    await provider.close()
+
+
+async def test_sealed_thinking_goes_back(wire: WireThread) -> None:
+    provider = make_kind(OPENAI_RESPONSES, wire)
+    wire.enqueue(Scenario(text="Yes", thinking="Let me see"))
+    done = await complete(provider)
+    history = [
+        *make_request().messages,
+        {"role": "assistant", "content": done.blocks},
+        {"role": "user", "content": "Go on"},
+    ]
+    await read_all(provider, make_request(messages=history))
+    [thought] = [one for one in wire.requests[-1]["input"] if one.get("type") == "reasoning"]
+    assert thought["encrypted_content"] == f"sealed:{MODEL}"
+    assert thought["summary"] == [{"type": "summary_text", "text": "Let me see"}]
+    await provider.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "gone", "there"),
+    [
+        (OPENAI, "Unsupported parameter: 'max_tokens'", "max_tokens", "max_completion_tokens"),
+        (OPENAI, "stream_options is not allowed", "stream_options", "stream"),
+        (OPENAI_RESPONSES, "Encrypted content is not supported", "include", "reasoning"),
+        (OPENAI_RESPONSES, "Unsupported parameter: 'reasoning.summary'", "reasoning", "include"),
+    ],
+)
+async def test_a_refused_parameter_is_not_sent_again(
+    wire: WireThread, kind: str, message: str, gone: str, there: str
+) -> None:
+    provider = make_kind(kind, wire)
+    wire.enqueue(Scenario(status=400, error_message=message))
+    for _ in range(2):
+        assert (await complete(provider)).stop_reason == "end_turn"
+    assert len(wire.requests) == 3
+    assert gone in wire.requests[0]
+    assert all(gone not in one and there in one for one in wire.requests[1:])
+    await provider.close()
+
+
+# What servers of local models do in their own ways
+
+
+def read_chat(*chunks: Any, names: dict[str, str] | None = None) -> MessageCompleted:
+    reader = AnswerReader(headers={}, secret="", translator=ChatTranslator(names=names or {}))
+    items: list[StreamItem] = []
+    for chunk in chunks:
+        data = chunk if isinstance(chunk, str) else json.dumps(chunk)
+        items += reader.read(f"data: {data}\n\n".encode())
+        reader.raise_failure()
+    items += reader.end()
+    reader.require_end()
+    last = items[-1]
+    assert isinstance(last, MessageCompleted)
+    return last
+
+
+def delta(reason: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": reason}]}
+
+
+def test_an_end_without_its_mark() -> None:
+    done = read_chat(delta(content="Yes"), delta("stop"))
+    assert (done.blocks, done.stop_reason) == ([{"type": "text", "text": "Yes"}], "end_turn")
+
+
+def test_a_mark_without_a_reason() -> None:
+    assert read_chat(delta(content="Yes"), "[DONE]").stop_reason == "end_turn"
+
+
+def test_neither_is_no_end() -> None:
+    with pytest.raises(ProviderError, match="incomplete"):
+        read_chat(delta(content="Yes"))
+
+
+@pytest.mark.parametrize("reason", ["stop", "tool_calls", "function_call", None])
+def test_wrong_reasons_with_a_call(reason: str | None) -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    assert read_chat(delta(tool_calls=[call]), delta(reason), "[DONE]").stop_reason == "tool_use"
+    assert read_chat(delta(content="a"), delta(reason), "[DONE]").stop_reason == "end_turn"
+
+
+def test_calls_without_numbers_ids_and_pieces() -> None:
+    one = {"function": {"name": "f", "arguments": '{"a": 1}'}}
+    two = {"function": {"name": "g", "arguments": {"b": 2}}}
+    done = read_chat(delta(tool_calls=[one, two]), delta("stop"))
+    assert [(b["name"], b["input"]) for b in done.blocks] == [("f", {"a": 1}), ("g", {"b": 2})]
+    assert len({b["id"] for b in done.blocks}) == 2
+
+
+def test_calls_with_the_same_number_and_other_ids() -> None:
+    calls = [
+        {"index": 0, "id": f"c{n}", "function": {"name": "f", "arguments": f'{{"n": {n}}}'}}
+        for n in range(3)
+    ]
+    done = read_chat(*[delta(tool_calls=[call]) for call in calls], delta("tool_calls"))
+    assert [(b["id"], b["input"]) for b in done.blocks] == [(f"c{n}", {"n": n}) for n in range(3)]
+
+
+def test_thinking_under_both_names_and_as_parts() -> None:
+    done = read_chat(
+        delta(reasoning="a"),
+        delta(reasoning_content="b", content=None),
+        delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "c"}]}]),
+        delta(content=[{"type": "text", "text": "d"}]),
+        delta("stop"),
+    )
+    assert [b.get("thinking") or b["text"] for b in done.blocks] == ["abc", "d"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("text", "thinking", "said"),
+    [
+        ("<think>\nhm < </thin </think>\n\nYes", "\nhm < </thin ", "Yes"),
+        ("Use <think> in prompts", "", "Use <think> in prompts"),
+        ("<thi", "", "<thi"),
+        ("<think>cut", "cut", ""),
+        ("  <think></think>a", "", "a"),
+    ],
+)
+def test_thinking_between_tags(size: int, text: str, thinking: str, said: str) -> None:
+    tags, found = ThinkingTags(), {"thinking": "", "text": ""}
+    for at in range(0, len(text), size):
+        for kind, piece in tags.feed(text[at : at + size]):
+            found[kind] += piece
+    for kind, piece in tags.end():
+        found[kind] += piece
+    assert found["thinking"] == thinking
+    assert found["text"].lstrip("\n") == said
+
+
+def test_an_error_among_the_chunks() -> None:
+    with pytest.raises(ProviderError) as caught:
+        read_chat(delta(content="a"), {"error": {"code": "rate_limit_exceeded", "message": "m"}})
+    assert caught.value.code == "rate_limited"
+
+
+def test_a_refused_answer() -> None:
+    done = read_chat(delta(refusal="I cannot"), delta("stop"))
+    assert (done.stop_reason, done.blocks[0]["text"]) == ("refusal", "I cannot")
+
+
+def test_a_failed_response() -> None:
+    reader = AnswerReader(headers={}, secret="", translator=ResponseTranslator(names={}))
+    error = {"code": "server_error", "message": "m"}
+    event = {"type": "response.failed", "response": {"id": "r", "error": error}}
+    reader.read(f"data: {json.dumps(event)}\n\n".encode())
+    with pytest.raises(ProviderError) as caught:
+        reader.raise_failure()
+    assert caught.value.code == "server_error"
+
+
+def test_roles_alternate_for_templates_of_local_models() -> None:
+    empty = {"role": "assistant", "content": [{"type": "thinking", "thinking": "a"}]}
+    said = {"role": "user", "content": [{"type": "text", "text": "b"}]}
+    sent = make_body(make_request(messages=[said, empty, said]))["messages"]
+    assert sent == [{"role": "user", "content": "b\n\nb"}]
