@@ -177,9 +177,13 @@ async def fail(
 ) -> tuple[ProviderError, str]:
     """The error with which a stream ends, and the text before it."""
     texts: list[str] = []
-    with pytest.raises(ProviderError) as caught:
+
+    async def collect() -> None:
         async for item in provider.stream(request or make_request()):
-            texts += [item.text] if isinstance(item, BlockDelta) else []
+            texts.append(item.text if isinstance(item, BlockDelta) else "")  # noqa: PERF401
+
+    with pytest.raises(ProviderError) as caught:
+        await collect()
     return caught.value, "".join(texts)
 
 
@@ -270,7 +274,10 @@ LONG = "server__" + "x" * 90
 
 async def test_a_long_history_is_sendable(wire: WireThread, provider: Provider) -> None:
     """Calls with long ids and names, results with images, failures, documents."""
-    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    pixel = (
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAA"
+        "AABJRU5ErkJggg=="
+    )
     image = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": pixel},
