@@ -1,6 +1,7 @@
 """What servers of local models say about their models, beside the list that all have.
 
-llama.cpp and vLLM name the window in the list of models. Ollama and LM Studio name it on
+llama.cpp and vLLM name the window in the list of models; whether a model takes tools depends
+on its template, which llama.cpp's ``/props`` describes. Ollama and LM Studio name the window on
 pages of their own: Ollama's ``/api/ps`` (what is loaded) and ``/api/show`` (its parameters),
 LM Studio's ``/api/v0/models``. Ollama serves less than a model could take unless it is told
 to (``num_ctx``), and cuts what is longer without a word.
@@ -12,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from conversations.domain.stream import ModelInfo
+from conversations.domain.stream import PARALLEL_TOOLS, TOOLS, ModelInfo
 
 from .model_limits import OLLAMA_OWNER, read_capabilities, read_entries, read_figure, read_models
 
@@ -25,6 +26,12 @@ MAX_SHOWN = 20  # Models of an Ollama that are asked for one by one
 OLLAMA_WINDOW = (
     4_096  # Tokens, where nothing else is set (Ollama's documentation, "Context length")
 )
+
+LLAMA_CPP_OWNER = "llamacpp"
+LLAMA_CPP_CAPABILITIES = {
+    "supports_tools": TOOLS,
+    "supports_parallel_tool_calls": PARALLEL_TOOLS,
+}
 
 
 async def read_local_models(client: "openai.AsyncOpenAI") -> list[ModelInfo]:
@@ -40,8 +47,12 @@ async def read_local_models(client: "openai.AsyncOpenAI") -> list[ModelInfo]:
             for model, twin in zip(models, twins, strict=True)
             if isinstance(twin, dict)
         ]
-    if any(entry.get("owned_by") == OLLAMA_OWNER for entry in entries):
+    owners = {entry.get("owned_by") for entry in entries}
+    if OLLAMA_OWNER in owners:
         return await _ask_ollama(client, models)
+    if LLAMA_CPP_OWNER in owners:
+        takes = await _ask_llama_cpp(client)
+        return [replace(model, takes={**model.takes, **takes}) for model in models]
     if models and not any(model.is_limit_known for model in models):
         detailed = await _ask_lm_studio(client)
         return [detailed.get(model.id, model) for model in models]
@@ -59,6 +70,20 @@ async def _get(client: "openai.AsyncOpenAI", path: str, **options: Any) -> Any:
 def _root(client: "openai.AsyncOpenAI") -> str:
     address = urlsplit(str(client.base_url))
     return f"{address.scheme}://{address.netloc}"
+
+
+async def _ask_llama_cpp(client: "openai.AsyncOpenAI") -> dict[str, bool]:
+    import httpx2
+    import openai
+
+    takes: dict[str, bool] = {}
+    with suppress(openai.APIError, httpx2.HTTPError, ValueError):
+        props = await _get(client, f"{_root(client)}/props", timeout=DETAIL_TIMEOUT)
+        caps = props.get("chat_template_caps") or {}
+        for theirs, ours in LLAMA_CPP_CAPABILITIES.items():
+            if isinstance(caps.get(theirs), bool):
+                takes[ours] = caps[theirs]
+    return takes
 
 
 async def _ask_lm_studio(client: "openai.AsyncOpenAI") -> dict[str, ModelInfo]:

@@ -43,7 +43,7 @@ class OpenAIResponsesProvider(OpenAIProvider):
         return self.adapt(request.model, make_body(request))
 
     def make_translator(self, request: ModelRequest) -> "ResponseTranslator":
-        return ResponseTranslator(names=short_names(request))
+        return ResponseTranslator(names=short_names(request), limit=request.max_tokens)
 
     def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
         return {name: word for name, word in REFUSED.items() if name in body}
@@ -133,7 +133,8 @@ def _write_answer(blocks: list[Block]) -> Iterator[dict[str, Any]]:
     for block in blocks:
         kind = block.get("type")
         if kind == "text" and block.get("text"):
-            yield {"role": "assistant", "content": block["text"]}
+            part = {"type": "output_text", "text": block["text"]}
+            yield {"type": "message", "role": "assistant", "content": [part]}
         elif kind == "tool_use":
             yield {
                 "type": "function_call",
@@ -161,13 +162,14 @@ def _unseal(signature: Any) -> dict[str, str]:
 
 class ResponseTranslator:
     """The events of one response as those of the Messages API. ``names`` are those of tools,
-    by what the request called them."""
+    by what the request called them, ``limit`` the tokens that the answer may have."""
 
-    def __init__(self, *, names: Mapping[str, str]) -> None:
+    def __init__(self, *, names: Mapping[str, str], limit: int) -> None:
         self._names = names
+        self._limit = limit
         self._has_started = False
         self._next = 0  # The number of the next block
-        self._blocks: dict[tuple[int, int], int] = {}  # By the places of item and part
+        self._blocks: dict[tuple[str, int], int] = {}  # By the item's id and the part's place
         self._told: set[int] = set()  # Blocks of which some text has come
         self._has_calls = self._is_refused = False
 
@@ -180,7 +182,7 @@ class ResponseTranslator:
             if kind in ("response.completed", "response.incomplete"):
                 yield from self._finish(response)
             return
-        place = (event.get("output_index", 0), event.get("content_index", 0))
+        place = (find_item(event), event.get("content_index", 0))
         match kind:
             case "response.output_text.delta" | "response.refusal.delta":
                 self._is_refused |= kind == "response.refusal.delta"
@@ -201,7 +203,7 @@ class ResponseTranslator:
         if document.get("status") == "failed":
             raise self._failure(document)
         for place, item in enumerate(document["output"]):
-            yield from self._complete_item(place, item)
+            yield from self._complete_item(str(item.get("id") or place), item)
         yield from self._finish(document)
 
     def end(self, *, is_marked: bool) -> Iterator[Event]:
@@ -215,12 +217,12 @@ class ResponseTranslator:
     def _failure(self, response: Mapping[str, Any]) -> ProviderError:
         return error_from_event({"error": response.get("error") or {}}, headers={})
 
-    def _open(self, place: tuple[int, int], block: Block) -> Iterator[Event]:
+    def _open(self, place: tuple[str, int], block: Block) -> Iterator[Event]:
         index = self._blocks[place] = self._next
         self._next += 1
         yield make_start(index, block)
 
-    def _add(self, place: tuple[int, int], kind: str, text: str) -> Iterator[Event]:
+    def _add(self, place: tuple[str, int], kind: str, text: str) -> Iterator[Event]:
         if not text:
             return
         if place not in self._blocks:
@@ -228,20 +230,20 @@ class ResponseTranslator:
         self._told.add(self._blocks[place])
         yield make_delta(self._blocks[place], {"type": f"{kind}_delta", kind: text})
 
-    def _open_call(self, item_place: int, item: Mapping[str, Any]) -> Iterator[Event]:
+    def _open_call(self, item_place: str, item: Mapping[str, Any]) -> Iterator[Event]:
         self._has_calls = True
         name = str(item.get("name") or "")
         call_id = str(item.get("call_id") or item.get("id") or "")
         block = {"type": "tool_use", "id": call_id, "name": self._names.get(name, name)}
         yield from self._open((item_place, 0), block | {"input": {}})
 
-    def _add_arguments(self, item_place: int, text: str) -> Iterator[Event]:
+    def _add_arguments(self, item_place: str, text: str) -> Iterator[Event]:
         if text:
             index = self._blocks[item_place, 0]
             self._told.add(index)
             yield make_delta(index, {"type": "input_json_delta", "partial_json": text})
 
-    def _complete_item(self, place: int, item: Mapping[str, Any]) -> Iterator[Event]:
+    def _complete_item(self, place: str, item: Mapping[str, Any]) -> Iterator[Event]:
         """What of an item was not told yet, and its end."""
         kind = item.get("type")
         if kind == "function_call":
@@ -277,8 +279,17 @@ class ResponseTranslator:
         elif self._is_refused:
             stop_reason = "refusal"
         usage = read_usage(response.get("usage") or {})
+        # llama.cpp calls an answer complete that it has cut off.
+        if stop_reason == "end_turn" and (usage.get("output_tokens") or 0) >= self._limit:
+            stop_reason = "max_tokens"
         yield {"type": "message_delta", "delta": {"stop_reason": stop_reason}, "usage": usage}
         yield {"type": "message_stop"}
+
+
+def find_item(event: Event) -> str:
+    """Which item an event is of. Some servers give no places, others no ids."""
+    item = event.get("item") or {}
+    return str(event.get("item_id") or item.get("id") or event.get("output_index", 0))
 
 
 def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:

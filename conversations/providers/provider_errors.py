@@ -261,19 +261,32 @@ def read_number(value: str) -> float | None:
     return number if math.isfinite(number) and number >= 0 else None
 
 
-def error_from_transport(error: BaseException) -> ProviderError:
-    """The error of a connection that was never made, or that broke."""
-    import aiohttp
-    import httpx2
-
+def list_causes(error: BaseException) -> list[BaseException]:
     causes = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
+    return causes
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """Whether the server has closed the connection before it answered."""
+    import aiohttp
+
+    kinds = (aiohttp.ServerDisconnectedError, ConnectionResetError)
+    return any(isinstance(cause, kinds) for cause in list_causes(error))
+
+
+def error_from_transport(error: BaseException) -> ProviderError:
+    """The error of a connection that was never made, or that broke."""
+    import httpx2
+
+    causes = list_causes(error)
 
     def has_cause(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)
 
-    if has_cause(httpx2.TimeoutException):
+    # The SDKs call a connection that was closed a timeout.
+    if has_cause(httpx2.TimeoutException) and not is_disconnect(error):
         return make_error("timeout")
     if has_cause(httpx2.DecodingError):
         return make_error("bad_response")
@@ -285,11 +298,6 @@ def error_from_transport(error: BaseException) -> ProviderError:
     if reason:  # it will fail in the same way until the settings change
         message = f"{MESSAGES['connection_failed']} {reason}"
         return ProviderError(message, code="connection_failed")
-    is_broken = has_cause(
-        httpx2.ReadError,
-        httpx2.WriteError,
-        httpx2.ProtocolError,
-        aiohttp.ServerDisconnectedError,
-        ConnectionResetError,
-    )
+    is_broken = has_cause(httpx2.ReadError, httpx2.WriteError, httpx2.ProtocolError)
+    is_broken |= is_disconnect(error)
     return make_error("connection_lost" if is_broken else "connection_failed")

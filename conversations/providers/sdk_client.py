@@ -24,6 +24,7 @@ from .provider_errors import (
     error_from_document,
     error_from_status,
     error_from_transport,
+    is_disconnect,
     make_error,
 )
 
@@ -70,6 +71,7 @@ class SdkProvider:
         self._timeout = timeout
         self._fallback_models = list(fallback_models)
         self._client: Any = None
+        self._has_answered = False
         self._opening = asyncio.Lock()
 
     # What each kind does in its own way
@@ -147,7 +149,7 @@ class SdkProvider:
         client = await self._open_client()
         import httpx2
 
-        sdk = self.import_sdk()
+        sdk, is_tried = self.import_sdk(), False
         while True:
             # As text, because the SDK copies what it writes down by itself, piece by piece.
             body = dump_json(self.make_body(request)).encode()
@@ -162,9 +164,14 @@ class SdkProvider:
                 )
             except (sdk.APIError, httpx2.HTTPError) as error:
                 failure = self._translate(error)
-                if not self.learn(request, failure):
+                # An idle connection that the server has closed meanwhile, as llama.cpp does
+                # after each stream, is not noticed before it is used.
+                is_stale = self._has_answered and not is_tried and is_disconnect(error)
+                if not is_stale and not self.learn(request, failure):
                     raise failure from error
+                is_tried = True
             else:
+                self._has_answered = True
                 return cast("httpx2.Response", answer)
 
     async def _read_chunks(self, response: "httpx2.Response") -> AsyncGenerator[bytes]:

@@ -232,6 +232,19 @@ async def test_silence_is_a_timeout(wire: WireThread, kind: str) -> None:
     await provider.close()
 
 
+async def test_a_connection_that_was_closed_while_idle_is_made_anew(
+    wire: WireThread, provider: Provider
+) -> None:
+    wire.enqueue(Scenario(), Scenario(refuse=True), Scenario(text="again"))
+    await complete(provider)
+    assert (await complete(provider)).blocks[0]["text"] == "again"
+
+
+async def test_a_closed_connection_is_lost(wire: WireThread, provider: Provider) -> None:
+    wire.enqueue(Scenario(refuse=True))
+    assert (await fail(provider))[0].code == "connection_lost"
+
+
 async def test_cancelling_ends_the_request(wire: WireThread, provider: Provider) -> None:
     wire.enqueue(Scenario(words=20, hang_after=3))
     task = asyncio.create_task(read_all(provider))
@@ -506,7 +519,7 @@ def test_a_refused_answer() -> None:
 
 
 def test_a_failed_response() -> None:
-    reader = AnswerReader(headers={}, secret="", translator=ResponseTranslator(names={}))
+    reader = AnswerReader(headers={}, secret="", translator=ResponseTranslator(names={}, limit=9))
     error = {"code": "server_error", "message": "m"}
     event = {"type": "response.failed", "response": {"id": "r", "error": error}}
     reader.read(f"data: {json.dumps(event)}\n\n".encode())
@@ -520,3 +533,26 @@ def test_roles_alternate_for_templates_of_local_models() -> None:
     said = {"role": "user", "content": [{"type": "text", "text": "b"}]}
     sent = make_body(make_request(messages=[said, empty, said]))["messages"]
     assert sent == [{"role": "user", "content": "b\n\nb"}]
+
+
+def test_a_response_without_places() -> None:
+    """As llama.cpp streams it: parts name their item, and no end says that it was cut."""
+    call = {"id": "fc_1", "call_id": "c1", "name": "f", "type": "function_call", "arguments": ""}
+    events = [
+        {"type": "response.created", "response": {"id": "r", "model": "m"}},
+        {"type": "response.output_item.added", "item": {"id": "msg_1", "type": "message"}},
+        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Yes"},
+        {"type": "response.output_item.done", "item": {"id": "msg_1", "type": "message"}},
+        {"type": "response.output_item.added", "item": call},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{}"},
+        {"type": "response.output_item.done", "item": call | {"arguments": "{}"}},
+        {"type": "response.completed", "response": {"id": "r", "status": "completed"}},
+    ]
+    reader = AnswerReader(headers={}, secret="", translator=ResponseTranslator(names={}, limit=9))
+    lines = [f"data: {json.dumps(event)}\n\n" for event in events]
+    last = reader.read("".join(lines).encode())[-1]
+    assert isinstance(last, MessageCompleted)
+    assert last.blocks == [
+        {"type": "text", "text": "Yes"},
+        {"type": "tool_use", "id": "c1", "name": "f", "input": {}},
+    ]

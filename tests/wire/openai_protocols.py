@@ -74,6 +74,8 @@ def read_responses(body: Any) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     for item in body["input"]:
         kind = item.get("type", "message")
+        if "type" not in item and item["role"] == "assistant":
+            raise refuse("Cannot determine type of 'item'")  # llama.cpp
         if kind == "message":
             content = item["content"]
             add(messages, item["role"], read_parts(content))
