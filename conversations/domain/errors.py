@@ -82,8 +82,9 @@ class ProviderError(LoomError):
     """The provider failed to answer. ``code`` is one of :data:`PROVIDER_ERROR_CODES`.
     ``transient`` says that the same request may succeed later. ``retry_after`` is in seconds,
     where the provider named it. ``http_status`` and ``request_id`` are the provider's.
-    ``limit`` is the number of tokens that the model takes, where the provider named it, and
-    ``refused`` what it does not take (one of :data:`~conversations.domain.stream.CAPABILITIES`)."""
+    ``limit`` is the number of tokens that the model takes and ``prompt_tokens`` what it was
+    sent, where the provider named them, and ``refused`` what it does not take (one of
+    :data:`~conversations.domain.stream.CAPABILITIES`)."""
 
     code, status = "provider_error", 502
 
@@ -97,10 +98,12 @@ class ProviderError(LoomError):
         http_status: int | None = None,
         request_id: str | None = None,
         limit: int | None = None,
+        prompt_tokens: int | None = None,
         refused: str = "",
     ) -> None:
         super().__init__(message, code=code)
         self.limit = limit
+        self.prompt_tokens = prompt_tokens
         self.refused = refused
         self.transient = transient
         self.retry_after = retry_after

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import DOCUMENTS, IMAGES, TOOLS
+from conversations.providers.window_errors import NOT_NAMED, WindowFigures, read_limit
 
 MAX_DETAIL = 300
 MAX_RETRY_AFTER = 300.0
@@ -126,7 +127,7 @@ def make_error(
     retry_after: float | None = None,
     http_status: int | None = None,
     request_id: str | None = None,
-    limit: int | None = None,
+    figures: WindowFigures = NOT_NAMED,
     refused: str = "",
 ) -> ProviderError:
     said = clean_detail(detail, secret=secret)
@@ -137,7 +138,8 @@ def make_error(
         retry_after=retry_after,
         http_status=http_status,
         request_id=request_id,
-        limit=limit,
+        limit=figures.limit,
+        prompt_tokens=figures.prompt,
         refused=refused,
     )
 
@@ -161,6 +163,8 @@ def error_from_status(
         code = "billing"
     elif refused:  # llama.cpp calls it an internal error
         code = "invalid_request"
+    elif (status == 413 or status >= 500) and is_too_long(said):
+        code = "context_window_exceeded"
     elif status in STATUS_CODES:
         code = STATUS_CODES[status]
     elif status >= 500:
@@ -176,13 +180,22 @@ def error_from_status(
         retry_after=read_retry_after(headers),
         http_status=status,
         request_id=headers.get("request-id") or headers.get("x-request-id"),
+        figures=figures_of(code, said, body),
         refused=refused,
     )
 
 
+def is_too_long(said: ErrorBody) -> bool:
+    return any(map(WINDOW_EXCEEDED.search, said))
+
+
+def figures_of(code: str, said: ErrorBody, body: object) -> WindowFigures:
+    return read_limit(said.message, body) if code == "context_window_exceeded" else NOT_NAMED
+
+
 def code_of_refusal(said: ErrorBody) -> str:
     """What a 400 or another 4xx without a meaning of its own stands for."""
-    if any(map(WINDOW_EXCEEDED.search, said)):
+    if is_too_long(said):
         return "context_window_exceeded"
     if NOT_PAID.search(said.message):
         return "billing"
@@ -196,8 +209,16 @@ def error_from_event(
     code = ERROR_TYPES.get(said.type) or ERROR_TYPES.get(said.code, "stream_error")
     if code == "invalid_request":
         code = code_of_refusal(said)
-    request_id = headers.get("request-id")
-    return make_error(code, said.message, secret=secret, http_status=200, request_id=request_id)
+    elif code in ("stream_error", "server_error") and is_too_long(said):
+        code = "context_window_exceeded"
+    return make_error(
+        code,
+        said.message,
+        secret=secret,
+        http_status=200,
+        request_id=headers.get("request-id"),
+        figures=figures_of(code, said, body),
+    )
 
 
 def error_from_document(body: bytes, *, headers: Mapping[str, str], secret: str) -> ProviderError:

@@ -1,0 +1,64 @@
+"""The figures in an error that says a request is too long: what the model takes, and what it
+was sent.
+
+Every server has words of its own for it, and the test of this module has them as they were
+quoted by their users. llama.cpp says it in fields as well.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+# Below this a figure is no model's window: older versions of vLLM subtract the tokens of the
+# answer first and name what is left ("maximum context length is 3 tokens").
+LEAST_LIMIT = 256
+
+_NUMBER = r"(\d[\d,]*)"
+_LIMITS = (
+    rf"context (?:size|length|window|limit) (?:is |of )?(?:only )?\(?{_NUMBER}(?: tokens)?\)?",
+    rf"context limit: [\d,]+ \+ [\d,]+ > {_NUMBER}",
+    rf"n_ctx: {_NUMBER}",
+    rf"maximum model length of {_NUMBER}",
+    rf"{_NUMBER} maximum",
+    rf"maximum number of tokens allowed \({_NUMBER}\)",
+    rf"configured limit of {_NUMBER} tokens",
+    rf"must be <= {_NUMBER}\. Given: [\d,]+ `inputs`",
+)
+_PROMPTS = (
+    rf"\b(?:request|input|token count|prompt) \((?:total )?(?:length )?{_NUMBER}",
+    rf"\({_NUMBER} (?:in the messages|in your prompt|of text input)",
+    rf"{_NUMBER} (?:input tokens|tokens from the input)",
+    rf"(?:prompt contains|resulted in|prompt is too long:|keep the first|n_keep:) {_NUMBER}",
+    rf"context limit: {_NUMBER} \+",
+    rf"Given: {_NUMBER} `inputs`",
+)
+LIMITS = [re.compile(words, re.IGNORECASE) for words in _LIMITS]
+PROMPTS = [re.compile(words, re.IGNORECASE) for words in _PROMPTS]
+
+
+class WindowFigures(NamedTuple):
+    """In the server's tokens; None: not named."""
+
+    limit: int | None
+    prompt: int | None
+
+
+NOT_NAMED = WindowFigures(None, None)
+
+
+def read_limit(message: str, body: object = None) -> WindowFigures:
+    """The figures in the words or the fields of such an error; ``body`` is what was sent as
+    JSON."""
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    fields: dict[str, Any] = inner if isinstance(inner, dict) else {}
+    limit = _whole(fields.get("n_ctx")) or _find(LIMITS, message)
+    prompt = _whole(fields.get("n_prompt_tokens")) or _find(PROMPTS, message)
+    return WindowFigures(limit if limit is not None and limit >= LEAST_LIMIT else None, prompt)
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def _find(patterns: list[re.Pattern[str]], message: str) -> int | None:
+    found = next((match for one in patterns if (match := one.search(message))), None)
+    return int(found[1].replace(",", "")[:12]) if found else None

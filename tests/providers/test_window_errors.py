@@ -1,0 +1,197 @@
+"""The figures in errors of requests that are too long, in the words of real servers."""
+
+from typing import Any
+
+import pytest
+
+from conversations.providers.provider_errors import error_from_event, error_from_status
+from conversations.providers.window_errors import read_limit
+
+WORDINGS = [
+    # llama.cpp, newer and older
+    (
+        "request (2831 tokens) exceeds the available context size (2048 tokens), try increasing it",
+        2048,
+        2831,
+    ),
+    # vLLM
+    (
+        "This model's maximum context length is 8192 tokens. However, you requested 8203 tokens"
+        " (7691 in the messages, 512 in the completion). Please reduce the length of the messages"
+        " or completion.",
+        8192,
+        7691,
+    ),
+    (
+        "This model's maximum context length is 2048 tokens. However, your request has 2100 input"
+        " tokens. Please reduce the length of the input messages. (parameter=input_tokens,"
+        " value=2100)",
+        2048,
+        2100,
+    ),
+    (
+        "This model's maximum context length is 2048 tokens. However, you requested 200 output"
+        " tokens and your prompt contains at least 1849 input tokens, for a total of at least 2049"
+        " tokens. Please reduce the length of the input prompt or the number of requested output"
+        " tokens.",
+        2048,
+        1849,
+    ),
+    # … which once named what the answer leaves
+    (
+        "This model's maximum context length is 3 tokens. However, your request has 8 input tokens."
+        " Please reduce the length of the input messages. (parameter=input_tokens, value=8)",
+        None,
+        8,
+    ),
+    (
+        "The prompt (total length 25938) is too long to fit into the model (context length 4096)."
+        " Make sure that `max_model_len` is no smaller than the number of text tokens plus"
+        " multimodal tokens.",
+        4096,
+        25938,
+    ),
+    (
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make"
+        " sure that `max_model_len` is no smaller than the number of text tokens.",
+        4096,
+        5000,
+    ),
+    # OpenAI
+    (
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in"
+        " 202868 tokens (202767 in the messages, 101 in the functions). Please reduce the length of"
+        " the messages or functions.",
+        128_000,
+        202_767,
+    ),
+    (
+        "This model's maximum context length is 2049 tokens, however you requested 3643 tokens"
+        " (3643 in your prompt; 0 for the completion). Please reduce your prompt; or completion"
+        " length.",
+        2049,
+        3643,
+    ),
+    (
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in"
+        " 300000 tokens.",
+        272_000,
+        300_000,
+    ),
+    ("Your input exceeds the context window of this model. Please adjust it.", None, None),
+    # The Messages API
+    ("prompt is too long: 212345 tokens > 200000 maximum", 200_000, 212_345),
+    (
+        "input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease input"
+        " length or `max_tokens` and try again",
+        200_000,
+        199_759,
+    ),
+    # LM Studio
+    (
+        "Trying to keep the first 10136 tokens when context the overflows. However, the model is"
+        " loaded with context length of only 7866 tokens, which is not enough. Try to load the"
+        " model with a larger context length, or provide a shorter input.",
+        7866,
+        10_136,
+    ),
+    (
+        "The number of tokens to keep from the initial prompt is greater than the context length"
+        " (n_keep: 10247 >= n_ctx: 4096). Try to load the model with a larger context length, or"
+        " provide a shorter prompt.",
+        4096,
+        10_247,
+    ),
+    # Ollama, where it is told not to cut
+    ("the input length exceeds the context length", None, None),
+    # SGLang, text-generation-inference, Mistral, OpenRouter, Gemini
+    (
+        "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
+        40_960,
+        61_709,
+    ),
+    (
+        "Requested token count exceeds the model's maximum context length of 4096 tokens. You"
+        " requested a total of 5200 tokens: 5000 tokens from the input messages and 200 tokens for"
+        " the completion.",
+        4096,
+        5000,
+    ),
+    (
+        "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100"
+        " `max_new_tokens`",
+        4096,
+        5000,
+    ),
+    (
+        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum"
+        " context length",
+        32_768,
+        40_000,
+    ),
+    (
+        "This endpoint's maximum context length is 16384 tokens. However, you requested about 94307"
+        " tokens (94307 of text input). Please reduce the length of either one.",
+        16_384,
+        94_307,
+    ),
+    (
+        "The input token count (1,200,293) exceeds the maximum number of tokens allowed"
+        " (1,048,576).",
+        1_048_576,
+        1_200_293,
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "limit", "prompt"), WORDINGS)
+def test_the_figures_are_read_in_every_servers_words(
+    message: str, limit: int | None, prompt: int | None
+) -> None:
+    assert read_limit(message) == (limit, prompt)
+
+
+LLAMA: dict[str, Any] = {
+    "code": 400,
+    "message": "the request exceeds the available context size, try increasing it",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 2831,
+    "n_ctx": 2048,
+}
+
+
+@pytest.mark.parametrize("body", [{"error": LLAMA}, LLAMA])
+def test_the_figures_are_read_in_fields(body: dict[str, Any]) -> None:
+    assert read_limit(str(LLAMA["message"]), body) == (2048, 2831)
+
+
+@pytest.mark.parametrize(
+    "body", [None, [], "x", {"error": "x"}, {"error": {"n_ctx": True}}, {"n_ctx": "2048"}]
+)
+def test_anything_else_names_nothing(body: object) -> None:
+    assert read_limit("The model is at its limit of 5 requests a minute.", body) == (None, None)
+
+
+def test_an_error_carries_the_figures() -> None:
+    error = error_from_status(status=400, body={"error": LLAMA}, headers={})
+    assert (error.code, error.limit, error.prompt_tokens) == ("context_window_exceeded", 2048, 2831)
+
+
+@pytest.mark.parametrize("status", [413, 500])
+def test_too_long_is_too_long_with_any_status(status: int) -> None:
+    """Ollama and LM Studio call it an error of theirs, which would be tried again as it is."""
+    body = {"error": {"message": "the input length exceeds the context length"}}
+    error = error_from_status(status=status, body=body, headers={})
+    assert (error.code, error.transient) == ("context_window_exceeded", False)
+
+
+def test_a_rate_limit_may_speak_of_the_context() -> None:
+    body = {"error": {"message": "Too many tokens per minute for this context length."}}
+    assert error_from_status(status=429, body=body, headers={}).code == "rate_limited"
+
+
+def test_a_stream_may_begin_with_it() -> None:
+    """LM Studio has begun its stream by then."""
+    words = "However, the model is loaded with context length of only 4096 tokens."
+    error = error_from_event({"error": {"message": words}}, headers={})
+    assert (error.code, error.limit) == ("context_window_exceeded", 4096)
