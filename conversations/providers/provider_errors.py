@@ -299,6 +299,7 @@ def is_disconnect(error: BaseException) -> bool:
 
 def error_from_transport(error: BaseException) -> ProviderError:
     """The error of a connection that was never made, or that broke."""
+    import aiohttp
     import httpx2
 
     causes = list_causes(error)
@@ -306,8 +307,9 @@ def error_from_transport(error: BaseException) -> ProviderError:
     def has_cause(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)
 
-    # The SDKs call a connection that was closed a timeout.
-    if has_cause(httpx2.TimeoutException) and not is_disconnect(error):
+    # A connection that was refused or closed is a timeout for one of the SDKs.
+    is_refused = has_cause(aiohttp.ClientConnectorError) and not has_cause(TimeoutError)
+    if has_cause(httpx2.TimeoutException) and not (is_refused or is_disconnect(error)):
         return make_error("timeout")
     if has_cause(httpx2.DecodingError):
         return make_error("bad_response")

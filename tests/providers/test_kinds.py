@@ -245,6 +245,14 @@ async def test_a_closed_connection_is_lost(wire: WireThread, provider: Provider)
     assert (await fail(provider))[0].code == "connection_lost"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "no-such-host.invalid"])
+async def test_a_server_that_is_not_there(wire: WireThread, kind: str, host: str) -> None:
+    provider = make_provider(replace(wire.provider, kind=kind, url=f"http://{host}/v1"), timeout=5)
+    assert (await fail(provider))[0].code == "connection_failed"
+    await provider.close()
+
+
 async def test_cancelling_ends_the_request(wire: WireThread, provider: Provider) -> None:
     wire.enqueue(Scenario(words=20, hang_after=3))
     task = asyncio.create_task(read_all(provider))

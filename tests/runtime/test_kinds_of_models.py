@@ -1,0 +1,243 @@
+"""Sessions with models of several providers: the same turns and rows, and a change at any
+turn."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations.agent.window.manifest import rebuild_request
+from conversations.archive.attachments import save_attachment
+from conversations.archive.sessions import choose_model, create_session
+from conversations.archive.transcript import read_page
+from conversations.archive.turns import read_turns
+from conversations.archive.verify import verify_session
+from conversations.domain.events import Info
+from conversations.domain.stream import IMAGES, TOOLS
+from conversations.domain.turns import read_blocks
+from conversations.models import ModelCall, Session
+from conversations.providers.config import (
+    ANTHROPIC,
+    OPENAI,
+    OPENAI_RESPONSES,
+    ProviderConfig,
+    read_provider_prices,
+)
+from conversations.runtime.service import Runtime
+from tests.archive import files
+from tests.runtime.conftest import ask, fresh
+from tests.runtime.sample_tools import sample_tools
+from tests.runtime.test_runs import events_of, turns_of
+from tests.wire.scenario import Scenario
+from tests.wire.scenario import ToolCall as WireCall
+from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MODEL = "claude-haiku-4-5"
+CHAT, RESPONSES = f"chat/{MODEL}", f"responses/{MODEL}"
+
+
+def make_providers(wire: WireThread, **models: Any) -> tuple[ProviderConfig, ...]:
+    url = f"{wire.url}/v1"
+    return (
+        wire.provider,
+        replace(wire.provider, name="second", is_plain=False),
+        replace(wire.provider, name="chat", kind=OPENAI, url=url, is_plain=False, models=models),
+        replace(wire.provider, name="responses", kind=OPENAI_RESPONSES, url=url, is_plain=False),
+    )
+
+
+@pytest.fixture
+async def several(start_runtime: Callable[..., Any], wire: WireThread) -> Runtime:
+    started: Runtime = await start_runtime(providers=make_providers(wire), model=MODEL)
+    await started.models.wait_until_listed()
+    return started
+
+
+async def choose(session: Session, model: str) -> None:
+    await sync_to_async(choose_model)(session, model=model)
+
+
+async def told(session: Session) -> list[tuple[Any, ...]]:
+    """What the turns of a session hold, whoever answered."""
+    turns = await sync_to_async(read_turns)(session.pk, limit=500)
+    found = []
+    for turn in turns:
+        blocks = [
+            {key: value for key, value in block.items() if key != "signature"}
+            for block in read_blocks(turn) or []
+        ]
+        found.append((turn.role, turn.content, blocks, turn.stop_reason, turn.tool_call_id))
+    return found
+
+
+async def test_every_kind_gives_the_same_turns_and_rows(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    seen = []
+    for model in (MODEL, f"second/{MODEL}", CHAT, RESPONSES):
+        session = await sync_to_async(create_session)(garden.workspace, owner=garden.owner)
+        await choose(session, model)
+        calls = (WireCall(name="look", input={"a": 1}, id="call_1"),)
+        with sample_tools():
+            wire.enqueue(
+                Scenario(text="Looking.", thinking="hm", tools=calls),
+                Scenario(text="# Done\n\n| a | b |\n|---|--:|\n| 1 | 2 |"),
+            )
+            run = await ask(several, session, "go")
+        assert run.state == "completed"
+        rows = (await sync_to_async(read_page)(await fresh(session), limit=100)).rows
+        # The footer's tokens and cost are as the protocol counts them.
+        html = "".join(row.html for row in rows[:-1])
+        html = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", html).replace(model, "MODEL")
+        seen.append((await told(session), re.sub(r"[\d.,]+ ?(m?s|tokens|%|\$|k)?", "N", html)))
+        calls_made = [call async for call in ModelCall.objects.filter(run__session=session.pk)]
+        assert {call.model for call in calls_made} == {model}
+        for call in calls_made:
+            assert (await sync_to_async(rebuild_request)(call.pk)).matches
+        assert (await sync_to_async(verify_session)(await fresh(session))).problem == ""
+    assert all(one[0] == seen[0][0] for one in seen)
+    for _, rows_seen in seen:
+        assert rows_seen == seen[0][1]
+
+
+async def test_the_model_can_change_at_any_turn(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    """Thinking, calls and results of each are sendable to each other one; the archive keeps
+    them as they were."""
+    for number, model in enumerate((MODEL, CHAT, RESPONSES, MODEL, RESPONSES, CHAT, MODEL)):
+        await choose(garden, model)
+        with sample_tools():
+            wire.enqueue(
+                Scenario(
+                    text="Let me see.", thinking=f"hm {number}", tools=(WireCall(name="look"),)
+                ),
+                Scenario(text=f"answer {number}"),
+            )
+            run = await ask(several, await fresh(garden), f"question {number}")
+        assert run.state == "completed"
+    assert not [one.error for one in wire.exchanges if one.error]
+    answers = [text for role, text in await turns_of(garden) if text.startswith("answer")]
+    assert answers == [f"answer {number}" for number in range(7)]
+    last = await ModelCall.objects.order_by("-pk").afirst()
+    assert last is not None
+    assert '"lacks_thinking":[[' in last.manifest.replace(" ", "")
+    assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""
+
+
+async def test_a_model_without_tools_is_given_none(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    providers = make_providers(wire, **{MODEL: {"tools": False, "input_tokens": 50_000}})
+    runtime = await start_runtime(providers=providers, model=MODEL)
+    with sample_tools():
+        wire.enqueue(Scenario(tools=(WireCall(name="look"),)), Scenario(text="seen"))
+        await ask(runtime, garden, "look")
+        await choose(garden, CHAT)
+        await ask(runtime, await fresh(garden), "and now?")
+    sent = wire.requests[-1]
+    assert "tools" not in sent
+    assert "[Called look with" in str(sent["messages"])
+    call = await ModelCall.objects.order_by("-pk").afirst()
+    assert call is not None
+    assert (await sync_to_async(rebuild_request)(call.pk)).matches
+    assert runtime.models.limits_of(CHAT)[0] == 50_000
+
+
+async def test_what_a_server_refuses_is_learnt(
+    several: Runtime, wire: WireThread, garden: Session, start_runtime: Callable[..., Any]
+) -> None:
+    await choose(garden, CHAT)
+    wire.enqueue(Scenario(status=400, error_message=f"{MODEL} does not support tools"))
+    run = await ask(several, await fresh(garden), "hello")
+    assert run.state == "completed"
+    assert "tools" in wire.requests[0]
+    assert "tools" not in wire.requests[1]
+    assert several.models.find(CHAT).takes[TOOLS] is False
+    # Another process, or the next start, knows it too.
+    again = await start_runtime(providers=make_providers(wire), model=MODEL)
+    await ask(again, await fresh(garden), "again")
+    assert "tools" not in wire.requests[2]
+
+
+async def test_a_limit_is_learnt_from_the_refusal(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await choose(garden, CHAT)
+    words = "request (9000 tokens) exceeds the available context size (8192 tokens)"
+    wire.enqueue(Scenario(status=400, error_message=words))
+    run = await ask(several, await fresh(garden), "hello")
+    assert run.state == "completed"
+    assert several.models.limits_of(CHAT)[0] == 8192
+    assert several.models.limits_of(RESPONSES)[0] > 8192
+
+
+async def test_images_are_left_out_where_they_are_not_taken(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    kept = await sync_to_async(save_attachment)(
+        garden.pk, data=files.image_bytes(), name="bed.png", user_pk=garden.owner_id
+    )
+    await choose(garden, CHAT)
+    wire.enqueue(Scenario(status=500, error_message="image input is not supported - hint: mmproj"))
+    accepted = await several.send(
+        await fresh(garden),
+        client_id="with-image",
+        text="look",
+        user_pk=garden.owner_id,
+        attachments=[str(kept.uuid)],
+    )
+    await several.wait_idle(garden.pk)
+    assert accepted
+    assert "image_url" in str(wire.requests[0])
+    assert "image_url" not in str(wire.requests[1])
+    assert "bed.png was attached here, and is left out: this model cannot read it" in str(
+        wire.requests[1]
+    )
+    assert several.models.find(CHAT).takes[IMAGES] is False
+
+
+async def test_a_model_that_nobody_has_says_so(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(providers=make_providers(wire)[2:], model="")
+    await choose(garden, "claude-opus-5-5")
+    run = await ask(runtime, await fresh(garden), "hello")
+    assert run.state == "failed"
+    [notice] = [event for event in await events_of(garden) if isinstance(event, Info)]
+    assert "No configured provider has the model claude-opus-5-5." in notice.text
+    assert "Choose another model" in notice.text
+
+
+async def test_without_a_default_the_first_listed_model_answers(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(providers=make_providers(wire)[2:], model="")
+    run = await ask(runtime, garden, "hello")
+    assert run.state == "completed"
+    assert wire.requests[0]["model"] == next(iter(wire.server.models))
+
+
+async def test_one_silent_server_leaves_the_others_alone(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    dead = ProviderConfig(name="dead", kind=OPENAI, url="http://127.0.0.1:9/v1")
+    runtime = await start_runtime(providers=(dead, *make_providers(wire)), model=MODEL)
+    assert (await ask(runtime, garden, "hello")).state == "completed"
+    await runtime.models.refresh()
+    assert "unreachable" in runtime.models.states["dead"].error
+    assert not runtime.models.states["chat"].error
+    await choose(garden, "dead/m")
+    assert (await ask(runtime, await fresh(garden), "and?")).state == "failed"
+
+
+def test_configured_prices_are_found_by_the_models_id() -> None:
+    model = {"m": {"price": {"input": 0.5, "output": 1.5}}}
+    config = ProviderConfig(name="local", kind=ANTHROPIC, url="http://localhost", models=model)
+    [(model_id, (price,))] = read_provider_prices((config,)).items()
+    assert (model_id, price.input, price.output) == ("local/m", 0.5, 1.5)
