@@ -126,7 +126,7 @@ def choose_forms(system: str, tools: str, *, room: int, first: tuple[str, ...] =
         return Forms(system, tools)
     told = [shorten_tool(tool) for tool in load_json(tools)]
     brief = [(str(tool["name"]), dump_json(tool)) for tool in told]
-    reduced = ("descriptions of tools",) if brief else ()
+    reduced: tuple[str, ...] = ("descriptions of tools",) if brief else ()
     if system_cost + estimate_tokens(_join(brief)) <= room:
         return Forms(system, _join(brief), reduced)
     short = shorten_product_part(system)
