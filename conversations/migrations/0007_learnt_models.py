@@ -17,7 +17,7 @@ class Migration(migrations.Migration):
                 ('model', models.CharField(max_length=120, unique=True)),
                 ('listed_tokens', models.PositiveIntegerField(default=0)),
                 ('input_tokens', models.PositiveIntegerField(null=True)),
-                ('refuses', models.JSONField(default=list)),
+                ('takes', models.JSONField(default=dict)),
                 ('updated_at', models.DateTimeField(auto_now=True)),
             ],
         ),

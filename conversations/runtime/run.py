@@ -331,7 +331,7 @@ class RunExecution(Execution):
                 elif error.refused and self._context.models.find(model).takes.get(
                     error.refused, True
                 ):
-                    await self._context.models.learn_refusal(model, error.refused)
+                    await self._context.models.learn_capability(model, error.refused, takes=False)
                     answer.window = await self._assemble(continues=continues)
                 elif error.code == "context_window_exceeded" and cuts < MAX_WINDOW_CUTS:
                     cuts += 1
