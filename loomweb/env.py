@@ -20,6 +20,7 @@ from marshmallow.validate import OneOf, Range, Regexp
 from conversations.agent.mcp.config import ConfigError, read_config
 from conversations.providers.config import (
     ProvidersError,
+    make_environment_providers,
     read_provider_prices,
     read_providers,
 )
@@ -188,14 +189,14 @@ class Environment:
         self.providers_file = Path(path).expanduser() if path else self.data_dir / "providers.toml"
         if path and not self.providers_file.is_file():
             raise SettingsError(f"LOOM_PROVIDERS names {path}, which is not a file.")
-        given = {
-            "ANTHROPIC_API_KEY": env.text("ANTHROPIC_API_KEY", ""),
-            "ANTHROPIC_BASE_URL": env.text("ANTHROPIC_BASE_URL", ""),
-            "OPENAI_API_KEY": env.text("OPENAI_API_KEY", ""),
-            "OPENAI_BASE_URL": env.text("OPENAI_BASE_URL", ""),
-        }
         try:
-            self.providers = read_providers(self.providers_file, {**os.environ, **given})
+            self.environment_providers = make_environment_providers(
+                anthropic_key=env.text("ANTHROPIC_API_KEY", ""),
+                anthropic_url=env.text("ANTHROPIC_BASE_URL", ""),
+                openai_key=env.text("OPENAI_API_KEY", ""),
+                openai_url=env.text("OPENAI_BASE_URL", ""),
+            )
+            self.read_providers()
         except ProvidersError as error:
             raise SettingsError(f"{error} See docs/models.md.") from error
         has_anthropic = any(provider.is_plain for provider in self.providers)
@@ -237,6 +238,10 @@ class Environment:
         self.compact_at_end = env.flag("LOOM_COMPACT_AT_END", False)
         self.compact_tokens = env.whole("LOOM_COMPACT_TOKENS", 2000, 100)
         self.compact_max_calls = env.whole("LOOM_COMPACT_MAX_CALLS", 8)
+
+    def read_providers(self) -> None:
+        """Read the file of the providers, anew where it has changed. Raises ProvidersError."""
+        self.providers = read_providers(self.environment_providers, self.providers_file, os.environ)
 
     def _read_runtime(self, env: SettingsReader) -> None:
         self.page_size = env.whole("LOOM_PAGE_SIZE", 250, 1, 500)

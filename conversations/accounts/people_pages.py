@@ -44,11 +44,11 @@ def for_administrators(view: View) -> View:
     return checked
 
 
-def _page(view: View) -> View:
+def administrator_page(view: View) -> View:
     return require_safe(login_required(for_administrators(view)))
 
 
-def _form(view: View) -> View:
+def administrator_form(view: View) -> View:
     return post_by_person(for_administrators(view))
 
 
@@ -63,14 +63,14 @@ def _act(view: Callable[[HttpRequest, int], HttpResponse | None]) -> View:
             messages.error(request, error.message)
             return redirect("person", pk=pk)
 
-    return _form(answer)
+    return administrator_form(answer)
 
 
 def _origin(request: HttpRequest) -> AuditOrigin:
     return visit_of(request).origin
 
 
-@_page
+@administrator_page
 def people(request: HttpRequest) -> HttpResponse:
     """Everybody, found by ``q``; with ``closed=1`` those whose account is closed."""
     query = request.GET.get("q", "").strip()[:MAX_FILTER_CHARS]
@@ -89,7 +89,7 @@ def people(request: HttpRequest) -> HttpResponse:
     return render(request, "people/people.html", context)
 
 
-@_page
+@administrator_page
 def person_page(request: HttpRequest, pk: int) -> HttpResponse:
     context = archive_people.read_person(pk)
     found, me = context["person"], person(request)
@@ -152,7 +152,7 @@ def person_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     return response
 
 
-@_form
+@administrator_form
 def people_invite(request: HttpRequest) -> HttpResponse:
     form = InvitationForm(request.POST)
     if not form.is_valid():
@@ -161,14 +161,14 @@ def people_invite(request: HttpRequest) -> HttpResponse:
     return invite(request, form, workspace=None, back=reverse("people"), back_to="People")
 
 
-@_form
+@administrator_form
 def people_invitation_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     if not revoke_invitation(None, pk=pk, origin=_origin(request)):
         raise NotFound("This invitation is no longer open.")
     return redirect(reverse("people") + "#invitations")
 
 
-@_page
+@administrator_page
 def groups(request: HttpRequest) -> HttpResponse:
     return _groups_page(request)
 
@@ -181,7 +181,7 @@ def _groups_page(request: HttpRequest, *, name: str = "", error: str = "") -> Ht
     return render(request, "people/groups.html", context, status=400 if error else 200)
 
 
-@_form
+@administrator_form
 def group_create(request: HttpRequest) -> HttpResponse:
     name = storable(request.POST.get("name", ""))
     try:
@@ -191,7 +191,7 @@ def group_create(request: HttpRequest) -> HttpResponse:
     return redirect("group", pk=made.pk)
 
 
-@_page
+@administrator_page
 def group(request: HttpRequest, pk: int) -> HttpResponse:
     return _group_page(request, archive_people.find_group(pk))
 
@@ -209,7 +209,7 @@ def _group_page(
     return render(request, "people/group.html", context, status=400 if error else 200)
 
 
-@_form
+@administrator_form
 def group_add(request: HttpRequest, pk: int) -> HttpResponse:
     found = archive_people.find_group(pk)
     username = storable(request.POST.get("username", "").strip())
@@ -221,14 +221,14 @@ def group_add(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("group", pk=pk)
 
 
-@_form
+@administrator_form
 def group_take_out(request: HttpRequest, pk: int, user_pk: int) -> HttpResponse:
     found = archive_people.find_group(pk)
     archive_people.remove_from_group(found, user_pk=user_pk, origin=_origin(request))
     return redirect("group", pk=pk)
 
 
-@_form
+@administrator_form
 def group_remove(request: HttpRequest, pk: int) -> HttpResponse:
     archive_people.remove_group(archive_people.find_group(pk), origin=_origin(request))
     return redirect("groups")

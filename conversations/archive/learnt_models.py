@@ -1,4 +1,6 @@
-"""What model servers have told of their models by refusing a request."""
+"""What model servers have told of their models by what they refused and took."""
+
+from collections.abc import Iterable
 
 from django.db import transaction
 
@@ -20,14 +22,13 @@ def learn_input_limit(model: str, *, tokens: int, listed: int) -> None:
 
 
 @transaction.atomic
-def learn_refusal(model: str, *, capability: str) -> None:
+def learn_capability(model: str, *, capability: str, takes: bool) -> None:
     learnt, _ = LearntModel.objects.get_or_create(model=model)
-    if capability not in learnt.refuses:
-        learnt.refuses = sorted([*learnt.refuses, capability])
+    if learnt.takes.get(capability) is not takes:
+        learnt.takes = {**learnt.takes, capability: takes}
         learnt.save()
 
 
-def forget_learnt(provider: str) -> int:
-    """Forget what was learnt of a provider's models, to ask anew; how many there were."""
-    deleted, _ = LearntModel.objects.filter(model__startswith=f"{provider}/").delete()
-    return deleted
+def forget_learnt(models: Iterable[str]) -> None:
+    """Forget what was learnt of these, to learn it anew."""
+    LearntModel.objects.filter(model__in=list(models)).delete()

@@ -36,7 +36,7 @@ PURGE_ORDERED, PURGE_CALLED_OFF = "purge_ordered", "purge_called_off"
 PURGED, RESTORED = "purged", "restored"
 SHARED, UNSHARED = "shared", "unshared"
 AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
-WEBHOOK, RECALL, MEMORY = "webhook", "recall", "memory"
+WEBHOOK, RECALL, MEMORY, PROVIDER = "webhook", "recall", "memory", "provider"
 
 # Kind of decision → what the person did.
 ACTS = {
@@ -61,6 +61,7 @@ ACTS = {
     WEBHOOK: "changed a webhook",
     RECALL: "changed what sessions of channels and programs can quote",
     MEMORY: "changed the workspace memory",
+    PROVIDER: "changed the model providers",
 }
 
 AUDIT_ACTIONS = READINGS | ACTS

@@ -158,15 +158,15 @@ class ModelCall(models.Model):
 
 
 class LearntModel(models.Model):
-    """What a model server has told of a model by refusing a request: how many tokens its input
-    may have, and what it does not take (names of :data:`~conversations.domain.stream.CAPABILITIES`,
-    as a JSON list). ``listed_tokens`` is what the server's list said then: a server that says
-    something else since has been started anew."""
+    """What a model server has told of a model by what it refused and took: how many tokens its
+    input may have, and its :data:`~conversations.domain.stream.CAPABILITIES` (by name, true or
+    false). ``listed_tokens`` is what the server's list said then: a server that says something
+    else since has been started anew."""
 
     model = models.CharField(max_length=120, unique=True)
     listed_tokens = models.PositiveIntegerField(default=0)
     input_tokens = models.PositiveIntegerField(null=True)
-    refuses = models.JSONField(default=list)
+    takes = models.JSONField(default=dict)
     updated_at = models.DateTimeField(auto_now=True)
 
     def __str__(self) -> str:

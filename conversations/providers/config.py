@@ -17,9 +17,10 @@ A model's id is ``local/qwen3:8b``. Only the environment's ``ANTHROPIC_API_KEY``
 provider whose models have their plain ids.
 """
 
+import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -98,10 +99,12 @@ def make_model(model_id: str) -> ModelInfo:
     )
 
 
-def read_providers(path: Path, environment: Mapping[str, str]) -> tuple[ProviderConfig, ...]:
-    """The providers of the environment and of the file, in this order. Raises
+def read_providers(
+    given: Sequence[ProviderConfig], path: Path, environment: Mapping[str, str]
+) -> tuple[ProviderConfig, ...]:
+    """Those that are given, and those of the file, whose keys are in the environment. Raises
     ProvidersError."""
-    found = list(read_environment(environment))
+    found = list(given)
     names = {one.name for one in found}
     for one in read_file(path, environment) if path.is_file() else ():
         if one.name in names:
@@ -112,31 +115,32 @@ def read_providers(path: Path, environment: Mapping[str, str]) -> tuple[Provider
     return tuple(found)
 
 
-def read_environment(environment: Mapping[str, str]) -> list[ProviderConfig]:
+def make_environment_providers(
+    *, anthropic_key: str, anthropic_url: str, openai_key: str, openai_url: str
+) -> list[ProviderConfig]:
+    """The providers that need no file. Raises ProvidersError."""
     found = []
-    if key := environment.get("ANTHROPIC_API_KEY", "").strip():
-        url = environment.get("ANTHROPIC_BASE_URL", "") or DEFAULT_URLS[ANTHROPIC]
+    if anthropic_key.strip():
         found.append(
             ProviderConfig(
                 name=ANTHROPIC,
                 kind=ANTHROPIC,
-                url=url,
+                url=anthropic_url or DEFAULT_URLS[ANTHROPIC],
                 key_env="ANTHROPIC_API_KEY",
-                api_key=key,
+                api_key=anthropic_key.strip(),
                 is_plain=True,
             )
         )
-    key, url = (environment.get(f"OPENAI_{name}", "").strip() for name in ("API_KEY", "BASE_URL"))
-    if key or url:
-        if url and not _URL.fullmatch(url):
+    if openai_key.strip() or openai_url:
+        if openai_url and not _URL.fullmatch(openai_url):
             raise ProvidersError("OPENAI_BASE_URL must be a URL such as http://127.0.0.1:8080/v1.")
         found.append(
             ProviderConfig(
                 name=OPENAI,
                 kind=OPENAI,
-                url=(url or DEFAULT_URLS[OPENAI]).rstrip("/"),
-                key_env="OPENAI_API_KEY" if key else "",
-                api_key=key or NO_KEY,
+                url=(openai_url or DEFAULT_URLS[OPENAI]).rstrip("/"),
+                key_env="OPENAI_API_KEY" if openai_key.strip() else "",
+                api_key=openai_key.strip() or NO_KEY,
             )
         )
     return found
@@ -172,7 +176,7 @@ def _read_provider(
     if kind not in KINDS:
         raise ProvidersError(f"{where}: kind must be one of {', '.join(KINDS)}.")
     url, key_env = given.get("url", DEFAULT_URLS[kind]), given.get("key_env", "")
-    if not isinstance(url, str) or not _URL.fullmatch(url):
+    if not isinstance(url, str) or not _URL.fullmatch(url) or "@" in url:
         raise ProvidersError(f"{where}: url must be a URL such as http://127.0.0.1:8080/v1.")
     if not isinstance(key_env, str):
         raise ProvidersError(f"{where}: key_env must be the name of an environment variable.")
@@ -189,6 +193,24 @@ def _read_provider(
     return ProviderConfig(
         name=name, kind=kind, url=url.rstrip("/"), key_env=key_env, api_key=key, models=models
     )
+
+
+def append_provider(path: Path, *, name: str, kind: str, url: str) -> None:
+    """Add a provider without a key to the file, which is made if there is none. Raises
+    ProvidersError."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        tables = tomllib.loads(text).get("providers", {})
+        if name in tables:
+            raise ProvidersError(f"{path}: there is a provider named {name} already.")
+        text = f"{text.rstrip()}\n\n" if text.strip() else ""
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.write_text(f'{text}[providers.{name}]\nkind = "{kind}"\nurl = "{url}"\n')
+        draft.replace(path)
+    except OSError as error:
+        raise ProvidersError(f"{path} cannot be written: {error.strerror}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ProvidersError(f"{path} is not valid TOML: {error}.") from error
 
 
 def _check_model(where: str, given: Any) -> None:

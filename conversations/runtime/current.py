@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
@@ -121,6 +122,27 @@ def recover_session(session_pk: int) -> bool:
         logger.warning("session_not_recovered", extra={"fields": {"session_pk": session_pk}})
         return False
     return True
+
+
+def run_on_runtime[T](work: Coroutine[Any, Any, T], *, seconds: float) -> T:
+    """Wait in a request's thread for work on the loop that serves. Raises Unavailable where
+    there is none, or when it takes too long."""
+    runtime = started_runtime()
+    if runtime is None or runtime.loop is None:
+        work.close()
+        raise Unavailable("The server is starting. Try again in a moment.")
+    waiting = asyncio.run_coroutine_threadsafe(work, runtime.loop)
+    try:
+        return waiting.result(seconds)
+    except TimeoutError as error:
+        waiting.cancel()
+        raise Unavailable("The model server did not answer in time.") from error
+
+
+def is_demo() -> bool:
+    """Whether the demo model answers."""
+    runtime = started_runtime()
+    return runtime.models.is_demo if runtime is not None else not settings.LOOM.providers
 
 
 def announce_title(session_pk: int, title: str) -> None:

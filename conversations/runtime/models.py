@@ -18,8 +18,9 @@ from conversations.agent.window.system_prompt import build_system_prompt
 from conversations.agent.window.window import Window, WindowWish, assemble_window
 from conversations.archive.append import ContextSize
 from conversations.archive.learnt_models import (
+    forget_learnt,
+    learn_capability,
     learn_input_limit,
-    learn_refusal,
     list_learnt_models,
 )
 from conversations.archive.sessions import WindowFacts
@@ -95,6 +96,7 @@ class Models:
         self._learnt: Mapping[str, LearntModel] = {}
         self._demo = DemoProvider(delay=options.demo_delay)
         self.states: dict[str, ProviderState] = {}
+        self._closing: list[Provider] = []  # of answers that may still be written
         self.listed: list[ModelInfo] = [DEMO_MODEL]
         self._use(options.providers)
 
@@ -180,7 +182,7 @@ class Models:
             return info
         if learnt.input_tokens and learnt.listed_tokens == info.max_input_tokens:
             info = replace(info, max_input_tokens=learnt.input_tokens, is_limit_known=True)
-        return replace(info, takes={**dict.fromkeys(learnt.refuses, False), **info.takes})
+        return replace(info, takes={**info.takes, **learnt.takes})
 
     def names_limit(self, model: str) -> bool:
         """The model's server or its configuration names its limit."""
@@ -199,13 +201,28 @@ class Models:
         listed = listed or make_model(model).max_input_tokens
         await self._learn(learn_input_limit, model, tokens=tokens, listed=listed)
 
-    async def learn_refusal(self, model: str, capability: str) -> None:
-        """The model's server refused a request since the model does not take something."""
-        await self._learn(learn_refusal, model, capability=capability)
+    async def learn_capability(self, model: str, capability: str, *, takes: bool) -> None:
+        """The model's server took something, or refused a request because of it."""
+        await self._learn(learn_capability, model, capability=capability, takes=takes)
 
     async def _learn(self, write: Callable[..., None], model: str, **learnt: Any) -> None:
         await self._database.writer.write(write, model, **learnt)
         self._learnt = await self._database.readers.read(list_learnt_models)
+
+    async def forget_learnt(self, name: str) -> None:
+        """Forget what was learnt of a provider's models, and ask it again."""
+        state = self.states[name]
+        await self._database.writer.write(forget_learnt, [model.id for model in state.models])
+        await self.refresh()
+
+    async def reload(self, providers: Sequence[ProviderConfig]) -> None:
+        """Use these from now on. Answers that are being written end as they began."""
+        kept = {name: one for name, one in self.states.items() if one.config in providers}
+        gone = [one for name, one in self.states.items() if name not in kept]
+        self.states = kept
+        self._use([config for config in providers if config.name not in kept])
+        self._closing += [one.provider for one in gone]
+        await self.refresh()
 
     async def refresh(self) -> None:
         """Ask all providers which models they offer; keep what is known where one does not
@@ -239,8 +256,8 @@ class Models:
             await asyncio.wait({self._listing}, timeout=MAX_LIST_SECONDS)
 
     async def close(self) -> None:
-        for state in self.states.values():
-            await state.provider.close()
+        for provider in [*self._closing, *(state.provider for state in self.states.values())]:
+            await provider.close()
 
 
 def make_window(

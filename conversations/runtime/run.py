@@ -339,7 +339,7 @@ class RunExecution(Execution):
                 elif error.refused and self._context.models.find(model).takes.get(
                     error.refused, True
                 ):
-                    await self._context.models.learn_refusal(model, error.refused)
+                    await self._context.models.learn_capability(model, error.refused, takes=False)
                     answer.window = await self._assemble(continues=continues)
                 elif is_refused and answer.window.has_files and self._files_refused is None:
                     # What is attached must not end the session: once more without it.

@@ -57,6 +57,7 @@ from conversations.review.transcript_pages import show_for_review
 from conversations.runtime.current import (
     compact_at_end,
     current_runtime,
+    is_demo,
     list_models,
     recover_session,
 )
@@ -365,7 +366,7 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
         "failed_servers": failed_tool_servers(found.workspace.slug),
         "queue": render_queue(queue),
         "models": list_models(),
-        "is_demo": not loom.providers,
+        "is_demo": is_demo(),
         "sidebar": read_session_list(request, found.workspace, current=found.uuid),
         "workspaces": archive_workspaces.list_workspace_names(person(request).pk),
         "config": {

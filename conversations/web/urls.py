@@ -29,6 +29,7 @@ from . import (
     model_calls,
     pages,
     panel,
+    providers,
     tool_rules,
 )
 from .consumers import NoSessionConsumer, SessionConsumer
@@ -112,6 +113,14 @@ of_reviewers = [
     page("reason/", reason_pages.review_reason),
 ]
 
+of_providers = [
+    page("", providers.providers),
+    page("refresh/", providers.providers_refresh),
+    page("test/", providers.providers_test),
+    page("find/", providers.providers_find),
+    page("add/", providers.providers_add),
+]
+
 of_people = [
     page("", people_pages.people),
     page("invite/", people_pages.people_invite),
@@ -158,6 +167,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     page("sign-in/link/<str:token>/", signing_in.sign_in_link),
     path("sign-out/", LogoutView.as_view(next_page="sign_in"), name="sign_out"),
     path("people/", include(of_people)),
+    path("providers/", include(of_providers)),
     page("join/<str:token>/", joining.join),
     path("account/", include(of_account)),
     path("password/", signing_in.PasswordChange.as_view(), name="password_change"),

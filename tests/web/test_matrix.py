@@ -120,7 +120,7 @@ TABLE: dict[str, Row] = {
     "session_archive": Row(get=REFUSED, post=writers(302)),
     "session_compact": Row(get=REFUSED, post=writers(302), data={"client_id": "bad"}),
     "session_undo_compaction": Row(get=REFUSED, post=writers(404)),  # there is none
-    "session_model": Row(get=REFUSED, post=writers(302), data={"model": "claude-sonnet-5-5"}),
+    "session_model": Row(get=REFUSED, post=writers(302), data={"model": "demo"}),
     "review": Row(get=reviewers(200), post=signed_in(405)),
     "review_next": Row(get=reviewers(302), post=signed_in(405)),
     "review_sample": Row(get=reviewers(200), post=signed_in(405)),
@@ -148,6 +148,11 @@ TABLE: dict[str, Row] = {
     "workspace_group_remove": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_invite": Row(get=REFUSED, post=managers(200), data={"role": "member"}),
     "workspace_invitation_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
+    "providers": Row(get=administrators(200), post=REFUSED),
+    "providers_refresh": Row(get=REFUSED, post=administrators(503)),  # no runtime was started
+    "providers_test": Row(get=REFUSED, post=administrators(503)),
+    "providers_find": Row(get=REFUSED, post=administrators(503)),
+    "providers_add": Row(get=REFUSED, post=administrators(503)),
     "people": Row(get=administrators(200), post=REFUSED),
     "people_invite": Row(get=REFUSED, post=administrators(200)),
     "people_invitation_revoke": Row(get=REFUSED, post=administrators(404)),  # there is none

@@ -1,0 +1,67 @@
+"""Servers of local models that listen on this machine, on the ports that they usually have.
+
+The ports are those of the programs' own documentation.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .model_limits import read_models
+
+PORTS = {
+    8080: "llama.cpp",
+    11434: "Ollama",
+    1234: "LM Studio",
+    8000: "vLLM",
+    1337: "Jan",
+    4000: "LiteLLM",
+    5001: "KoboldCpp",
+    5000: "text-generation-webui",
+}
+OWNERS = {"llamacpp": "llama.cpp", "library": "Ollama", "vllm": "vLLM"}
+SECONDS = 1.5  # For the answer of each port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundServer:
+    """``software`` is what it says it is, else what usually has its port."""
+
+    port: int
+    software: str
+    models: list[str]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def name(self) -> str:
+        """What a provider of it is called."""
+        return self.software.lower().replace(".", "-").replace(" ", "-")
+
+
+async def find_local_servers(ports: Sequence[int]) -> list[FoundServer]:
+    """Those that give a list of models on these ports."""
+    found = await asyncio.gather(*map(_ask, ports))
+    return [server for server in found if server is not None]
+
+
+async def _ask(port: int) -> FoundServer | None:
+    import httpx2
+
+    address = f"http://127.0.0.1:{port}/v1/models"
+    try:
+        async with httpx2.AsyncClient(timeout=SECONDS, trust_env=False) as client:
+            answer = await client.get(address)
+            answer.raise_for_status()
+            body = answer.json()
+    except (httpx2.HTTPError, ValueError):
+        return None
+    models = read_models(body)
+    entries = body.get("data") if isinstance(body, dict) else None
+    if not models or not isinstance(entries, list):
+        return None
+    owner = str(entries[0].get("owned_by") or "")
+    software = OWNERS.get(owner, PORTS.get(port, "Local server"))
+    return FoundServer(port=port, software=software, models=[model.id for model in models])

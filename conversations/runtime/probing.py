@@ -1,0 +1,101 @@
+"""A model tried with a few small requests: whether it answers, how soon, and what it takes."""
+
+import base64
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import (
+    IMAGES,
+    TOOLS,
+    BlockDelta,
+    MessageCompleted,
+    ModelRequest,
+)
+from conversations.domain.turns import text_of_answer
+
+from .models import Models
+
+MAX_TOKENS = 64
+MAX_SHOWN = 200  # Characters of the answer
+
+TOOL = {
+    "name": "current_time",
+    "description": "The current time.",
+    "input_schema": {"type": "object", "properties": {}},
+}
+# One white pixel.
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAG7buVgAAAABJRU5ErkJggg=="
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class ProbeReport:
+    """``error`` is why the model did not answer; ``takes`` what was found out."""
+
+    model: str
+    text: str = ""
+    error: str = ""
+    first_ms: int | None = None
+    duration_ms: int = 0
+    takes: dict[str, bool] = field(default_factory=dict)
+
+
+async def probe_model(models: Models, model: str) -> ProbeReport:
+    """Try the model, and keep what is learnt. Raises nothing: a failure is in the report."""
+    report = ProbeReport(model=model)
+    began = monotonic()
+    try:
+        async with aclosing(models.stream(_make_request(model, "Say hello."))) as items:
+            async for item in items:
+                if isinstance(item, BlockDelta) and report.first_ms is None:
+                    report.first_ms = int((monotonic() - began) * 1000)
+                elif isinstance(item, MessageCompleted):
+                    report.text = text_of_answer(item.blocks)[:MAX_SHOWN]
+    except ProviderError as error:
+        report.error = error.message
+        return report
+    finally:
+        report.duration_ms = int((monotonic() - began) * 1000)
+    source = {
+        "type": "base64",
+        "media_type": "image/png",
+        "data": base64.b64encode(PIXEL).decode(),
+    }
+    image = {"type": "image", "source": source}
+    requests = {
+        TOOLS: _make_request(model, "What time is it?", tools=[TOOL]),
+        IMAGES: _make_request(model, "Which colour is this?", image=image),
+    }
+    known = models.find(model).takes
+    for capability, request in requests.items():
+        if capability not in known:
+            takes = await _takes(models, request, capability)
+            if takes is not None:
+                await models.learn_capability(model, capability, takes=takes)
+                report.takes[capability] = takes
+    return report
+
+
+async def _takes(models: Models, request: ModelRequest, capability: str) -> bool | None:
+    """None: it failed for another reason."""
+    try:
+        async with aclosing(models.stream(request)) as items:
+            async for item in items:
+                if isinstance(item, MessageCompleted):
+                    return True
+    except ProviderError as error:
+        if error.refused == capability:
+            return False
+    return None
+
+
+def _make_request(
+    model: str, text: str, *, image: dict[str, Any] | None = None, **fields: Any
+) -> ModelRequest:
+    said = [*([image] if image else []), {"type": "text", "text": text}]
+    messages = [{"role": "user", "content": said}]
+    return ModelRequest(model=model, messages=messages, max_tokens=MAX_TOKENS, **fields)

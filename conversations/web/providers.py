@@ -1,0 +1,141 @@
+"""The model servers of the installation, for administrators: what is configured, what
+answers, and what is found on this machine."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from conversations.access import visit_of
+from conversations.accounts.people_pages import administrator_form, administrator_page
+from conversations.archive.audit import AuditEvent, record
+from conversations.domain.audit import PROVIDER
+from conversations.domain.errors import NotFound, Rejected, Unavailable
+from conversations.domain.stream import CAPABILITIES, ModelInfo
+from conversations.providers.config import (
+    OPENAI,
+    ProvidersError,
+    append_provider,
+)
+from conversations.providers.discovery import PORTS, FoundServer, find_local_servers
+from conversations.runtime.current import run_on_runtime, started_runtime
+from conversations.runtime.models import Models, ProviderState
+from conversations.runtime.probing import probe_model
+
+MAX_MODELS_SHOWN = 50
+MAX_SECONDS = 90.0  # That a page waits for servers
+
+
+@administrator_page
+def providers(request: HttpRequest) -> HttpResponse:
+    """Every provider with its models."""
+    return _render(request)
+
+
+@administrator_form
+def providers_refresh(request: HttpRequest) -> HttpResponse:
+    """Ask a provider again, and forget what was learnt of its models."""
+    models, state = _find(request)
+    _wait(models.forget_learnt(state.config.name))
+    messages.success(request, f"{state.config.name} was asked again.")
+    return redirect("providers")
+
+
+@administrator_form
+def providers_test(request: HttpRequest) -> HttpResponse:
+    """Try one model of a provider."""
+    models, state = _find(request)
+    model = request.POST.get("model", "")
+    if model not in {one.id for one in state.models}:
+        raise NotFound("This provider does not offer that model.")
+    return _render(request, report=_wait(probe_model(models, model)), tested=state.config.name)
+
+
+@administrator_form
+def providers_find(request: HttpRequest) -> HttpResponse:
+    """Look for servers on this machine."""
+    return _render(request, found=_find_servers())
+
+
+@administrator_form
+def providers_add(request: HttpRequest) -> HttpResponse:
+    """Use a server that was found, from now on."""
+    port = request.POST.get("port", "")
+    server = next((one for one in _find_servers() if str(one.port) == port), None)
+    if server is None:
+        raise Rejected("No model server answers on that port any more.", code="no_server")
+    loom = settings.LOOM
+    taken = {one.name for one in loom.providers}
+    name = server.name if server.name not in taken else f"{server.name}-{server.port}"
+    try:
+        append_provider(loom.providers_file, name=name, kind=OPENAI, url=server.url)
+        loom.read_providers()
+    except ProvidersError as error:
+        raise Rejected(str(error), code="bad_providers") from error
+    record(visit_of(request).origin, AuditEvent(action=PROVIDER, metadata={"added": name}))
+    runtime = started_runtime()
+    if runtime is not None:
+        _wait(runtime.models.reload(loom.providers))
+    messages.success(request, f"{name} is connected. Its models can be chosen now.")
+    return redirect("providers")
+
+
+def _find_servers() -> list[FoundServer]:
+    """Those that are not configured yet, without this one."""
+    loom = settings.LOOM
+    urls = {one.url for one in loom.providers}
+    ports = [port for port in PORTS if port != loom.port]
+    return [one for one in _wait(find_local_servers(ports)) if one.url not in urls]
+
+
+def _find(request: HttpRequest) -> tuple[Models, ProviderState]:
+    runtime = started_runtime()
+    if runtime is None:
+        raise Unavailable("The server is starting. Try again in a moment.")
+    name = request.POST.get("provider", "")
+    if name not in runtime.models.states:
+        raise NotFound("This provider does not exist.")
+    return runtime.models, runtime.models.states[name]
+
+
+def _wait[T](work: Coroutine[Any, Any, T]) -> T:
+    return run_on_runtime(work, seconds=MAX_SECONDS)
+
+
+def _render(request: HttpRequest, **more: Any) -> HttpResponse:
+    loom, runtime = settings.LOOM, started_runtime()
+    models = runtime.models if runtime is not None else None
+    cards = [
+        {
+            "config": config,
+            "key": f"in {config.key_env}" if config.key_env else "none",
+            "state": models.states.get(config.name) if models else None,
+            "rows": _list_models(models, config.name),
+        }
+        for config in loom.providers
+    ]
+    context = {
+        "cards": cards,
+        "file": loom.providers_file,
+        "default_model": models.model_for("") if models else loom.model,
+        "capabilities": CAPABILITIES,
+    }
+    return render(request, "providers.html", context | more)
+
+
+def _list_models(models: Models | None, name: str) -> dict[str, Any]:
+    offered = models.states[name].models if models and name in models.states else []
+    rows = [_describe(models.find(one.id)) for one in offered[:MAX_MODELS_SHOWN]] if models else []
+    return {"all": offered, "shown": rows, "more": max(0, len(offered) - MAX_MODELS_SHOWN)}
+
+
+def _describe(model: ModelInfo) -> dict[str, Any]:
+    words = {name: name.replace("_", " ") for name in CAPABILITIES}
+    return {
+        "model": model,
+        "takes": [word for name, word in words.items() if model.takes.get(name)],
+        "lacks": [word for name, word in words.items() if model.takes.get(name) is False],
+    }
