@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,10 @@ RECHOSEN = 1.2  # How many times larger than before a limit has to be for the wi
 
 LEAST_REPORTED = 50  # Estimated tokens below which a report says nothing about the ratio
 
+SMALL = re.compile(r"haiku|\b(mini|nano)\b")  # In the ids of models that cost little
+
+DEFAULT_MODEL = "claude-sonnet-5-5"  # Of the provider that the key of the Messages API makes
+
 NO_TOOLS = "[]"
 
 NOTHING_KNOWN: Mapping[str, bool] = MappingProxyType({})
@@ -71,6 +76,16 @@ def offered_models(options: RuntimeOptions) -> list[ModelInfo]:
         for model in named_models(config, options)
     ]
     return offered or [DEMO_MODEL]
+
+
+def default_model(
+    chosen: str, providers: Sequence[ProviderConfig], listed: Sequence[ModelInfo]
+) -> str:
+    """The model of sessions that have none of their own; ``chosen`` is that of the settings.
+    Empty where none is on offer."""
+    is_plain = any(config.is_plain for config in providers)
+    default = chosen or (DEFAULT_MODEL if is_plain else "")
+    return default or next((model.id for model in listed), "")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,16 +176,27 @@ class Models:
             return DEMO_MODEL.id
         if chosen and chosen != DEMO_MODEL.id:
             return chosen
-        return self._options.model or next((model.id for model in self.listed), "")
+        providers = [state.config for state in self.states.values()]
+        return default_model(self._options.model, providers, self.listed)
 
     def compact_model_for(self, own: str) -> str:
         """The model that writes the summary of a session which has that one."""
         if self.is_demo or self._options.compact_model:
             return own if self.is_demo else self._options.compact_model
-        return self._small_model() or own
+        return self._small_model(own)
 
-    def _small_model(self) -> str:
-        return next((info.id for info in self.listed if "haiku" in info.id.lower()), "")
+    def title_model_for(self, own: str) -> str:
+        """The model that writes the title of a session which has that one."""
+        chosen = self._options.title_model
+        return self._small_model(own) if chosen == "auto" else chosen
+
+    def _small_model(self, own: str) -> str:
+        """A small model of the same provider: what a session says goes to no other one."""
+        for state in self.states.values():
+            if any(info.id == own for info in state.models):
+                small = (info.id for info in state.models if SMALL.search(info.id.lower()))
+                return next(small, own)
+        return own
 
     def find(self, model: str) -> ModelInfo:
         """What is known of a model: what its server says, or else of one of its name; and what

@@ -21,7 +21,7 @@ from conversations.providers.config import (
     append_provider,
 )
 from conversations.providers.discovery import PORTS, FoundServer, find_local_servers
-from conversations.runtime.current import run_on_runtime, started_runtime
+from conversations.runtime.current import find_default_model, run_on_runtime, started_runtime
 from conversations.runtime.models import Models, ProviderState
 from conversations.runtime.probing import probe_model
 
@@ -120,7 +120,7 @@ def _render(request: HttpRequest, **more: Any) -> HttpResponse:
     context = {
         "cards": cards,
         "file": loom.providers_file,
-        "default_model": models.model_for("") if models else loom.model,
+        "default_model": find_default_model(),
         "capabilities": CAPABILITIES,
     }
     return render(request, "providers.html", context | more)

@@ -242,3 +242,18 @@ def test_configured_prices_are_found_by_the_models_id() -> None:
     config = ProviderConfig(name="local", kind=ANTHROPIC, url="http://localhost", models=model)
     [(model_id, (price,))] = read_provider_prices((config,)).items()
     assert (model_id, price.input, price.output) == ("local/m", 0.5, 1.5)
+
+
+async def test_small_models_are_taken_of_the_same_provider_only(
+    start_runtime: Callable[..., Any], wire: WireThread
+) -> None:
+    """What a session on one's own machine says goes to no other server."""
+    local = ProviderConfig(
+        name="local", kind=OPENAI, url="http://127.0.0.1:9/v1", models={"big": {}}
+    )
+    runtime = await start_runtime(providers=(*make_providers(wire), local), title_model="auto")
+    await runtime.models.wait_until_listed()
+    for choose_small in (runtime.models.compact_model_for, runtime.models.title_model_for):
+        assert choose_small("local/big") == "local/big"
+        assert choose_small(MODEL) == "claude-haiku-5-5"
+        assert choose_small(CHAT) == "chat/claude-haiku-5-5"
