@@ -210,6 +210,10 @@ class Models:
             info = replace(info, max_input_tokens=learnt.input_tokens, is_limit_known=True)
         return replace(info, takes={**info.takes, **learnt.takes})
 
+    def names_limit(self, model: str) -> bool:
+        """The model's server or its configuration names its limit."""
+        return any(info.is_limit_known for info in self.listed if info.id == model)
+
     def limits_of(self, model: str) -> tuple[int, int]:
         """The tokens that a model takes and that it may answer, within those of the
         installation."""
@@ -294,13 +298,15 @@ def make_window(
     tools: str | None = None,
     choices: RunChoices = NO_CHOICES,
     has_own_tools: bool = False,
+    least_ratio: float = 0.0,
     **wishes: Any,
 ) -> tuple[str, Window]:
     """The system prompt and the window of a session's next model call. ``limits`` are
     the tokens that the model takes and that it may answer, ``takes`` what else is known of
     it; ``more_tools`` those of tool servers and, with ``has_own_tools``, of the program
     that asks; ``choices`` what it asks of the answer; ``tools`` what is on offer, where
-    that is known; ``wishes`` further fields of :class:`WindowWish`."""
+    that is known; ``least_ratio`` what the server's refusals say of the estimate;
+    ``wishes`` further fields of :class:`WindowWish`."""
     limit, output = limits
     reads = facts.reads_instruction_files
     # The same bytes for the same workspace, folder, settings and session.
@@ -325,7 +331,8 @@ def make_window(
         choices=choices.for_tools(has_any=tools != NO_TOOLS, has_own=has_own_tools),
         limit=limit,
         max_output=output,
-        ratio=facts.token_ratio if facts.token_model == model else 0.0,
+        ratio=max(least_ratio, facts.token_ratio if facts.token_model == model else 0.0),
+        first_tools=tuple(more_tools) if has_own_tools else (),
         rules=rules_of(facts, options.rules),
         cache=options.prompt_cache,
         has_compactions=bool(facts.has_compactions),
@@ -362,6 +369,6 @@ def size_after(window: Window, usage: Usage) -> ContextSize:
     return ContextSize(
         tokens=(reported or window.estimated) + (usage.output_tokens or 0),
         limit=window.limit,
-        ratio=reported / window.estimated if known else 0.0,
+        ratio=reported / window.estimated if known else window.ratio,
         model=window.request.model,
     )

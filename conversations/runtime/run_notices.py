@@ -11,7 +11,7 @@ NEXT_STEP = {
     "unknown_model": "Choose another model, then retry.",
     "invalid_request": "Edit the message, or retry.",
     "request_too_large": "Shorten the message, then send it again.",
-    "context_window_exceeded": "Shorten the message, or start a new session.",
+    "context_window_exceeded": "Shorten the message, send /compact, or start a new session.",
     "rate_limited": "Wait a moment, then retry.",
     "overloaded": "Wait a moment, then retry.",
     "server_error": "Retry; the problem may be over.",

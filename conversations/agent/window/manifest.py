@@ -63,7 +63,8 @@ class Manifest(_Read):
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
     keys of their tables, ``choices`` what a program asked of the answer. ``withheld`` says why the
     content of attachments, by digest, was left out; ``lacks_thinking`` in which turns another
-    model's thinking was, ``has_tools`` that the model takes tools."""
+    model's thinking was, ``has_tools`` that the model takes tools and the window has some.
+    ``reduced`` names what is shortened or left out to fit into a small window."""
 
     version: int = Field(1, alias="v")
     kind: str = ""
@@ -91,6 +92,7 @@ class Manifest(_Read):
     withheld: dict[str, str] = {}
     lacks_thinking: tuple[tuple[int, int], ...] = ()
     has_tools: bool = True
+    reduced: tuple[str, ...] = ()
 
 
 def read_manifest(text: str) -> Manifest:
@@ -182,6 +184,7 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         skills=read_skills(manifest["skills"]),
         compaction=read_compaction(compaction) if compaction else None,
         lines=read_beginnings(session_pk, manifest["lines"], chars=CHARS_READ),
+        summary_chars=manifest.get("summary_chars"),
     )
     ranges = [(low, high) for low, high in manifest["turns"]]
     if manifest["head"] is not None:
