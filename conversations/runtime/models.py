@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -39,7 +40,7 @@ from conversations.domain.stream import (
 )
 from conversations.domain.windows import SUMMARIZE, WindowRules
 from conversations.models import LearntModel
-from conversations.providers.config import ProviderConfig, make_model
+from conversations.providers.config import ProviderConfig, ProvidersError, make_model
 from conversations.providers.demo import DEMO_MODEL, DemoProvider
 from conversations.providers.registry import make_provider
 
@@ -78,6 +79,14 @@ def offered_models(options: RuntimeOptions) -> list[ModelInfo]:
     return offered or [DEMO_MODEL]
 
 
+def stamp_of(path: Path) -> int:
+    """When a file was changed; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def default_model(
     chosen: str, providers: Sequence[ProviderConfig], listed: Sequence[ModelInfo]
 ) -> str:
@@ -112,6 +121,7 @@ class Models:
         self._demo = DemoProvider(delay=options.demo_delay)
         self.states: dict[str, ProviderState] = {}
         self._closing: list[Provider] = []  # of answers that may still be written
+        self._file_stamp = stamp_of(settings.LOOM.providers_file)
         self.listed: list[ModelInfo] = [DEMO_MODEL]
         self._use(options.providers)
 
@@ -250,6 +260,20 @@ class Models:
         self._closing += [one.provider for one in gone]
         await self.refresh()
 
+    async def follow_file(self) -> None:
+        """Use what the file of the providers says, if it has changed: the page of the models
+        adds to it, in whatever process."""
+        stamp = stamp_of(settings.LOOM.providers_file)
+        if stamp == self._file_stamp:
+            return
+        self._file_stamp = stamp
+        try:
+            settings.LOOM.read_providers()
+        except ProvidersError as error:
+            logger.warning("providers_not_read", extra={"fields": {"reason": str(error)}})
+            return
+        await self.reload(settings.LOOM.providers)
+
     async def refresh(self) -> None:
         """Ask all providers which models they offer; keep what is known where one does not
         say."""
@@ -277,6 +301,7 @@ class Models:
     async def wait_until_listed(self) -> None:
         """Wait until the providers have said which limits their models have, for a while:
         the first window is made by them."""
+        await self.follow_file()
         self.prepare()
         if self._listing is not None and not self._listing.done():
             await asyncio.wait({self._listing}, timeout=MAX_LIST_SECONDS)

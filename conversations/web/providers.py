@@ -72,13 +72,12 @@ def providers_add(request: HttpRequest) -> HttpResponse:
     name = server.name if server.name not in taken else f"{server.name}-{server.port}"
     try:
         append_provider(loom.providers_file, name=name, kind=OPENAI, url=server.url)
-        loom.read_providers()
     except ProvidersError as error:
         raise Rejected(str(error), code="bad_providers") from error
     record(visit_of(request).origin, AuditEvent(action=PROVIDER, metadata={"added": name}))
     runtime = started_runtime()
     if runtime is not None:
-        _wait(runtime.models.reload(loom.providers))
+        _wait(runtime.models.follow_file())
     messages.success(request, f"{name} is connected. Its models can be chosen now.")
     return redirect("providers")
 

@@ -4,10 +4,12 @@ turn."""
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 
 from conversations.agent.window.manifest import rebuild_request
 from conversations.archive.attachments import save_attachment
@@ -24,6 +26,7 @@ from conversations.providers.config import (
     OPENAI,
     OPENAI_RESPONSES,
     ProviderConfig,
+    append_provider,
     read_provider_prices,
 )
 from conversations.runtime.service import Runtime
@@ -257,3 +260,28 @@ async def test_small_models_are_taken_of_the_same_provider_only(
         assert choose_small("local/big") == "local/big"
         assert choose_small(MODEL) == "claude-haiku-5-5"
         assert choose_small(CHAT) == "chat/claude-haiku-5-5"
+
+
+async def test_a_changed_file_is_used_by_every_process(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = tmp_path / "providers.toml"
+    monkeypatch.setattr(settings.LOOM, "providers_file", path)
+    monkeypatch.setattr(settings.LOOM, "providers", ())
+    wire.server.key = ""
+    runtimes = [await start_runtime(providers=(), model="") for _ in range(2)]
+    append_provider(path, name="local", kind=OPENAI, url=f"{wire.url}/v1")
+    for number, runtime in enumerate(runtimes):
+        assert runtime.models.is_demo
+        await ask(runtime, await fresh(garden), f"hello {number}")
+        assert not runtime.models.is_demo
+    assert len(wire.requests) == 2
+    path.write_text("[providers.local]\nkind = 'other'\n")
+    await ask(runtimes[0], await fresh(garden), "still here?")
+    assert len(wire.requests) == 3
+    assert "providers_not_read" in caplog.text
