@@ -204,7 +204,7 @@ class CompactionExecution(Execution):
                 message, text = await self._ask(request)
             except ProviderError as error:
                 message, failure = None, error
-            record = self._record(
+            record = self.record(
                 message,
                 model=request.model,
                 manifest=manifest,

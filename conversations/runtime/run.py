@@ -421,7 +421,7 @@ class RunExecution(Execution):
     ) -> ModelCall:
         manifest, digest = await asyncio.to_thread(answer.window.describe)
         stop_sequence = message.stop_sequence if message else None
-        return self._record(
+        return self.record(
             message,
             model=answer.window.request.model,
             lifetime=self._context.options.prompt_cache,

@@ -26,6 +26,7 @@ from conversations.domain.text import load_json
 from .messages import MessageCaps, make_piece
 from .parent import ParentPurged, rebuild_parent_account
 from .summary import COMPACTION, rebuild_summary_request
+from .title import TITLE, rebuild_title_request
 from .window import CHARS_READ, MANIFEST_VERSION, Texts, make_request, preamble_of, request_digest
 
 
@@ -128,6 +129,10 @@ class RebuiltRequest:
     is_damaged: bool = False
 
 
+# What else than a window is made of, by the kind of the manifest.
+REBUILT_BY = {COMPACTION: rebuild_summary_request, TITLE: rebuild_title_request}
+
+
 def rebuild_request(call_pk: int) -> RebuiltRequest:
     """The request of a model call, as it was sent, attachments by reference. Reads as many rows as
     the window had. Raises NotFound for a call that does not exist."""
@@ -137,8 +142,7 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
         if not isinstance(manifest, dict) or manifest.get("v") != MANIFEST_VERSION:
             reason = "This call was recorded before requests could be rebuilt."
             return RebuiltRequest(reason=reason)
-        is_summary = manifest.get("kind") == COMPACTION
-        rebuild = rebuild_summary_request if is_summary else _rebuild_window
+        rebuild = REBUILT_BY.get(manifest.get("kind", ""), _rebuild_window)
         request = rebuild(call.session_id, manifest)
     except ParentPurged:
         return RebuiltRequest(reason="The session that this one goes on from was purged.")
