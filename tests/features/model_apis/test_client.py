@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
-from conversations.features.messages_api import api
+from conversations.features.model_apis import api
 from conversations.models import Attachment, Membership, Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import Program, token_of

@@ -3,9 +3,9 @@ from django.http import HttpRequest, HttpResponse
 from conversations import feature
 
 
-class MessagesApiConfig(feature.Feature):
-    name = "conversations.features.messages_api"
-    verbose_name = "The Messages API"
+class ModelApisConfig(feature.Feature):
+    name = "conversations.features.model_apis"
+    verbose_name = "The APIs of models"
 
     def format_error(self, request: HttpRequest, response: HttpResponse) -> HttpResponse | None:
         from .errors import ROOT, as_api_error

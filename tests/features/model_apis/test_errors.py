@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from conversations.archive.storage import database_unavailable
-from conversations.features.messages_api import api
+from conversations.features.model_apis import api
 from conversations.models import Session, Workspace
 from tests.api.conftest import fresh_rates, owner  # noqa: F401 (fixtures)
 from tests.api.test_encodable import HALF, assert_refused
