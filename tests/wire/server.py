@@ -181,12 +181,12 @@ class WireServer:
         return routes.get(path, (None, ""))
 
     def _check_head(self, request: HttpRequest) -> None:
-        if not request.api_key:
+        if self.key and not request.api_key:
             raise ApiError(401, "authentication_error", "x-api-key header is required")
-        if request.api_key != self.key:
+        if self.key and request.api_key != self.key:
             raise ApiError(401, "authentication_error", "invalid x-api-key")
-        is_openai = "OpenAI" in request.headers.get("user-agent", "")
-        if "anthropic-version" not in request.headers and not is_openai:
+        is_messages = request.path.startswith("/v1/messages")
+        if is_messages and "anthropic-version" not in request.headers:
             raise refuse("anthropic-version: header is required")
         if len(request.content) > MAX_BODY:
             raise ApiError(413, "request_too_large", "Request exceeds the maximum size")
