@@ -50,8 +50,7 @@ async def provider(
 ) -> WireThread:
     """The runtime that the test's requests start asks the wire server."""
     for name, value in {
-        "api_key": wire.key,
-        "base_url": wire.url,
+        "providers": (wire.provider,),
         "provider_retries": 0,
         "draft_interval_ms": 10,
         "watch_seconds": 0.05,

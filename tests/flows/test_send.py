@@ -125,8 +125,7 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(
 @pytest.fixture
 def asks(monkeypatch: pytest.MonkeyPatch, wire: WireThread) -> Iterator[None]:
     """A model that calls a tool which changes something."""
-    monkeypatch.setattr(settings.LOOM, "api_key", wire.key)
-    monkeypatch.setattr(settings.LOOM, "base_url", wire.url)
+    monkeypatch.setattr(settings.LOOM, "providers", (wire.provider,))
     wire.enqueue(*answers(("add", {"line": "beans"})))
     with sample_tools():
         yield

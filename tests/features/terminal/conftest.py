@@ -87,7 +87,6 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[AtTerminal]:
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch, wire: WireThread) -> Iterator[WireThread]:
     """A model whose answers the test says, and tools that change something."""
-    monkeypatch.setattr(settings.LOOM, "api_key", wire.key)
-    monkeypatch.setattr(settings.LOOM, "base_url", wire.url)
+    monkeypatch.setattr(settings.LOOM, "providers", (wire.provider,))
     with sample_tools():
         yield wire
