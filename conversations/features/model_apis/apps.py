@@ -8,6 +8,6 @@ class ModelApisConfig(feature.Feature):
     verbose_name = "The APIs of models"
 
     def format_error(self, request: HttpRequest, response: HttpResponse) -> HttpResponse | None:
-        from .errors import ROOT, as_api_error
+        from .errors import as_api_error
 
-        return as_api_error(request, response) if request.path.startswith(ROOT) else None
+        return as_api_error(request, response)

@@ -1,0 +1,177 @@
+"""An answer to a client's request: the message that it asks for, or its events."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+from time import monotonic
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from conversations.access import get_workspace_for
+from conversations.api.auth import caller_of
+from conversations.api.messages import reason_of
+from conversations.api.streams import RECHECK_SECONDS, free_connection, recheck_of
+from conversations.archive.rights import READ
+from conversations.archive.run_transcript import read_run, read_said
+from conversations.domain.errors import LoomError, NotFound, Unavailable
+from conversations.domain.stream import ModelInfo
+from conversations.models import Run
+from conversations.runtime import current
+from conversations.runtime.current import current_runtime
+from conversations.runtime.publish import Subscriber
+from conversations.runtime.service import Runtime
+from conversations.runtime.visitors import STREAMS
+
+from .asking import UNANSWERED, RunAnswer, ask, wait_for_answer
+from .client_request import ClientRequest
+from .errors import OVERLOADED, STATUS
+from .sessions import open_exchange
+from .writing import AnswerWriter
+
+
+# Pieces of text that wait for a client which does not read; it gets the rest at the end.
+MAX_DELTAS_WAITING = 2_000
+
+
+async def answer_request(
+    request: HttpRequest, slug: str, asked: ClientRequest, make_writer: type[AnswerWriter]
+) -> HttpResponseBase:
+    """Say it in its session of the workspace and give the answer, in the form of the writer.
+    Raises as the archive does."""
+    runtime, person_pk = await current_runtime(), caller_of(request).user.pk
+    await runtime.models.wait_until_listed()
+    _find_model(asked.model, runtime.models.listed)
+    if asked.stream:
+        runtime.lines.require_room(STREAMS, person_pk)
+    exchange = await sync_to_async(open_exchange)(request, slug, asked)
+    # Before the run begins, so that no piece of its text is missed.
+    drafts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def deliver(text: str) -> None:
+        frame = json.loads(text)
+        is_text = frame["type"] == "draft" and frame.get("kind") == "text"
+        if is_text and drafts.qsize() < MAX_DELTAS_WAITING:
+            drafts.put_nowait(frame)
+
+    subscriber = Subscriber(session_pk=exchange.session.pk, deliver=deliver, held=False)
+    runtime.hub.add(subscriber)
+    try:
+        run_pk, after_turn = await ask(runtime, exchange)
+        run = await runtime.readers.read(read_run, run_pk)
+        recheck = await recheck_of(request, exchange.session)
+        await free_connection()
+    except BaseException:
+        runtime.hub.remove(subscriber)
+        raise
+    writer = make_writer(run=run, after_turn=after_turn, asked=asked)
+    if asked.stream:
+
+        async def events() -> AsyncIterator[str]:
+            runtime.lines.take_anyway(STREAMS, person_pk)
+            told = _write_events(runtime, run, after_turn, drafts, writer, recheck)
+            try:
+                async with aclosing(told):
+                    async for event in told:
+                        yield event
+            finally:
+                runtime.lines.release(STREAMS, person_pk)
+                runtime.hub.remove(subscriber)
+
+        response: HttpResponseBase = StreamingHttpResponse(
+            events(), content_type="text/event-stream; charset=utf-8"
+        )
+        response["X-Accel-Buffering"] = "no"
+    else:
+        runtime.hub.remove(subscriber)
+        answer = await wait_for_answer(runtime, run, after_turn)
+        await runtime.readers.read(recheck)
+        if answer.state in UNANSWERED:
+            response = writer.make_error(*await _failure_of(runtime, run, answer))
+        else:
+            response = JsonResponse(writer.make_document(answer))
+    response["Request-Id"] = response["X-Request-Id"] = f"req_{run.uuid.hex}"
+    response["Loom-Session"] = str(exchange.session.uuid)
+    return response
+
+
+async def _failure_of(runtime: Runtime, run: Run, answer: RunAnswer) -> tuple[int, str]:
+    code = answer.error_code
+    reason = reason_of(await runtime.readers.read(read_said, run.pk))
+    return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
+
+
+async def _write_events(
+    runtime: Runtime,
+    run: Run,
+    after_turn: int,
+    drafts: "asyncio.Queue[dict[str, Any]]",
+    writer: AnswerWriter,
+    recheck: Callable[[], None],
+) -> AsyncGenerator[str]:
+    answering = asyncio.create_task(wait_for_answer(runtime, run, after_turn))
+    checked_at = monotonic()
+    try:
+        for event in writer.begin():
+            yield event
+        while not answering.done():
+            if monotonic() >= checked_at + RECHECK_SECONDS:
+                try:
+                    await runtime.readers.read(recheck)
+                except Unavailable:
+                    pass  # asked again in a moment; without the database nothing new is told
+                except LoomError:
+                    return
+                checked_at = monotonic()
+            drafted = asyncio.create_task(drafts.get())
+            await asyncio.wait(
+                {answering, drafted},
+                timeout=settings.LOOM.sse_heartbeat_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if drafted.done():
+                for event in writer.add_draft(drafted.result()):
+                    yield event
+            else:
+                drafted.cancel()
+                if not answering.done():
+                    yield writer.ping()
+        while not drafts.empty():
+            for event in writer.add_draft(drafts.get_nowait()):
+                yield event
+        try:
+            answer = answering.result()
+        except Unavailable as error:
+            for event in writer.fail(OVERLOADED, error.message):
+                yield event
+            return
+        if answer.state in UNANSWERED:
+            for event in writer.fail(*await _failure_of(runtime, run, answer)):
+                yield event
+            return
+        for event in writer.finish(answer):
+            yield event
+    finally:
+        answering.cancel()
+
+
+def list_models(request: HttpRequest, slug: str) -> list[ModelInfo]:
+    """The models on offer in the workspace. Raises NotFound."""
+    get_workspace_for(request, slug, to=READ)
+    return current.list_models()
+
+
+def get_model(request: HttpRequest, slug: str, model_id: str) -> ModelInfo:
+    """One of them. Raises NotFound."""
+    return _find_model(model_id, list_models(request, slug))
+
+
+def _find_model(model_id: str, models: Iterable[ModelInfo]) -> ModelInfo:
+    found = next((model for model in models if model.id == model_id), None)
+    if found is None:
+        raise NotFound(f"model: {model_id}", code="model_not_found")  # in the API's words
+    return found
