@@ -37,7 +37,7 @@ class NotStarted(Exception):
 
 
 # What the installation has of extras must not decide its figures.
-WITHOUT_EXTRAS = {"LOOM_SEMANTIC": "off"}
+WITHOUT_EXTRAS = {"LOOM_SEMANTIC": "off", "LOOM_TITLE_MODEL": "off"}
 
 
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:

@@ -254,6 +254,9 @@ TABLES: dict[str, Table] = {
     "conversations.MemoryEntry": Table(
         "uuid workspace owner kind session created_at", filters=("kind", "workspace")
     ),
+    "conversations.LearntModel": Table(
+        "model input_tokens listed_tokens takes updated_at", search="model"
+    ),
     "conversations.PromptText": Table("digest", search="digest", left_out="text"),
     "conversations.Membership": Table(
         "user workspace role created_at",

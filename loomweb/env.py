@@ -199,10 +199,7 @@ class Environment:
             self.read_providers()
         except ProvidersError as error:
             raise SettingsError(f"{error} See docs/models.md.") from error
-        has_anthropic = any(provider.is_plain for provider in self.providers)
-        # Of other providers, the first model that is listed.
-        default = "claude-sonnet-5-5" if has_anthropic or not self.providers else ""
-        self.model = env.text("LOOM_MODEL", "") or default
+        self.model = env.text("LOOM_MODEL", "")
         self.models = env.texts(
             "LOOM_MODELS", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"]
         )
@@ -233,6 +230,7 @@ class Environment:
         self.max_skills = env.whole("LOOM_MAX_SKILLS", 100, 0)
         self.skill_index_chars = env.whole("LOOM_SKILL_INDEX_CHARS", 12_000)
         self.max_skill_bytes = env.whole("LOOM_MAX_SKILL_BYTES", 64_000)
+        self.title_model = env.text("LOOM_TITLE_MODEL", "auto")
         self.compact_model = env.text("LOOM_COMPACT_MODEL", "")
         self.compact_at = env.whole("LOOM_COMPACT_AT", 0, 0)
         self.compact_at_end = env.flag("LOOM_COMPACT_AT_END", False)

@@ -26,6 +26,7 @@ def serve_copy(
     (folder / "static").mkdir()
     (folder / "static" / ".stamp").write_text(_static_digest())  # nobody asks for a page
     model = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
+    model["LOOM_TITLE_MODEL"] = "off"  # a test counts what the model is asked
     server = Server(
         data_dir=folder, port=free_port(), settings=model, arguments=("--no-prepare",), popen=popen
     )

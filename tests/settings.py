@@ -22,6 +22,7 @@ for name in (
     os.environ.pop(name, None)
 os.environ.setdefault("LOOM_DEMO_DELAY", "0")
 os.environ.setdefault("LOOM_SEMANTIC", "off")  # except in the tests of it
+os.environ.setdefault("LOOM_TITLE_MODEL", "off")
 
 from loomweb.settings import *  # noqa: E402, F403
 

@@ -42,6 +42,7 @@ from conversations.models import (
     FileChange,
     Invitation,
     JournalGap,
+    LearntModel,
     MemoryEntry,
     ModelCall,
     Preferences,
@@ -165,6 +166,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
             created_at=now,
         )
         DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
+        LearntModel.objects.create(model=f"local/{session.pk}", input_tokens=2048)
         PromptText.objects.create(digest=f"{session.pk:064}", text="{}")
         PurgePermit.objects.create(session_pk=-session.pk, reason="x", created_at=now)
         PurgeOrder.objects.create(session=session, reason="x", ordered_at=now, due_at=now)

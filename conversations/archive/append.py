@@ -224,6 +224,17 @@ _CHANGED = (
 _READ = ("rewind_count", "cost_microusd")
 
 
+def sums_of(call: ModelCall) -> dict[str, int]:
+    """By what a model call adds to the sums of its session."""
+    cached = call.cache_read_tokens or 0
+    return {
+        "input_tokens": (call.input_tokens or 0) + cached + (call.cache_write_tokens or 0),
+        "output_tokens": call.output_tokens or 0,
+        "cached_tokens": cached,
+        "cost_microusd": call.cost_microusd or 0,
+    }
+
+
 @dataclass(slots=True, kw_only=True)
 class LockedSession:
     """A session whose row is locked, as it will be saved. ``closed`` says why it cannot be
@@ -285,21 +296,13 @@ class LockedSession:
         edits = [(row.seq, edit) for one, row in stored if (edit := edit_of(one.event.payload))]
         advance_state(self.cursor, self.state, facts=facts, edits=edits)
         if call is not None:
-            self._count(call)
+            sums = sums_of(call)
+            self.cost_microusd += sums["cost_microusd"]
+            self.added.update(sums)
         if size is not None:
             self.size = size
             self.context_tokens, self.context_limit = size.tokens, size.limit
         return Appended(turns=numbers, rows=rows, title="" if had_title else self.title)
-
-    def _count(self, call: ModelCall) -> None:
-        cached, cost = call.cache_read_tokens or 0, call.cost_microusd or 0
-        self.cost_microusd += cost
-        self.added.update(
-            input_tokens=(call.input_tokens or 0) + cached + (call.cache_write_tokens or 0),
-            output_tokens=call.output_tokens or 0,
-            cached_tokens=cached,
-            cost_microusd=cost,
-        )
 
     def save(self) -> None:
         """Write what has changed of the row. Done at the end, or before somebody reads it."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from conversations.domain.text import cost_text, dump_json, storable
@@ -32,6 +32,7 @@ from .append import (
     joined_transaction,
     locked_session,
     require_first,
+    sums_of,
     walk_by_pk,
 )
 from .runs import Claimed
@@ -134,6 +135,16 @@ def append_call(
     return appended
 
 
+def save_title(claimed: Claimed, *, call: ModelCall, title: str) -> bool:
+    """Keep a model call that wrote a title, and the title, unless it is empty or a person has
+    chosen one meanwhile. The session stays where it is in lists."""
+    found = Session.objects.filter(pk=claimed.session_pk)
+    with joined_transaction():
+        insert_call(claimed, call)
+        found.update(**{name: F(name) + count for name, count in sums_of(call).items()})
+        return bool(title and found.filter(title_is_chosen=False).update(title=title))
+
+
 def append_failed_call(claimed: Claimed, *, call: ModelCall) -> None:
     """Keep the record of a call that gave no answer."""
     with joined_transaction():
@@ -190,7 +201,9 @@ def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall |
     calls = ModelCall.objects.filter(session=session_pk)
     if turn is not None:
         calls = calls.filter(turn_number=turn)
-    return calls.select_related("run").order_by("-pk").first()
+    newest = calls.select_related("run").order_by("-pk")[:2]
+    # The one for the title shows nothing of the window.
+    return next((call for call in newest if '"kind":"title"' not in call.manifest), None)
 
 
 def require_call(session_pk: int, *, run: UUID, ordinal: int) -> ModelCall:

@@ -242,6 +242,13 @@ def rename_session(session: Session, *, title: str) -> str:
     return chosen
 
 
+def read_untitled(session_pk: int) -> str | None:
+    """The model of a session whose title nobody has chosen; None for one with a chosen
+    title."""
+    found = Session.objects.filter(pk=session_pk, title_is_chosen=False)
+    return found.values_list("model", flat=True).first()
+
+
 def choose_model(session: Session, *, model: str) -> None:
     Session.objects.filter(pk=session.pk).update(model=model)
 

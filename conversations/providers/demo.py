@@ -28,7 +28,7 @@ from conversations.domain.stream import (
 )
 from conversations.domain.windows import ADDED, HEADINGS, TASK
 
-CONNECT = "To connect a real model, set `ANTHROPIC_API_KEY` and restart the server."
+CONNECT = "To connect a real model, open *Models* in the account menu."
 LONG_ANSWER_WORDS = 2_000
 MAX_ECHO = 200
 MAX_QUOTE = 600

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from conversations.agent.window.budget import make_budget
 from conversations.agent.window.summary import (
     SYSTEM,
     CompactionPlan,
+    SummaryCaps,
     SummaryTurn,
     make_summary_request,
     plan_summary,
@@ -63,6 +64,7 @@ from .run_notices import sentence
 logger = logging.getLogger(__name__)
 
 STAGE_SHARE = 0.6  # Of the model's input that one stage may fill, since tokens are estimated
+MOST_OUTPUT = 4  # A summary has at most this part of the model's window: a quarter
 
 MAX_CUTS = 4  # How often a stage that the provider finds too long is made shorter
 
@@ -95,6 +97,7 @@ class _Job:
     own_model: str
     budget: int
     limit: int
+    caps: SummaryCaps
     cuts: int = 0
     tries: int = 0
 
@@ -164,17 +167,23 @@ class CompactionExecution(Execution):
         model = models.compact_model_for(own_model)
         limit, _ = models.limits_of(model)
         options = self._context.options
-        budget = max(500, int((limit - options.compact_tokens) * STAGE_SHARE))
+        budget = max(300, int((limit - self._output(limit)) * STAGE_SHARE))
+        caps = SummaryCaps()
+        caps = replace(caps, message=min(caps.message, budget // 2))
         plan = plan_summary(
             session_pk,
             has_rewinds=facts.rewinds > 0,
             floor=facts.floor,
             keep_recent=rules_of(facts, options.rules).keep_recent,
             most_tokens=budget * options.compact_max_calls,
+            caps=caps,
         )
         if plan is None:
             raise NotWorthIt("There is nothing to summarize yet.")
-        return _Job(request, facts, plan, model, own_model, budget, limit)
+        return _Job(request, facts, plan, model, own_model, budget, limit, caps)
+
+    def _output(self, limit: int) -> int:
+        return min(self._context.options.compact_tokens, limit // MOST_OUTPUT)
 
     async def _stage(
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
@@ -195,7 +204,7 @@ class CompactionExecution(Execution):
                 message, text = await self._ask(request)
             except ProviderError as error:
                 message, failure = None, error
-            record = self._record(
+            record = self.record(
                 message,
                 model=request.model,
                 manifest=manifest,
@@ -211,7 +220,7 @@ class CompactionExecution(Execution):
     def _make_request(
         self, job: _Job, parts: Sequence[SummaryTurn], summary: str, reached: int
     ) -> tuple[ModelRequest, str]:
-        output = self._context.options.compact_tokens
+        output = self._output(job.limit)
         words = int(output * WORDS_PER_TOKEN)
         request = make_summary_request(
             parts,
@@ -232,6 +241,7 @@ class CompactionExecution(Execution):
             words=words,
             estimated=sum(part.tokens for part in parts) + estimate_tokens(summary + SYSTEM),
             limit=job.limit,
+            caps=job.caps,
         )
         return request, manifest
 

@@ -18,7 +18,7 @@ from conversations.domain.windows import END
 from conversations.feature import Metric, features
 from conversations.models import Session
 
-from .models import offered_models
+from .models import default_model, offered_models
 from .options import read_options
 from .service import Runtime
 
@@ -137,6 +137,14 @@ def run_on_runtime[T](work: Coroutine[Any, Any, T], *, seconds: float) -> T:
     except TimeoutError as error:
         waiting.cancel()
         raise Unavailable("The model server did not answer in time.") from error
+
+
+def find_default_model() -> str:
+    """The model of sessions that have none of their own; empty where none is on offer."""
+    runtime = started_runtime()
+    if runtime is not None:
+        return runtime.models.model_for("")
+    return default_model(settings.LOOM.model, settings.LOOM.providers, list_models())
 
 
 def is_demo() -> bool:

@@ -86,6 +86,10 @@ class Execution:
         """Somebody decided about a call, or asked for its end."""
 
     @property
+    def context(self) -> RunContext:
+        return self._context
+
+    @property
     def elapsed_ms(self) -> int:
         return int((monotonic() - self._started) * 1000)
 
@@ -100,7 +104,7 @@ class Execution:
             task.cancel()
         return task
 
-    def _record(
+    def record(
         self, message: MessageCompleted | None, *, model: str, lifetime: str = "5m", **fields: Any
     ) -> ModelCall:
         """A call of the model, with its answer if it gave one; the next one has an ordinal of

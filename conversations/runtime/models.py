@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -38,7 +40,7 @@ from conversations.domain.stream import (
 )
 from conversations.domain.windows import SUMMARIZE, WindowRules
 from conversations.models import LearntModel
-from conversations.providers.config import ProviderConfig, make_model
+from conversations.providers.config import ProviderConfig, ProvidersError, make_model
 from conversations.providers.demo import DEMO_MODEL, DemoProvider
 from conversations.providers.registry import make_provider
 
@@ -52,6 +54,10 @@ MAX_LIST_SECONDS = 3.0  # That a first answer waits for the list of models at mo
 RECHOSEN = 1.2  # How many times larger than before a limit has to be for the window to grow back
 
 LEAST_REPORTED = 50  # Estimated tokens below which a report says nothing about the ratio
+
+SMALL = re.compile(r"haiku|\b(mini|nano)\b")  # In the ids of models that cost little
+
+DEFAULT_MODEL = "claude-sonnet-5-5"  # Of the provider that the key of the Messages API makes
 
 NO_TOOLS = "[]"
 
@@ -71,6 +77,24 @@ def offered_models(options: RuntimeOptions) -> list[ModelInfo]:
         for model in named_models(config, options)
     ]
     return offered or [DEMO_MODEL]
+
+
+def stamp_of(path: Path) -> int:
+    """When a file was changed; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def default_model(
+    chosen: str, providers: Sequence[ProviderConfig], listed: Sequence[ModelInfo]
+) -> str:
+    """The model of sessions that have none of their own; ``chosen`` is that of the settings.
+    Empty where none is on offer."""
+    is_plain = any(config.is_plain for config in providers)
+    default = chosen or (DEFAULT_MODEL if is_plain else "")
+    return default or next((model.id for model in listed), "")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,6 +121,7 @@ class Models:
         self._demo = DemoProvider(delay=options.demo_delay)
         self.states: dict[str, ProviderState] = {}
         self._closing: list[Provider] = []  # of answers that may still be written
+        self._file_stamp = stamp_of(settings.LOOM.providers_file)
         self.listed: list[ModelInfo] = [DEMO_MODEL]
         self._use(options.providers)
 
@@ -161,16 +186,27 @@ class Models:
             return DEMO_MODEL.id
         if chosen and chosen != DEMO_MODEL.id:
             return chosen
-        return self._options.model or next((model.id for model in self.listed), "")
+        providers = [state.config for state in self.states.values()]
+        return default_model(self._options.model, providers, self.listed)
 
     def compact_model_for(self, own: str) -> str:
         """The model that writes the summary of a session which has that one."""
         if self.is_demo or self._options.compact_model:
             return own if self.is_demo else self._options.compact_model
-        return self._small_model() or own
+        return self._small_model(own)
 
-    def _small_model(self) -> str:
-        return next((info.id for info in self.listed if "haiku" in info.id.lower()), "")
+    def title_model_for(self, own: str) -> str:
+        """The model that writes the title of a session which has that one."""
+        chosen = self._options.title_model
+        return self._small_model(own) if chosen == "auto" else chosen
+
+    def _small_model(self, own: str) -> str:
+        """A small model of the same provider: what a session says goes to no other one."""
+        for state in self.states.values():
+            if any(info.id == own for info in state.models):
+                small = (info.id for info in state.models if SMALL.search(info.id.lower()))
+                return next(small, own)
+        return own
 
     def find(self, model: str) -> ModelInfo:
         """What is known of a model: what its server says, or else of one of its name; and what
@@ -183,6 +219,10 @@ class Models:
         if learnt.input_tokens and learnt.listed_tokens == info.max_input_tokens:
             info = replace(info, max_input_tokens=learnt.input_tokens, is_limit_known=True)
         return replace(info, takes={**info.takes, **learnt.takes})
+
+    def names_limit(self, model: str) -> bool:
+        """The model's server or its configuration names its limit."""
+        return any(info.is_limit_known for info in self.listed if info.id == model)
 
     def limits_of(self, model: str) -> tuple[int, int]:
         """The tokens that a model takes and that it may answer, within those of the
@@ -220,6 +260,20 @@ class Models:
         self._closing += [one.provider for one in gone]
         await self.refresh()
 
+    async def follow_file(self) -> None:
+        """Use what the file of the providers says, if it has changed: the page of the models
+        adds to it, in whatever process."""
+        stamp = stamp_of(settings.LOOM.providers_file)
+        if stamp == self._file_stamp:
+            return
+        self._file_stamp = stamp
+        try:
+            settings.LOOM.read_providers()
+        except ProvidersError as error:
+            logger.warning("providers_not_read", extra={"fields": {"reason": str(error)}})
+            return
+        await self.reload(settings.LOOM.providers)
+
     async def refresh(self) -> None:
         """Ask all providers which models they offer; keep what is known where one does not
         say."""
@@ -247,6 +301,7 @@ class Models:
     async def wait_until_listed(self) -> None:
         """Wait until the providers have said which limits their models have, for a while:
         the first window is made by them."""
+        await self.follow_file()
         self.prepare()
         if self._listing is not None and not self._listing.done():
             await asyncio.wait({self._listing}, timeout=MAX_LIST_SECONDS)
@@ -268,13 +323,15 @@ def make_window(
     tools: str | None = None,
     choices: RunChoices = NO_CHOICES,
     has_own_tools: bool = False,
+    least_ratio: float = 0.0,
     **wishes: Any,
 ) -> tuple[str, Window]:
     """The system prompt and the window of a session's next model call. ``limits`` are
     the tokens that the model takes and that it may answer, ``takes`` what else is known of
     it; ``more_tools`` those of tool servers and, with ``has_own_tools``, of the program
     that asks; ``choices`` what it asks of the answer; ``tools`` what is on offer, where
-    that is known; ``wishes`` further fields of :class:`WindowWish`."""
+    that is known; ``least_ratio`` what the server's refusals say of the estimate;
+    ``wishes`` further fields of :class:`WindowWish`."""
     limit, output = limits
     reads = facts.reads_instruction_files
     # The same bytes for the same workspace, folder, settings and session.
@@ -299,7 +356,8 @@ def make_window(
         choices=choices.for_tools(has_any=tools != NO_TOOLS, has_own=has_own_tools),
         limit=limit,
         max_output=output,
-        ratio=facts.token_ratio if facts.token_model == model else 0.0,
+        ratio=max(least_ratio, facts.token_ratio if facts.token_model == model else 0.0),
+        first_tools=tuple(more_tools) if has_own_tools else (),
         rules=rules_of(facts, options.rules),
         cache=options.prompt_cache,
         has_compactions=bool(facts.has_compactions),
@@ -336,6 +394,6 @@ def size_after(window: Window, usage: Usage) -> ContextSize:
     return ContextSize(
         tokens=(reported or window.estimated) + (usage.output_tokens or 0),
         limit=window.limit,
-        ratio=reported / window.estimated if known else 0.0,
+        ratio=reported / window.estimated if known else window.ratio,
         model=window.request.model,
     )

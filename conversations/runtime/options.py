@@ -37,6 +37,7 @@ class RuntimeOptions:
     max_model_calls: int
     rules: WindowRules
     prompt_cache: str
+    title_model: str
     compact_model: str
     compact_at: int
     compact_tokens: int
@@ -59,7 +60,7 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
     names = [field.name for field in fields(RuntimeOptions)]
     as_they_are = {name: getattr(loom, name) for name in names if hasattr(loom, name)}
     given: dict[str, Any] = as_they_are | {
-        "models": tuple(map(make_model, dict.fromkeys([loom.model, *loom.models]))),
+        "models": tuple(map(make_model, dict.fromkeys(filter(None, [loom.model, *loom.models])))),
         "delta_interval": loom.delta_interval_ms / 1000,
         "draft_interval": loom.draft_interval_ms / 1000,
         "heartbeat": loom.heartbeat_seconds,

@@ -1,6 +1,5 @@
 """A model tried with a few small requests: whether it answers, how soon, and what it takes."""
 
-import base64
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from time import monotonic
@@ -15,21 +14,12 @@ from conversations.domain.stream import (
     ModelRequest,
 )
 from conversations.domain.turns import text_of_answer
+from conversations.providers.probes import IMAGE, TOOL
 
 from .models import Models
 
 MAX_TOKENS = 64
 MAX_SHOWN = 200  # Characters of the answer
-
-TOOL = {
-    "name": "current_time",
-    "description": "The current time.",
-    "input_schema": {"type": "object", "properties": {}},
-}
-# One white pixel.
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAG7buVgAAAABJRU5ErkJggg=="
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,15 +50,9 @@ async def probe_model(models: Models, model: str) -> ProbeReport:
         return report
     finally:
         report.duration_ms = int((monotonic() - began) * 1000)
-    source = {
-        "type": "base64",
-        "media_type": "image/png",
-        "data": base64.b64encode(PIXEL).decode(),
-    }
-    image = {"type": "image", "source": source}
     requests = {
         TOOLS: _make_request(model, "What time is it?", tools=[TOOL]),
-        IMAGES: _make_request(model, "Which colour is this?", image=image),
+        IMAGES: _make_request(model, "Which colour is this?", image=IMAGE),
     }
     known = models.find(model).takes
     for capability, request in requests.items():

@@ -24,6 +24,7 @@ from .execution import Execution, RunContext
 from .ownership import Owner
 from .publish import EVERY_DRAFT, active_frame, rows_frame
 from .run import RunExecution
+from .titles import wants_title, write_title
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +183,8 @@ class RunQueue:
         try:
             may_wait = await execution.execute()
             worker.ended.set()
+            if wants_title(execution):
+                self._database.run_in_background(write_title(execution))
             return await self._request_summary(execution) or may_wait
         except archive_runs.RunLost:
             logger.warning("run_lost", extra={"fields": {"run": str(claimed.run)}})

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
+from conversations.agent.window.budget import HIGHEST_RATIO
 from conversations.agent.window.parent import ParentAccount, read_parent_account
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
@@ -52,7 +53,7 @@ from conversations.models import ModelCall
 from .database import PatientWriter
 from .drafts import LiveBlock
 from .execution import Execution, RunContext, wait_before_try
-from .models import make_window, size_after, summarises
+from .models import LEAST_REPORTED, make_window, size_after, summarises
 from .run_notices import (
     STOPS,
     describe_crash,
@@ -65,7 +66,9 @@ from .tool_loop import ToolLoop
 
 logger = logging.getLogger(__name__)
 
-MAX_WINDOW_CUTS = 3  # How often a window that the provider finds too long is made shorter
+# How often a window that the provider finds too long is made shorter, and to which share where
+# the provider does not say by how much: from 32,768 tokens that leads to 550.
+MAX_WINDOW_CUTS, CUT = 8, 0.6
 
 
 class RunOutcome(NamedTuple):
@@ -106,6 +109,7 @@ class RunExecution(Execution):
         self._is_left = False
         self._tools: ToolLoop | None = None
         self._window_share = 1.0
+        self._least_ratio = 0.0
         self._most_tokens = 0
         self._files_refused: ProviderError | None = None
         self._hint: str | None = None
@@ -209,6 +213,8 @@ class RunExecution(Execution):
     async def _answer(self, *, continues: bool) -> MessageCompleted:
         answer = _Answer(window=await self._assemble(continues=continues))
         message = await self._stream_with_retries(answer, continues=continues)
+        if self._window_share < 1:
+            await self._remember_cuts(answer.window)
         call = await self._record_answer(answer, message)
         self._answered.append(call)
         claimed, drafts = self.claimed, self._context.drafts
@@ -304,6 +310,7 @@ class RunExecution(Execution):
             parent=self._parent,
             go_on=continues,
             share=self._window_share,
+            least_ratio=self._least_ratio,
             refuses_files=self._files_refused is not None,
             more_tools=more_tools,
             choices=self.choices,
@@ -325,17 +332,14 @@ class RunExecution(Execution):
                     raise
                 is_refused = error.code in ("invalid_request", "request_too_large")
                 model = answer.window.request.model
-                if error.limit is not None and error.limit < answer.window.limit:
-                    await self._context.models.learn_limit(model, error.limit)
+                if error.code == "context_window_exceeded" and cuts < MAX_WINDOW_CUTS:
+                    cuts += 1
+                    await self._shorten_window(error, answer.window)
                     answer.window = await self._assemble(continues=continues)
                 elif error.refused and self._context.models.find(model).takes.get(
                     error.refused, True
                 ):
                     await self._context.models.learn_capability(model, error.refused, takes=False)
-                    answer.window = await self._assemble(continues=continues)
-                elif error.code == "context_window_exceeded" and cuts < MAX_WINDOW_CUTS:
-                    cuts += 1
-                    self._window_share *= 0.6
                     answer.window = await self._assemble(continues=continues)
                 elif is_refused and answer.window.has_files and self._files_refused is None:
                     # What is attached must not end the session: once more without it.
@@ -352,6 +356,25 @@ class RunExecution(Execution):
                     await self._say("")
                 else:
                     raise
+
+    async def _shorten_window(self, error: ProviderError, window: Window) -> None:
+        """Learn from a refusal what the model takes, and how the server counts."""
+        if error.limit is not None and error.limit < window.limit:
+            await self._context.models.learn_limit(window.request.model, error.limit)
+        ratio = 0.0
+        if error.prompt_tokens and window.estimated >= LEAST_REPORTED:
+            ratio = min(error.prompt_tokens / window.estimated, HIGHEST_RATIO)
+        if ratio > window.ratio:
+            self._least_ratio = ratio
+        elif error.limit is None or error.limit >= window.limit:
+            self._window_share *= CUT
+
+    async def _remember_cuts(self, window: Window) -> None:
+        """The model took a window that had to be cut without being told to what size."""
+        models, model = self._context.models, window.request.model
+        if not models.names_limit(model):
+            await models.learn_limit(model, int(window.limit * self._window_share))
+            self._window_share = 1.0
 
     def _show_note(self, note: str) -> None:
         self.note = note
@@ -398,7 +421,7 @@ class RunExecution(Execution):
     ) -> ModelCall:
         manifest, digest = await asyncio.to_thread(answer.window.describe)
         stop_sequence = message.stop_sequence if message else None
-        return self._record(
+        return self.record(
             message,
             model=answer.window.request.model,
             lifetime=self._context.options.prompt_cache,

@@ -4,23 +4,23 @@ from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import Info
 
 NEXT_STEP = {
-    "no_key": "Set ANTHROPIC_API_KEY and restart the server.",
-    "bad_key": "Check ANTHROPIC_API_KEY and restart the server.",
+    "no_key": "Set the key in the server's environment and restart it.",
+    "bad_key": "Check the key in the server's environment and restart it.",
     "permission": "Choose another model, or ask for access to this one.",
     "billing": "Check the provider's billing settings, then retry.",
     "unknown_model": "Choose another model, then retry.",
     "invalid_request": "Edit the message, or retry.",
     "request_too_large": "Shorten the message, then send it again.",
-    "context_window_exceeded": "Shorten the message, or start a new session.",
+    "context_window_exceeded": "Shorten the message, send /compact, or start a new session.",
     "rate_limited": "Wait a moment, then retry.",
     "overloaded": "Wait a moment, then retry.",
     "server_error": "Retry; the problem may be over.",
     "timeout": "Retry; the problem may be over.",
-    "connection_failed": "Check the network and ANTHROPIC_BASE_URL, then retry.",
+    "connection_failed": "Check that the model server runs, and its address, then retry.",
     "connection_lost": "Retry to answer again, or send a message to continue from here.",
     "stream_error": "Retry to answer again, or send a message to continue from here.",
     "incomplete_stream": "Retry to answer again, or send a message to continue from here.",
-    "bad_response": "Check that ANTHROPIC_BASE_URL speaks the Messages API.",
+    "bad_response": "Check the model server's address, and the protocol that it speaks.",
 }
 
 KEPT = "Your message is saved."

@@ -193,9 +193,11 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
         names = ", ".join(archive_calls.read_skill_names(session.pk, manifest.skills))
         yield fact("Skills", names or f"{len(manifest.skills)}, no longer stored")
     if not manifest.has_tools:
-        yield fact("Tools", "none: the model takes no tools; earlier calls are given as text")
+        yield fact("Tools", "none; earlier calls are given as text")
     elif manifest.tools:
         yield fact("Tools", ", ".join(manifest.tools))
+    if manifest.reduced:
+        yield fact("Shortened or left out to fit", ", ".join(manifest.reduced))
     if manifest.lacks_thinking:
         ranges = ", ".join(range_text(low, high) for low, high in manifest.lacks_thinking)
         yield fact("Left out", f"another model’s thinking in turns {ranges}")

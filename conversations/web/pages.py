@@ -57,6 +57,7 @@ from conversations.review.transcript_pages import show_for_review
 from conversations.runtime.current import (
     compact_at_end,
     current_runtime,
+    find_default_model,
     is_demo,
     list_models,
     recover_session,
@@ -301,7 +302,7 @@ def _chat(
             "uuid": found.uuid,
             "title": found.title,
             "workspace": {"name": found.workspace.name, "slug": found.workspace.slug},
-            "model": found.model or found.workspace.default_model or settings.LOOM.model,
+            "model": found.model or found.workspace.default_model or find_default_model(),
             "can_write": access.can_write,
             "pinned": found.pinned_at is not None,
             "owner_name": found.owner.get_username(),

@@ -21,7 +21,7 @@ from conversations.providers.config import (
     append_provider,
 )
 from conversations.providers.discovery import PORTS, FoundServer, find_local_servers
-from conversations.runtime.current import run_on_runtime, started_runtime
+from conversations.runtime.current import find_default_model, run_on_runtime, started_runtime
 from conversations.runtime.models import Models, ProviderState
 from conversations.runtime.probing import probe_model
 
@@ -72,13 +72,12 @@ def providers_add(request: HttpRequest) -> HttpResponse:
     name = server.name if server.name not in taken else f"{server.name}-{server.port}"
     try:
         append_provider(loom.providers_file, name=name, kind=OPENAI, url=server.url)
-        loom.read_providers()
     except ProvidersError as error:
         raise Rejected(str(error), code="bad_providers") from error
     record(visit_of(request).origin, AuditEvent(action=PROVIDER, metadata={"added": name}))
     runtime = started_runtime()
     if runtime is not None:
-        _wait(runtime.models.reload(loom.providers))
+        _wait(runtime.models.follow_file())
     messages.success(request, f"{name} is connected. Its models can be chosen now.")
     return redirect("providers")
 
@@ -120,7 +119,7 @@ def _render(request: HttpRequest, **more: Any) -> HttpResponse:
     context = {
         "cards": cards,
         "file": loom.providers_file,
-        "default_model": models.model_for("") if models else loom.model,
+        "default_model": find_default_model(),
         "capabilities": CAPABILITIES,
     }
     return render(request, "providers.html", context | more)

@@ -4,10 +4,12 @@ turn."""
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 
 from conversations.agent.window.manifest import rebuild_request
 from conversations.archive.attachments import save_attachment
@@ -24,6 +26,7 @@ from conversations.providers.config import (
     OPENAI,
     OPENAI_RESPONSES,
     ProviderConfig,
+    append_provider,
     read_provider_prices,
 )
 from conversations.runtime.service import Runtime
@@ -242,3 +245,43 @@ def test_configured_prices_are_found_by_the_models_id() -> None:
     config = ProviderConfig(name="local", kind=ANTHROPIC, url="http://localhost", models=model)
     [(model_id, (price,))] = read_provider_prices((config,)).items()
     assert (model_id, price.input, price.output) == ("local/m", 0.5, 1.5)
+
+
+async def test_small_models_are_taken_of_the_same_provider_only(
+    start_runtime: Callable[..., Any], wire: WireThread
+) -> None:
+    """What a session on one's own machine says goes to no other server."""
+    local = ProviderConfig(
+        name="local", kind=OPENAI, url="http://127.0.0.1:9/v1", models={"big": {}}
+    )
+    runtime = await start_runtime(providers=(*make_providers(wire), local), title_model="auto")
+    await runtime.models.wait_until_listed()
+    for choose_small in (runtime.models.compact_model_for, runtime.models.title_model_for):
+        assert choose_small("local/big") == "local/big"
+        assert choose_small(MODEL) == "claude-haiku-5-5"
+        assert choose_small(CHAT) == "chat/claude-haiku-5-5"
+
+
+async def test_a_changed_file_is_used_by_every_process(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = tmp_path / "providers.toml"
+    monkeypatch.setattr(settings.LOOM, "providers_file", path)
+    monkeypatch.setattr(settings.LOOM, "providers", ())
+    wire.server.key = ""
+    runtimes = [await start_runtime(providers=(), model="") for _ in range(2)]
+    append_provider(path, name="local", kind=OPENAI, url=f"{wire.url}/v1")
+    for number, runtime in enumerate(runtimes):
+        assert runtime.models.is_demo
+        await ask(runtime, await fresh(garden), f"hello {number}")
+        assert not runtime.models.is_demo
+    assert len(wire.requests) == 2
+    path.write_text("[providers.local]\nkind = 'other'\n")
+    await ask(runtimes[0], await fresh(garden), "still here?")
+    assert len(wire.requests) == 3
+    assert "providers_not_read" in caplog.text

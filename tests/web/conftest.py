@@ -15,6 +15,7 @@ from conversations.archive.workspaces import add_member
 from conversations.domain.events import AssistantText, UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
+from conversations.providers.config import ANTHROPIC, ProviderConfig
 from conversations.runtime.current import stop_current_runtime
 
 # WhiteNoise warns of a folder that is not there; the tests collect no static files.
@@ -39,6 +40,15 @@ AS_REVIEWER = frozenset({"reviewer", "superuser"})
 """Those who may read what is not theirs; each reading is entered in the audit log."""
 
 type MakePerson = Callable[[str], User | None]
+
+
+@pytest.fixture
+def claude(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Messages API is configured; nobody asks it."""
+    provider = ProviderConfig(
+        name="anthropic", kind=ANTHROPIC, url="http://localhost", api_key="k", is_plain=True
+    )
+    monkeypatch.setattr(settings.LOOM, "providers", (provider,))
 
 
 @pytest.fixture

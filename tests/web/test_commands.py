@@ -129,7 +129,9 @@ def test_a_session_is_renamed(owner: Client, session: Session) -> None:
     assert (session.title, session.title_is_chosen) == ("The bean plan", True)
 
 
-def test_a_model_is_chosen_by_a_part_of_its_name(owner: Client, session: Session) -> None:
+def test_a_model_is_chosen_by_a_part_of_its_name(
+    claude: None, owner: Client, session: Session
+) -> None:
     assert order(owner, session, "/model haiku").status_code == 200
     session.refresh_from_db()
     assert "haiku" in session.model

@@ -923,7 +923,7 @@ def test_any_title_can_be_stored(owner: Client, session: Session) -> None:
         assert 0 < len(get_session(session.uuid).title) <= 120, title
 
 
-def test_a_model_is_chosen(owner: Client, session: Session) -> None:
+def test_a_model_is_chosen(claude: None, owner: Client, session: Session) -> None:
     response = owner.post(chat(session, "model/"), {"model": "claude-opus-5-5"}, follow=True)
     assert '<option value="claude-opus-5-5" selected>' in response.text
 

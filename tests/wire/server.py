@@ -404,8 +404,8 @@ def describe_model(model: ModelRow) -> dict[str, Any]:
         "line": None,
         "deprecated_at": None,
         "retires_at": None,
-        "max_input_tokens": model.max_input_tokens,
-        "max_tokens": model.max_tokens,
+        "max_input_tokens": model.max_input_tokens if model.lists_limits else None,
+        "max_tokens": model.max_tokens if model.lists_limits else None,
         "capabilities": None,
     }
 

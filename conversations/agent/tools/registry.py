@@ -39,6 +39,15 @@ TOOLS: dict[str, Tool] = {
     )
 }
 
+RECALL = conversation_recall.TOOL.name
+
+# For a window without room for all of them: what matters most first.
+BY_IMPORTANCE = (
+    *("read_file", RECALL, "list_files", "edit_file", "write_file", "shell_execute"),
+    *("search_files", "glob_files", "session_state", "load_skill", "git_command", "fetch_url"),
+    *("move_file", "delete_file"),
+)
+
 NO_MORE: Mapping[str, Tool] = MappingProxyType({})
 
 

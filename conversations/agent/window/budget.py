@@ -20,8 +20,16 @@ LOWEST_RATIO, HIGHEST_RATIO = 0.5, 4.0
 # answer gets more where the window leaves room.
 RESERVED_SHARE = 8
 
-# Share of the budget that the history has even if the system prompt is enormous.
-LEAST_HISTORY = 0.2
+# What the history has of the budget even if the system prompt is enormous: a share of it, and in
+# small windows so many estimated tokens (a message of 500 words), but no more than two thirds.
+LEAST_HISTORY, LEAST_HISTORY_TOKENS, MOST_OF_SMALL = 0.2, 900, 2 / 3
+
+# Estimated tokens for the frames around state, summary and omitted turns, at most.
+FRAMES = 200
+
+# Tools and system prompt stand first in what the provider caches, so what is given of them must
+# not change with every report: the correction counts for them as the next of these.
+STEADY_RATIOS = (0.9, 1.25, 1.75, 2.5, 3.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +47,38 @@ class WindowBudget:
 
     def for_history(self, *, fixed: int) -> int:
         """What is left beside ``fixed`` estimated tokens."""
-        return max(self.tokens - fixed, int(self.tokens * LEAST_HISTORY))
+        return max(self.tokens - fixed, least_history(self.tokens))
+
+    @property
+    def for_parts(self) -> int:
+        """What is left beside the least that the history has."""
+        return room_beside(self.tokens)
+
+    @property
+    def for_forms(self) -> int:
+        """The same, as it is counted for tools and system prompt."""
+        exact = self.ratio * (1 + self.margin)
+        steady = next((ratio for ratio in STEADY_RATIOS if exact <= ratio), exact)
+        return room_beside(int(self.tokens * exact / steady))
 
     def max_tokens(self, *, estimated: int) -> int:
         """The longest answer beside a prompt of that size, in the provider's tokens."""
         prompt = int(estimated * self.ratio * (1 + self.margin))
         return max(min(self.max_output, self.limit - prompt), min(self.reserve, self.max_output))
+
+
+def least_history(tokens: int) -> int:
+    most = int(tokens * MOST_OF_SMALL)
+    return min(most, max(LEAST_HISTORY_TOKENS, int(tokens * LEAST_HISTORY)))
+
+
+def frames_of(tokens: int) -> int:
+    return min(FRAMES, tokens // 16)
+
+
+def room_beside(tokens: int) -> int:
+    """Of a prompt's tokens, what is not for the history and the frames."""
+    return tokens - least_history(tokens) - frames_of(tokens)
 
 
 def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0) -> WindowBudget:

@@ -26,6 +26,7 @@ from conversations.domain.text import load_json
 from .messages import MessageCaps, make_piece
 from .parent import ParentPurged, rebuild_parent_account
 from .summary import COMPACTION, rebuild_summary_request
+from .title import TITLE, rebuild_title_request
 from .window import CHARS_READ, MANIFEST_VERSION, Texts, make_request, preamble_of, request_digest
 
 
@@ -62,7 +63,8 @@ class Manifest(_Read):
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
     keys of their tables, ``choices`` what a program asked of the answer. ``withheld`` says why the
     content of attachments, by digest, was left out; ``lacks_thinking`` in which turns another
-    model's thinking was, ``has_tools`` that the model takes tools."""
+    model's thinking was, ``has_tools`` that the model takes tools and the window has some.
+    ``reduced`` names what is shortened or left out to fit into a small window."""
 
     version: int = Field(1, alias="v")
     kind: str = ""
@@ -90,6 +92,7 @@ class Manifest(_Read):
     withheld: dict[str, str] = {}
     lacks_thinking: tuple[tuple[int, int], ...] = ()
     has_tools: bool = True
+    reduced: tuple[str, ...] = ()
 
 
 def read_manifest(text: str) -> Manifest:
@@ -126,6 +129,10 @@ class RebuiltRequest:
     is_damaged: bool = False
 
 
+# What else than a window is made of, by the kind of the manifest.
+REBUILT_BY = {COMPACTION: rebuild_summary_request, TITLE: rebuild_title_request}
+
+
 def rebuild_request(call_pk: int) -> RebuiltRequest:
     """The request of a model call, as it was sent, attachments by reference. Reads as many rows as
     the window had. Raises NotFound for a call that does not exist."""
@@ -135,8 +142,7 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
         if not isinstance(manifest, dict) or manifest.get("v") != MANIFEST_VERSION:
             reason = "This call was recorded before requests could be rebuilt."
             return RebuiltRequest(reason=reason)
-        is_summary = manifest.get("kind") == COMPACTION
-        rebuild = rebuild_summary_request if is_summary else _rebuild_window
+        rebuild = REBUILT_BY.get(manifest.get("kind", ""), _rebuild_window)
         request = rebuild(call.session_id, manifest)
     except ParentPurged:
         return RebuiltRequest(reason="The session that this one goes on from was purged.")
@@ -178,6 +184,7 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         skills=read_skills(manifest["skills"]),
         compaction=read_compaction(compaction) if compaction else None,
         lines=read_beginnings(session_pk, manifest["lines"], chars=CHARS_READ),
+        summary_chars=manifest.get("summary_chars"),
     )
     ranges = [(low, high) for low, high in manifest["turns"]]
     if manifest["head"] is not None:

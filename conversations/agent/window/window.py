@@ -14,6 +14,7 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any
 
+from conversations.agent.tools.registry import RECALL
 from conversations.archive.context import (
     read_active_compaction,
     read_loaded_skills,
@@ -28,13 +29,23 @@ from conversations.archive.turns import (
 )
 from conversations.domain.attachments import Block
 from conversations.domain.runs import NO_CHOICES, RunChoices
-from conversations.domain.stream import TOOLS, ModelRequest
+from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json, one_line
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import SLIDING_WINDOW, WindowRules
 from conversations.models import Compaction, SessionSkill
 
-from .budget import Choice, Place, WindowBudget, choose_turns, make_budget, make_caps, mark_cache
+from .budget import (
+    Choice,
+    Place,
+    WindowBudget,
+    choose_turns,
+    frames_of,
+    make_budget,
+    make_caps,
+    mark_cache,
+)
+from .fitting import CUT, LINE_CHARS, NO_TOOLS, fit_parts, has_recall
 from .messages import (
     CONTINUE_TEXT,
     Message,
@@ -51,8 +62,11 @@ from .parent import ParentAccount
 
 MANIFEST_VERSION = 2
 
-LINES = 8  # Messages of the person that are named as what went before
-LINE_CHARS, CHARS_READ = 90, 180  # Of each; a few more are read, for spaces
+CHARS_READ = 180  # Of a message that is named as what went before; with some for spaces
+
+LOOKED_UP = f", and {RECALL} looks them up"
+
+NO_STATE = StateText(yaml="", turn=0, seq=0)
 
 STATE_MARK = (
     "[Session state, kept by the archive: a record of what happened. Only its rules and"
@@ -65,8 +79,8 @@ class WindowWish:
     """What a window is to be made of. ``floor`` is where the last one started, ``rewinds`` how many
     the session has, ``share`` below 1 asks for a shorter one, ``tools`` are JSON.
     ``refuses_files``: the provider refused a request with what is attached; ``takes`` is what is
-    known of the model (:data:`~conversations.domain.stream.CAPABILITIES`). ``has_compactions`` and
-    ``has_skills`` False save looking for them."""
+    known of the model (:data:`~conversations.domain.stream.CAPABILITIES`), ``first_tools`` names
+    those that matter most. ``has_compactions`` and ``has_skills`` False save looking for them."""
 
     session_pk: int
     floor: int
@@ -88,12 +102,13 @@ class WindowWish:
     has_skills: bool = True
     choices: RunChoices = NO_CHOICES
     takes: Mapping[str, bool] = field(default_factory=dict)
+    first_tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
     """What is in a window besides its turns. ``tools`` are JSON, ``lines`` beginnings of messages
-    that stand below the floor."""
+    that stand below the floor. ``summary_chars``: of the compaction's summary, None: all of it."""
 
     system: str
     tools: str
@@ -103,14 +118,16 @@ class Texts:
     skills: list[SessionSkill]
     compaction: Compaction | None
     lines: dict[int, str]
+    summary_chars: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """What the model is given. ``floor`` is the number of its first turn, ``left_out`` counts the
     active turns below. ``texts`` are those that a manifest names by digest. ``estimated`` is the
-    prompt's size in estimated tokens, ``limit`` in real ones. ``referring`` is the request with
-    attachments by reference, as it is described."""
+    prompt's size in estimated tokens, ``limit`` in real ones, ``ratio`` how many of these one of
+    those is taken for, 0 where that is not known. ``referring`` is the request with attachments by
+    reference, as it is described."""
 
     request: ModelRequest
     referring: ModelRequest
@@ -120,6 +137,7 @@ class Window:
     texts: dict[str, str]
     estimated: int
     limit: int
+    ratio: float = 0.0
 
     @property
     def has_files(self) -> bool:
@@ -143,12 +161,17 @@ def assemble_window(wish: WindowWish) -> Window:
     compaction = read_active_compaction(session) if wish.has_compactions else None
     skills = read_loaded_skills(session) if wish.has_skills else []
     start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
-    parts = [state.yaml, wish.hint]
-    parts += [wish.parent.text] if wish.parent else []
-    parts += [compaction.summary] if compaction else []
-    parts += [skill.content for skill in skills]
-    fixed = _measure(wish.system)[1] + _measure(wish.tools)[1] + sum(map(estimate_tokens, parts))
-    fixed += LINES * LINE_CHARS // 4 + 200
+    parts = fit_parts(
+        budget,
+        system=wish.system,
+        tools=wish.tools,
+        first=wish.first_tools,
+        state=state.yaml,
+        hint=wish.hint,
+        compaction=compaction,
+        parent=wish.parent,
+        skills=skills,
+    )
 
     def make(turn: StoredTurn, caps: MessageCaps) -> Piece:
         return recall_piece(turn, model=wish.model, caps=caps)
@@ -159,26 +182,28 @@ def assemble_window(wish: WindowWish) -> Window:
     choice = choose_turns(
         _walk_turns(session, rewinds=wish.rewinds, floor=start),
         floor=start,
-        budget=budget.for_history(fixed=fixed),
+        budget=budget.for_history(fixed=parts.cost + frames_of(budget.tokens)),
         rules=wish.rules,
         caps=caps,
         make=make,
         find_head=find_head,
     )
     before: list[int] = []
-    if choice.floor > 1:
-        before = list_user_turns_before(session, choice.floor, limit=LINES, has_rewinds=has_rewinds)
+    if choice.floor > 1 and parts.lines:
+        limit = parts.lines
+        before = list_user_turns_before(session, choice.floor, limit=limit, has_rewinds=has_rewinds)
     texts = Texts(
-        system=wish.system,
-        tools=wish.tools,
-        state=state,
-        hint=wish.hint,
-        parent=wish.parent,
-        skills=[skill for skill in skills if skill.turn_number < choice.floor],
+        system=parts.forms.system,
+        tools=parts.forms.tools,
+        state=state if parts.has_state else NO_STATE,
+        hint=parts.hint,
+        parent=parts.parent,
+        skills=[skill for skill in parts.skills if skill.turn_number < choice.floor],
         compaction=compaction,
         lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
+        summary_chars=parts.summary_chars,
     )
-    return _make_window(wish, budget, caps, choice, texts)
+    return _make_window(wish, budget, caps, choice, texts, parts.reduced)
 
 
 # Of the sessions that were answered last, the active turns that their windows had: characters in
@@ -226,7 +251,12 @@ def _walk_turns(session_pk: int, *, rewinds: int, floor: int) -> Iterator[Stored
 
 
 def _make_window(
-    wish: WindowWish, budget: WindowBudget, caps: MessageCaps, choice: Choice, texts: Texts
+    wish: WindowWish,
+    budget: WindowBudget,
+    caps: MessageCaps,
+    choice: Choice,
+    texts: Texts,
+    reduced: list[str],
 ) -> Window:
     session, floor, strategy = wish.session_pk, choice.floor, wish.rules.strategy
     left_out = count_active_before(session, floor, has_rewinds=wish.rewinds > 0)
@@ -247,6 +277,8 @@ def _make_window(
         max_tokens = min(max_tokens, wish.choices.max_tokens)
     blocks = (piece.blocks for piece in pieces)
     withheld = withhold(session, blocks, are_refused=wish.refuses_files, takes=wish.takes)
+    has_tools = texts.tools != NO_TOOLS
+    choices = wish.choices.for_tools(has_any=has_tools, has_own=True)
     request, places = make_request(
         pieces,
         texts,
@@ -256,8 +288,8 @@ def _make_window(
         go_on=wish.go_on,
         cache=wish.cache,
         withheld=withheld,
-        choices=wish.choices,
-        has_tools=wish.takes.get(TOOLS) is not False,
+        choices=choices,
+        has_tools=has_tools,
     )
     state: dict[str, Any] | None = None
     if texts.state.yaml:
@@ -270,7 +302,7 @@ def _make_window(
         "v": MANIFEST_VERSION,
         "model": wish.model,
         "max_tokens": max_tokens,
-        "choices": wish.choices.as_json(),
+        "choices": choices.as_json(),
         "go_on": wish.go_on,
         "strategy": strategy,
         "turns": ranges_of(piece.number for piece in choice.pieces),
@@ -283,6 +315,8 @@ def _make_window(
         "parent": texts.parent.source if texts.parent else None,
         "skills": [skill.pk for skill in texts.skills],
         "compaction": texts.compaction.pk if texts.compaction else None,
+        "summary_chars": texts.summary_chars,
+        "reduced": reduced,
         "lines": list(texts.lines),
         "caps": asdict(choice.tight or caps),
         "shortened": [
@@ -292,7 +326,7 @@ def _make_window(
         ],
         "withheld": withheld,
         "lacks_thinking": ranges_of(piece.number for piece in pieces if piece.lacks_thinking),
-        "has_tools": wish.takes.get(TOOLS) is not False,
+        "has_tools": has_tools,
         "limit": budget.limit,
         "reserve": budget.reserve,
         "budget": budget.tokens,
@@ -313,6 +347,7 @@ def _make_window(
         texts={system_digest: texts.system, tools_digest: texts.tools},
         estimated=total,
         limit=budget.limit,
+        ratio=wish.ratio,
     )
 
 
@@ -320,18 +355,19 @@ def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> st
     """What stands for the turns below the floor, and for the session before this one; empty when
     there are none."""
     parts = [texts.parent.text] if texts.parent else []
-    if (compaction := texts.compaction) and compaction.summary:
+    if (compaction := texts.compaction) and (summary := compaction.summary[: texts.summary_chars]):
+        is_cut = len(summary) < len(compaction.summary)
         parts.append(
             f"[Summary of turns 1-{compaction.to_turn}, written by a model. The turns themselves"
             " are in the archive, word for word.]\n"
-            f"{compaction.summary.strip()}\n[End of the summary.]"
+            f"{summary.strip()}{CUT if is_cut else ''}\n[End of the summary.]"
         )
     if left_out and strategy == SLIDING_WINDOW:
         parts.append(f"[Note: {left_out} older messages truncated to stay within token limit]")
     elif left_out:
         notice = (
             f"[Archive: the window starts at turn {floor}. {left_out} earlier turns of this session"
-            " are not shown; nothing is lost, and conversation_recall looks them up.]"
+            f" are not shown; nothing is lost{LOOKED_UP if has_recall(texts.tools) else ''}.]"
         )
         if texts.lines:
             notice += "\nThe person's messages shortly before, for orientation:"

@@ -37,7 +37,9 @@ THINKING_TYPES = ("adaptive", "disabled", "between_tools")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
-    """A model that the server offers; limits in tokens."""
+    """A model that the server offers; limits in tokens. ``too_long`` are the words by which it
+    refuses more of them, ``factor`` is how many tokens it counts for one of ours, and
+    ``lists_limits``: the list of models has the limits."""
 
     id: str
     display_name: str
@@ -45,6 +47,9 @@ class ModelRow:
     max_input_tokens: int = 1_000_000
     max_tokens: int = 128_000
     takes_sampling: bool = False
+    too_long: str = "prompt is too long: {tokens} tokens > {limit} maximum"
+    factor: float = 1.0
+    lists_limits: bool = True
 
 
 def check_request(body: Any, models: dict[str, ModelRow], *, needs_output: bool = True) -> ModelRow:
@@ -125,6 +130,6 @@ def check_tool_choice(body: dict[str, Any]) -> None:
 def check_size(body: dict[str, Any], model: ModelRow) -> None:
     if len(json.dumps(body, ensure_ascii=False).encode()) > MAX_REQUEST_BYTES:
         raise ApiError(413, "request_too_large", "Request exceeds the maximum size")
-    tokens = count_tokens(body)
+    tokens = int(count_tokens(body) * model.factor)
     if tokens > model.max_input_tokens:
-        raise refuse(f"prompt is too long: {tokens} tokens > {model.max_input_tokens} maximum")
+        raise refuse(model.too_long.format(tokens=tokens, limit=model.max_input_tokens))

@@ -1,0 +1,213 @@
+"""What stands beside the history, in a window that has no room for all of it.
+
+Tools and system prompt alone are larger than the window of many a local model. They get a
+fixed share of what the history leaves, and are reduced in this order until they fit: the
+descriptions of the tools, the product's part of the system prompt, arguments that tools can do
+without, the tools that matter least, and the end of the system prompt. The rest goes, one after
+the other, to what fits of the session state, the hint, the summary, the account of an earlier
+session, loaded skills and the index of omitted messages. Whatever is reduced is named in the
+manifest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from conversations.agent.tools.registry import BY_IMPORTANCE, RECALL
+from conversations.domain.text import dump_json, estimate_tokens, load_json, one_line
+from conversations.models import Compaction, SessionSkill
+
+from .budget import WindowBudget
+from .parent import ParentAccount
+from .system_prompt import shorten_product_part
+
+FORMS_SHARE = 0.7  # Of the room beside the history, what tools and system prompt may have
+SYSTEM_SHARE = 0.5  # Of that, what the system prompt has at most where both are reduced
+
+LEAST_SUMMARY = 80  # Estimated tokens below which a part of a summary says nothing
+
+MAX_BRIEF = 160  # Characters of a tool's description that is shortened
+MAX_OTHERS = 2  # Arguments that a tool can do without, where not all tools fit
+
+LINES = 8  # Messages of the person that are named as what went before
+LINE_CHARS = 90
+
+NO_TOOLS = "[]"
+
+CUT = "\n[The rest does not fit into the model's window.]"
+
+# Keys of a JSON schema that only explain, and those whose values are no schemas.
+_EXPLAINING = frozenset(("description", "title", "examples", "$schema", "$comment"))
+_VALUES = frozenset(("enum", "const", "required", "default"))
+_NAMED = frozenset(("properties", "$defs", "definitions", "patternProperties"))
+
+
+class Forms(NamedTuple):
+    """System prompt and tools as they are given, and what was reduced of them."""
+
+    system: str
+    tools: str
+    reduced: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What is given beside the history; ``cost`` in estimated tokens. Of the summary the first
+    ``summary_chars`` characters, None: all of it. ``reduced`` are the names of what is shortened or
+    left out."""
+
+    forms: Forms
+    cost: int
+    has_state: bool = True
+    hint: str = ""
+    summary_chars: int | None = None
+    parent: ParentAccount | None = None
+    skills: list[SessionSkill] = field(default_factory=list)
+    lines: int = LINES
+    reduced: list[str] = field(default_factory=list)
+
+
+def fit_parts(
+    budget: WindowBudget,
+    *,
+    system: str,
+    tools: str,
+    first: tuple[str, ...],
+    state: str,
+    hint: str,
+    compaction: Compaction | None,
+    parent: ParentAccount | None,
+    skills: Sequence[SessionSkill],
+) -> Parts:
+    """``tools`` are JSON, ``first`` the names of those that matter most here."""
+    forms = choose_forms(system, tools, room=int(budget.for_forms * FORMS_SHARE), first=first)
+    cost = estimate_tokens(forms.system) + estimate_tokens(forms.tools)
+    left = max(0, budget.for_parts - cost)
+    parts = Parts(forms=forms, cost=cost, reduced=list(forms.reduced))
+
+    def fits(name: str, tokens: int) -> bool:
+        nonlocal left
+        if tokens > left:
+            parts.reduced.append(name)
+            return False
+        left -= tokens
+        parts.cost += tokens
+        return True
+
+    parts.has_state = not state or fits("session state", estimate_tokens(state))
+    if hint and (has_recall(forms.tools) or not has_recall(tools)):
+        parts.hint = hint if fits("hint", estimate_tokens(hint)) else ""
+    if compaction and not fits("summary", estimate_tokens(compaction.summary)):
+        parts.summary_chars = 0
+        if left >= LEAST_SUMMARY:
+            parts.summary_chars = len(_cut(compaction.summary, left)) - len(CUT)
+            parts.cost, left = parts.cost + left, 0
+            parts.reduced[-1] = "end of the summary"
+    if parent and fits("account of the earlier session", estimate_tokens(parent.text)):
+        parts.parent = parent
+    for skill in reversed(skills):  # the one that was loaded last first
+        if fits(f"skill {skill.name}", estimate_tokens(skill.content)):
+            parts.skills.insert(0, skill)
+    parts.lines = LINES if fits("index of omitted messages", LINES * LINE_CHARS // 4) else 0
+    return parts
+
+
+def has_recall(tools: str) -> bool:
+    return f'"{RECALL}"' in tools
+
+
+@lru_cache(maxsize=16)
+def choose_forms(system: str, tools: str, *, room: int, first: tuple[str, ...] = ()) -> Forms:
+    """The forms of both that cost ``room`` estimated tokens together at most, as far as that can
+    be."""
+    system_cost = estimate_tokens(system)
+    if system_cost + estimate_tokens(tools) <= room:
+        return Forms(system, tools)
+    told = [shorten_tool(tool) for tool in load_json(tools)]
+    brief = [(str(tool["name"]), dump_json(tool)) for tool in told]
+    reduced: tuple[str, ...] = ("descriptions of tools",) if brief else ()
+    if system_cost + estimate_tokens(_join(brief)) <= room:
+        return Forms(system, _join(brief), reduced)
+    short = shorten_product_part(system)
+    most = room - estimate_tokens(_join(brief))
+    most = max(most, int(room * SYSTEM_SHARE))
+    reduced += ("product's part of the system prompt",) if short != system else ()
+    if estimate_tokens(short) > most:
+        short = _cut(short, most)
+        reduced += ("end of the system prompt",)
+    bare = [
+        (name, dump_json(leave_out_arguments(tool)))
+        for (name, _), tool in zip(brief, told, strict=True)
+    ]
+    kept = _choose_tools(bare, room=room - estimate_tokens(short), first=first)
+    if bare != brief:
+        reduced += ("arguments of tools",)
+    reduced += tuple(f"tool {name}" for name, text in bare if (name, text) not in kept)
+    return Forms(short, _join(kept), reduced)
+
+
+def _choose_tools(
+    tools: list[tuple[str, str]], *, room: int, first: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """In their order, of the most important ones those that fit."""
+    order = {name: rank for rank, name in enumerate((*first, *BY_IMPORTANCE))}
+    ranked = sorted(tools, key=lambda tool: order.get(tool[0], len(order)))
+    kept = []
+    for tool in ranked:
+        cost = estimate_tokens(tool[1]) + 1
+        if cost <= room:
+            room -= cost
+            kept.append(tool)
+    return [tool for tool in tools if tool in kept]
+
+
+def _join(tools: list[tuple[str, str]]) -> str:
+    return f"[{','.join(text for _, text in tools)}]"
+
+
+def shorten_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """The tool with the first sentence of its description, and a schema that only names and types
+    its arguments."""
+    sentence, _, _ = str(tool.get("description", "")).partition(". ")
+    return tool | {
+        "description": one_line(sentence, limit=MAX_BRIEF),
+        "input_schema": _without_explanations(tool.get("input_schema", {})),
+    }
+
+
+def leave_out_arguments(tool: dict[str, Any]) -> dict[str, Any]:
+    """The tool with what it must be called with, and the first of what it may be."""
+    schema = tool["input_schema"]
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return tool
+    required = schema.get("required") or ()
+    others = [name for name in properties if name not in required][:MAX_OTHERS]
+    kept = {name: one for name, one in properties.items() if name in required or name in others}
+    return tool | {"input_schema": schema | {"properties": kept}}
+
+
+def _without_explanations(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_explanations(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, dict):
+            plain[key] = {name: _without_explanations(one) for name, one in value.items()}
+        elif key in _VALUES:
+            plain[key] = value
+        elif key not in _EXPLAINING:
+            plain[key] = _without_explanations(value)
+    return plain
+
+
+def _cut(text: str, tokens: int) -> str:
+    """The beginning of a text that is too long, with a notice where it ends."""
+    room = max(0, tokens - estimate_tokens(CUT))
+    keep = len(text)
+    while (cost := estimate_tokens(text[:keep])) > room:
+        keep = min(keep * room // cost, keep - 1)
+    return text[:keep] + CUT

@@ -1,0 +1,162 @@
+"""What stands beside the history in a small window."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.agent.tools.registry import BY_IMPORTANCE, TOOLS
+from conversations.agent.window.budget import make_budget
+from conversations.agent.window.fitting import (
+    CUT,
+    NO_TOOLS,
+    Parts,
+    choose_forms,
+    fit_parts,
+    shorten_tool,
+)
+from conversations.agent.window.system_prompt import ARCHIVE, DATA, GUIDELINES
+from conversations.domain.text import dump_json, estimate_tokens
+from conversations.models import Compaction, SessionSkill
+
+SYSTEM = f"{GUIDELINES}\n\n{ARCHIVE}\n\n{DATA}\n\nWorkspace: Garden"
+ALL = dump_json([json.loads(tool.as_json) for tool in TOOLS.values()])
+
+
+def fit(limit: int, *, system: str = SYSTEM, tools: str = ALL, **more: object) -> Parts:
+    budget = make_budget(limit=limit, max_output=4_096, ratio=0)
+    given: dict[str, object] = {
+        "first": (),
+        "state": "",
+        "hint": "",
+        "compaction": None,
+        "parent": None,
+        "skills": [],
+    }
+    return fit_parts(budget, system=system, tools=tools, **(given | more))  # type: ignore[arg-type]
+
+
+def names_of(tools: str) -> list[str]:
+    return [tool["name"] for tool in json.loads(tools)]
+
+
+def test_every_tool_has_its_rank() -> None:
+    assert sorted(BY_IMPORTANCE) == sorted(TOOLS)
+
+
+def test_a_large_window_has_all_of_it() -> None:
+    parts = fit(32_768, state="rules: []", hint="[Archive: turn 3]")
+    assert (parts.forms.system, parts.forms.tools) == (SYSTEM, ALL)
+    assert (parts.has_state, parts.hint, parts.reduced) == (True, "[Archive: turn 3]", [])
+
+
+def test_descriptions_are_the_first_to_go() -> None:
+    parts = fit(8_192)
+    assert parts.forms.system == SYSTEM
+    assert names_of(parts.forms.tools) == list(TOOLS)
+    assert parts.reduced == ["descriptions of tools"]
+
+
+def test_then_what_the_product_says() -> None:
+    parts = fit(4_096)
+    assert ARCHIVE not in parts.forms.system
+    assert "Workspace: Garden" in parts.forms.system
+    assert parts.reduced[:2] == ["descriptions of tools", "product's part of the system prompt"]
+
+
+def test_then_the_tools_that_matter_least() -> None:
+    parts = fit(2_048)
+    assert set(names_of(parts.forms.tools)) < set(BY_IMPORTANCE[:6])
+    left_out = [name.removeprefix("tool ") for name in parts.reduced if name.startswith("tool ")]
+    assert sorted(names_of(parts.forms.tools) + left_out) == sorted(TOOLS)
+
+
+def test_the_programs_own_tools_go_first() -> None:
+    own = {"name": "get_weather", "description": "Weather", "input_schema": {"type": "object"}}
+    tools = dump_json([*json.loads(ALL), own])
+    assert names_of(fit(2_048, tools=tools, first=("get_weather",)).forms.tools)[-1] == (
+        "get_weather"
+    )
+
+
+def test_long_instructions_are_cut_and_leave_room_for_tools() -> None:
+    parts = fit(2_048, system=f"{SYSTEM}\n\n{'Always be kind. ' * 2_000}")
+    assert parts.forms.system.endswith(CUT)
+    assert "end of the system prompt" in parts.reduced
+    assert parts.forms.tools != NO_TOOLS
+
+
+def test_a_summary_is_cut_and_skills_are_left_out() -> None:
+    summary = Compaction(summary="word " * 2_000, to_turn=9)
+    skill = SessionSkill(name="baking", content="flour " * 3_000, turn_number=3)
+    parts = fit(4_096, compaction=summary, skills=[skill])
+    assert parts.summary_chars
+    assert parts.summary_chars < len(summary.summary)
+    assert parts.skills == []
+    assert {"end of the summary", "skill baking"} <= set(parts.reduced)
+
+
+def test_a_tool_is_shortened_to_what_a_call_needs() -> None:
+    schema = {
+        "type": "object",
+        "title": "Arguments",
+        "properties": {
+            "description": {"type": "string", "description": "What it is."},
+            "kind": {"enum": ["title", "description"], "description": "Which."},
+            "of": {"items": {"type": "string", "description": "One."}, "type": "array"},
+        },
+        "required": ["description"],
+    }
+    tool = {"name": "note", "description": "Take a note. It is kept.", "input_schema": schema}
+    assert shorten_tool(tool) == {
+        "name": "note",
+        "description": "Take a note",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "description": {"type": "string"},
+                "kind": {"enum": ["title", "description"]},
+                "of": {"items": {"type": "string"}, "type": "array"},
+            },
+            "required": ["description"],
+        },
+    }
+
+
+def test_the_forms_do_not_change_with_every_report() -> None:
+    """Else the provider's cache would be lost from the first byte on."""
+    rooms = {
+        make_budget(limit=2_048, max_output=500, ratio=ratio / 100).for_forms
+        for ratio in range(90, 116)
+    }
+    assert max(rooms) - min(rooms) <= 2
+    assert len({choose_forms(SYSTEM, ALL, room=room) for room in rooms}) == 1
+
+
+@given(
+    limit=st.integers(300, 60_000),
+    ratio=st.sampled_from([0, 0.6, 1.0, 1.7, 4.0]),
+    sizes=st.lists(st.integers(0, 30_000), min_size=6, max_size=6),
+    count=st.integers(0, 60),
+)
+def test_whatever_there_is_leaves_the_history_its_room(
+    limit: int, ratio: float, sizes: list[int], count: int
+) -> None:
+    system, state, hint, summary, skill, size = sizes
+    tool = {"description": "d" * (size % 900), "input_schema": {"type": "object"}}
+    tools = dump_json([{"name": f"t{number}"} | tool for number in range(count)])
+    budget = make_budget(limit=limit, max_output=4_096, ratio=ratio)
+    parts = fit_parts(
+        budget,
+        system="s " * (system // 2),
+        tools=tools,
+        first=(),
+        state="s" * state,
+        hint="h" * hint,
+        compaction=Compaction(summary="s" * summary, to_turn=2),
+        parent=None,
+        skills=[SessionSkill(name="a", content="c" * skill, turn_number=1)],
+    )
+    assert parts.cost <= max(0, budget.for_parts) + estimate_tokens(CUT) + 2
+    kept = names_of(parts.forms.tools)
+    assert kept == [name for name in names_of(tools) if name in kept]

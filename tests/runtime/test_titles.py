@@ -1,0 +1,117 @@
+"""Titles by a model: after the first answer, once, and never over a person's own."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations.agent.window.manifest import rebuild_request
+from conversations.archive.model_calls import find_newest_call
+from conversations.archive.sessions import rename_session
+from conversations.models import ModelCall, Session
+from conversations.runtime.service import Runtime
+from conversations.runtime.titles import read_title
+from tests.runtime.conftest import Page, ask, fresh
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def titling(start_runtime: Callable[..., Any]) -> Runtime:
+    started: Runtime = await start_runtime(title_model="auto")
+    await started.models.wait_until_listed()
+    return started
+
+
+async def background(runtime: Runtime) -> None:
+    while tasks := [task for task in runtime.database.background if not task.done()]:
+        await asyncio.wait(tasks, timeout=5)
+
+
+async def test_the_first_answer_gives_a_title(
+    titling: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    page = open_page(titling)
+    wire.enqueue(Scenario(text="In May."), Scenario(text="“Planting beans”\n"), Scenario(text="b"))
+    before = (await fresh(garden)).last_active_at
+    await ask(titling, garden, "When do I plant the beans?")
+    shown = await fresh(garden)
+    await background(titling)
+    titled = await fresh(garden)
+    assert titled.title == "Planting beans"
+    assert page.of_type("title")[-1]["title"] == "Planting beans"
+    # The list keeps its order, and the panel shows the answer's call.
+    assert titled.last_active_at == shown.last_active_at != before
+    call = await sync_to_async(find_newest_call)(garden.pk)
+    assert call is not None
+    assert call.turn_number == 2
+    asked = wire.requests[1]
+    assert asked["model"] == "claude-haiku-5-5"
+    assert "When do I plant" in str(asked["messages"])
+    assert "In May." in str(asked["messages"])
+    recorded = await ModelCall.objects.filter(session=garden.pk).order_by("-pk").afirst()
+    assert recorded is not None
+    assert recorded.input_tokens
+    assert (await sync_to_async(rebuild_request)(recorded.pk)).matches
+    await ask(titling, await fresh(garden), "and the peas?")
+    await background(titling)
+    assert len(wire.requests) == 3
+
+
+async def test_a_persons_title_stays(titling: Runtime, wire: WireThread, garden: Session) -> None:
+    await sync_to_async(rename_session)(garden, title="Mine")
+    await ask(titling, await fresh(garden), "hello")
+    await background(titling)
+    assert (await fresh(garden)).title == "Mine"
+    assert len(wire.requests) == 1
+
+
+async def test_a_title_that_is_chosen_meanwhile_stays(
+    titling: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(text="a"), Scenario(text="Late", delay=0.5))
+    await ask(titling, garden, "hello")
+    await sync_to_async(rename_session)(garden, title="Mine")
+    await background(titling)
+    assert (await fresh(garden)).title == "Mine"
+    assert len(wire.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "scenario", [Scenario(status=500), Scenario(text="word " * 100), Scenario(empty=True)]
+)
+async def test_where_no_title_comes_the_first_words_stay(
+    titling: Runtime, wire: WireThread, garden: Session, scenario: Scenario
+) -> None:
+    wire.enqueue(Scenario(text="a"), scenario)
+    await ask(titling, garden, "hello there")
+    await background(titling)
+    assert (await fresh(garden)).title == "hello there"
+
+
+async def test_it_can_be_turned_off(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(title_model="off")
+    await ask(runtime, garden, "hello there")
+    await background(runtime)
+    assert len(wire.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Title: Planting beans.", "Planting beans"),
+        ("\n**Planting beans**\nmore", "Planting beans"),
+        ("„Bohnen pflanzen“", "Bohnen pflanzen"),
+        ("", ""),
+        ("x" * 90, ""),
+        ("What's up?", "What's up?"),
+    ],
+)
+def test_what_models_write_around_a_title_goes(text: str, title: str) -> None:
+    assert read_title(text) == title
