@@ -33,7 +33,6 @@ from .errors import OVERLOADED, STATUS
 from .sessions import open_exchange
 from .writing import AnswerWriter
 
-
 # Pieces of text that wait for a client which does not read; it gets the rest at the end.
 MAX_DELTAS_WAITING = 2_000
 

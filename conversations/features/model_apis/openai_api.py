@@ -1,2 +1,3 @@
 from ninja import Router
+
 router = Router()

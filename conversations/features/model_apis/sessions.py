@@ -84,10 +84,9 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
     if key := _key_of(request, asked, user):
         session = archive_sessions.get_or_create_by_key(workspace, key=key, owner=user, **begun)
     else:
-        session = (
-            _find_session(request, workspace, asked, beginning if is_retry else "")
-            or archive_sessions.create_session(workspace, owner=user, **begun)
-        )
+        session = _find_session(
+            request, workspace, asked, beginning if is_retry else ""
+        ) or archive_sessions.create_session(workspace, owner=user, **begun)
     _follow(session, asked)
     client_id = f"{beginning}-{uuid4().hex[:12]}"
     # Sent again: by the client's own key, by a list of messages that can only be sent once,

@@ -8,7 +8,8 @@ from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.models import Membership, Session, Workspace
+from conversations.archive.workspaces import add_member
+from conversations.models import Session, Workspace
 from tests.api.conftest import Program, token_of
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -71,16 +72,14 @@ async def test_nobody_finds_the_calls_of_others(
     provider.enqueue(Scenario(tools=(ROME,)))
     message = await say(unnamed, "And Rome?", tools=[WEATHER])
     other = await sync_to_async(User.objects.create_user)("bob")
-    await Membership.objects.acreate(workspace=workspace, user=other, role="member")
+    await sync_to_async(add_member)(workspace, user_pk=other.pk, role="member")
     theirs = make_client(await sync_to_async(token_of)(other))
     with pytest.raises(anthropic.BadRequestError, match="There is no call"):
         await say(theirs, "And Rome?", answered(message.content), results_of(message))
     assert await Session.objects.acount() == 1
 
 
-async def test_a_key_may_be_sent_as_the_api_had_it_first(
-    provider: WireThread, user: User
-) -> None:
+async def test_a_key_may_be_sent_as_the_api_had_it_first(provider: WireThread, user: User) -> None:
     program = Program("")
     key = await sync_to_async(token_of)(user)
     for given, status in ((key, 200), ("loom_wrong", 401)):
@@ -123,13 +122,11 @@ async def test_the_sdk_goes_on_without_a_thread(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     with pytest.raises(anthropic.BadRequestError) as refused:
-        await unnamed.messages.create(
-            **request("Hello"), extra_body={"thread": {"type": "create"}}
-        )
+        await unnamed.messages.create(**request("Hello"), extra_body={"thread": {"type": "create"}})
     assert refused.value.error_code == "thread_unsupported_request"
     thread = unnamed.beta.messages.thread(
         model=MODEL, max_tokens=100, unsupported_request_behavior="continue_unthreaded"
     )
     provider.enqueue(Scenario(text="Beans."))
-    message = await thread.send("What now?")
+    message = await thread.send({"role": "user", "content": "What now?"})
     assert message.content[0].text == "Beans."
