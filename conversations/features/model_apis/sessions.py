@@ -4,16 +4,18 @@ The archive is the memory: of a session that has begun, only what follows the la
 is taken. What was said before counts for a session that begins with the request.
 """
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from conversations.access import get_workspace_for
+from conversations.access import get_session_for, get_workspace_for
 from conversations.agent.tools.tool import ToolResult
 from conversations.api.auth import caller_of
 from conversations.api.fields import KEY_HEADER
@@ -30,18 +32,20 @@ from conversations.archive.messages import Accepted, find_accepted
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.formats import ANTHROPIC, Spoken, read_new_file
-from conversations.domain.runs import MESSAGE, NO_CHOICES, RunChoices, read_first_choices
+from conversations.domain.formats import READERS, Spoken, read_new_file
+from conversations.domain.runs import MESSAGE, RunChoices, read_first_choices
 from conversations.domain.session_keys import check_key
-from conversations.domain.text import dump_json, is_storable, storable
+from conversations.domain.text import dump_json, is_storable, load_json, storable
 from conversations.domain.tool_calls import OPEN_STATES
-from conversations.domain.turns import text_of_blocks
-from conversations.models import Run, Session, ToolCall, Turn
+from conversations.domain.turns import calls_of, text_of_blocks
+from conversations.models import Run, Session, ToolCall, Turn, Workspace
 from conversations.web.forms import check_message_text
 
-from . import shapes
+from .client_request import ClientRequest
 
-CHANNEL = "anthropic"
+MAX_SAME_ID = 20  # calls of one id that are looked at
+
+ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # of a run, see writing.name_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,7 @@ class ClientExchange:
     ``known`` is what became of it where it was sent before. ``results``: what tools of the
     client gave."""
 
+    asked: ClientRequest
     session: Session
     user: User
     client_id: str
@@ -57,51 +62,49 @@ class ClientExchange:
     words: Spoken | None
     results: list[tuple[ToolCall, ToolResult]] = field(default_factory=list)
     attachments: list[str] = field(default_factory=list)
-    choices: RunChoices = NO_CHOICES
 
 
-def open_exchange(request: HttpRequest, slug: str, asked: shapes.MessagesIn) -> ClientExchange:
+def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> ClientExchange:
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
-    choices = shapes.read_client_choices(asked)
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
-    before, said = shapes.split_messages(asked.messages)
-    words, given = shapes.read_words(said), shapes.read_results(said)
-    check_message_text(words.text, may_be_empty=bool(words.files or given))
+    words, choices = asked.words, asked.choices
+    check_message_text(words.text, may_be_empty=bool(words.files or asked.results))
     user = caller_of(request).user
     # The same request sent again begins with the same, and means the same run.
     once = request.headers.get(KEY_HEADER, "")
-    text = f"key {once}" if once else dump_json([asked.messages, choices.as_json()])
+    text = f"key {once}" if once else asked.identity
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    beginning = f"{CHANNEL}-{digest[:40]}"
+    beginning = f"{asked.channel}-{digest[:40]}"
     is_retry = request.headers.get("X-Stainless-Retry-Count", "0") != "0"
-    instructions = shapes.read_instructions(asked.system)
-    begun: dict[str, Any] = {"instructions": instructions, "model": asked.model}
+    begun: dict[str, Any] = {
+        "channel": asked.channel,
+        "instructions": asked.instructions,
+        "model": asked.model,
+    }
     if key := _key_of(request, asked, user):
-        session = archive_sessions.get_or_create_by_key(
-            workspace, key=key, owner=user, channel=CHANNEL, **begun
-        )
+        session = archive_sessions.get_or_create_by_key(workspace, key=key, owner=user, **begun)
     else:
-        begun_so = Session.objects.filter(
-            workspace=workspace, owner=user, channel=CHANNEL, key=None, archived_at=None
-        ).filter(runs__client_id__startswith=beginning)
-        again = begun_so.order_by("-pk").first() if is_retry else None
-        session = again or archive_sessions.create_session(
-            workspace, owner=user, channel=CHANNEL, **begun
-        )
-    _follow(session, before, asked, instructions)
+        session = _find_session(
+            request, workspace, asked, beginning if is_retry else ""
+        ) or archive_sessions.create_session(workspace, owner=user, **begun)
+    _follow(session, asked)
     client_id = f"{beginning}-{uuid4().hex[:12]}"
     # Sent again: by the client's own key, by a list of messages that can only be sent once,
     # or since the client says so.
-    if once or before or is_retry:
+    can_be_known = bool(once or asked.before or asked.answer_id)
+    if can_be_known or is_retry:
         runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
         newest = runs.order_by("-pk").values_list("client_id", flat=True).first()
-        client_id = newest or (beginning if once or before else client_id)
+        client_id = newest or (beginning if can_be_known else client_id)
     known = find_accepted(session, client_id)
     if known is not None and not was_said_before(known.run_pk, words.text, choices):
         raise OtherRequest("This key was already used in this session for another request.")
+    if known is None and asked.answer_id:
+        _require_last(session, asked)
     has_words = bool(words.text or words.files)
-    results = [_read_result(session, user, block) for block in given]
+    results = [_read_result(session, user, block) for block in asked.results]
     return ClientExchange(
+        asked=asked,
         session=session,
         user=user,
         client_id=client_id,
@@ -109,38 +112,81 @@ def open_exchange(request: HttpRequest, slug: str, asked: shapes.MessagesIn) -> 
         words=words if has_words or not results else None,
         results=results,
         attachments=save_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
-        choices=choices,
     )
 
 
-def _key_of(request: HttpRequest, asked: shapes.MessagesIn, user: User) -> str:
+def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
     # Of the session. A request without one, that can be sent again, is the session of its
     # ``Idempotency-Key``.
     if given := request.headers.get("Loom-Session-Key", ""):
         return check_key(given)
-    whose = asked.metadata.user_id if asked.metadata else None
-    if not whose:
+    if asked.results or asked.answer_id:
+        return ""  # they name the session
+    if not asked.user_key:
         once = request.headers.get(KEY_HEADER, "")
-        return f"{CHANNEL}:once-{sha256(f'{user.pk} {once}'.encode()).hexdigest()}" if once else ""
+        digest = sha256(f"{user.pk} {once}".encode()).hexdigest()
+        return f"{asked.channel}:once-{digest}" if once else ""
     try:
-        return check_key(f"{CHANNEL}:{whose}")
+        return check_key(f"{asked.channel}:{asked.user_key}")
     except Rejected:
-        return f"{CHANNEL}:{sha256(dump_json(whose).encode()).hexdigest()}"
+        return f"{asked.channel}:{sha256(dump_json(asked.user_key).encode()).hexdigest()}"
 
 
-def _follow(
-    session: Session, before: list[dict[str, Any]], asked: shapes.MessagesIn, instructions: str
-) -> None:
+def _find_session(
+    request: HttpRequest, workspace: Workspace, asked: ClientRequest, beginning: str
+) -> Session | None:
+    """The session of the answer or the calls that the request goes on from, or else the one
+    that it began when it was sent before. Raises Rejected for an answer that is not there."""
+    own = Session.objects.filter(
+        workspace=workspace, owner=caller_of(request).user, archived_at=None
+    ).order_by("-pk")
+    found = None
+    if asked.answer_id:
+        named = ANSWER_ID.fullmatch(asked.answer_id)
+        found = own.filter(runs__uuid=UUID(named[1])).first() if named else None
+        if found is None:
+            reason = f"Previous response with id '{asked.answer_id}' not found."
+            raise Rejected(reason, code="previous_response_not_found")
+    elif asked.results:
+        found = _find_call(own, asked).session
+    elif beginning:
+        begun = own.filter(channel=asked.channel, key=None)
+        found = begun.filter(runs__client_id__startswith=beginning).first()
+    return None if found is None else get_session_for(request, found.uuid, to=WRITE)[0]
+
+
+def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:
+    """The newest call of the request's last result. Raises Rejected where there is none."""
+    call_id = str(asked.results[-1].get("tool_use_id", ""))
+    # Some servers give ids out again: the call is the one that the client tells of.
+    answer = READERS[asked.channel](asked.before[-1:])
+    told = {call.get("id"): call for turn in answer for call in calls_of(turn)}.get(call_id)
+    calls = ToolCall.objects.filter(call_id=call_id, session__in=own).order_by("-pk")
+    for call in calls.select_related("session")[:MAX_SAME_ID] if is_storable(call_id) else ():
+        given = (call.name, load_json(call.arguments, default={}))
+        if told is None or given == (told.get("name"), told.get("input")):
+            return call
+    raise Rejected(f"There is no call {call_id}.", code="no_such_call")
+
+
+def _require_last(session: Session, asked: ClientRequest) -> None:
+    # The archive is one line: what goes on from an earlier answer would be answered to another.
+    newest = session.runs.order_by("-pk").values_list("uuid", flat=True).first()
+    if newest is not None and newest.hex not in asked.answer_id:
+        raise Conflict("The session has later messages. Continue from its last answer.")
+
+
+def _follow(session: Session, asked: ClientRequest) -> None:
     # Bring a history along where the session begins with it; take over what the client changed
     # since.
-    if before and session.turn_count == 0:
-        brought = prepare_messages(before, format=ANTHROPIC, model=asked.model)
+    if asked.before and session.turn_count == 0:
+        brought = prepare_messages(asked.before, format=asked.channel, model=asked.model)
         with suppress(Conflict):  # another request was first
             import_history(session, brought, user_pk=session.owner_id)
     if session.model != asked.model:
         archive_sessions.choose_model(session, model=asked.model)
-    if instructions and session.instructions != instructions:
-        archive_sessions.instruct_session(session, instructions=instructions)
+    if asked.instructions and session.instructions != asked.instructions:
+        archive_sessions.instruct_session(session, instructions=asked.instructions)
 
 
 def was_said_before(run_pk: int, text: str, choices: RunChoices) -> bool:
