@@ -1,9 +1,5 @@
-"""The operations of both protocols."""
+"""The operations of the protocols."""
 
-from ninja import Router
+from .anthropic_api import router
 
-from . import anthropic_api, openai_api
-
-router = Router()
-router.add_router("", anthropic_api.router)
-router.add_router("", openai_api.router)
+__all__ = ["router"]

@@ -1,3 +1,0 @@
-from ninja import Router
-
-router = Router()
