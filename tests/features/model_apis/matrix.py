@@ -1,12 +1,20 @@
+from typing import Any
+
 from conversations.accounts.tokens import WRITE
+from conversations.models import Session
 from tests.api.rows import Row, readers, writers
 
 ADDRESS = "/anthropic/{slug}/v1"
-ASKED = {"model": "demo", "max_tokens": 1, "messages": [{"role": "assistant", "content": "."}]}
+ASKED = {"model": "demo", "max_tokens": 1, "messages": [{"role": "user", "content": " "}]}
 COUNTED = {"model": "demo", "messages": [{"role": "user", "content": "."}]}
 
 OPERATIONS = {
     ("GET", f"{ADDRESS}/models"): Row(gets=readers(200)),
+    ("GET", f"{ADDRESS}/models/{{model_id}}"): Row(gets=readers(200)),
     ("POST", f"{ADDRESS}/messages/count_tokens"): Row(gets=readers(200), body=COUNTED),
     ("POST", f"{ADDRESS}/messages"): Row(gets=writers(400), scope=WRITE, body=ASKED),
 }
+
+
+def make_operation_values(session: Session) -> dict[str, Any]:
+    return {"model_id": "demo"}
