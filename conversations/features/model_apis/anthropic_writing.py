@@ -43,7 +43,7 @@ def write_event(kind: str, **fields: Any) -> str:
 
 
 class MessageWriter(AnswerWriter):
-    prefix = "msg"
+    prefix = "msg_"
     _index = -1
 
     def make_document(self, answer: RunAnswer) -> dict[str, Any]:

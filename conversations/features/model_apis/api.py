@@ -1,5 +1,9 @@
-"""The operations of the protocols."""
+"""The operations of both protocols."""
 
-from .anthropic_api import router
+from ninja import Router
 
-__all__ = ["router"]
+from . import anthropic_api, openai_api
+
+router = Router()
+router.add_router("", anthropic_api.router)
+router.add_router("", openai_api.router)

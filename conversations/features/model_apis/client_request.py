@@ -4,7 +4,9 @@ Content has the blocks of the Messages API, which the archive and the runtime sp
 """
 
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from conversations.domain.errors import Rejected
@@ -12,7 +14,7 @@ from conversations.domain.formats import Spoken, read_spoken
 from conversations.domain.formats.contents import BAD_MESSAGE
 from conversations.domain.runs import FORCED, TOOL_CHOICE, RunChoices
 from conversations.domain.text import dump_json
-from conversations.domain.turns import ASSISTANT, SYSTEM, text_of_blocks
+from conversations.domain.turns import ASSISTANT, SYSTEM, TOOL, text_of_blocks
 from conversations.providers.model_limits import takes_sampling
 
 MAX_CHOICES_CHARS = 64_000  # of all that is passed on, as JSON
@@ -29,7 +31,8 @@ class ClientRequest:
     """``channel`` is the protocol's name, and ``before`` what was said up to the last answer,
     in its format; ``words`` and ``results`` (blocks ``tool_result``) are what the person and
     the client's tools say since. ``identity`` is all that makes the request the same when it is
-    sent again. ``answer_id`` names the answer that it continues."""
+    sent again. ``answer_id`` names the answer that it continues, ``echoed`` is what the answer
+    says again, and with ``has_usage`` the stream ends with the tokens."""
 
     channel: str
     model: str
@@ -43,6 +46,8 @@ class ClientRequest:
     user_key: str = ""
     answer_id: str = ""
     stream: bool = False
+    has_usage: bool = False
+    echoed: dict[str, Any] = field(default_factory=dict)
 
 
 def refused(name: str, reason: str) -> Rejected:
@@ -65,10 +70,21 @@ def read_words(said: Sequence[dict[str, Any]]) -> Spoken:
     contents = []
     for message in said:
         content = message.get("content")
+        if message.get("role") == TOOL:
+            continue
         if isinstance(content, list):
             content = [block for block in content if not is_result(block)]
         contents.append(content)
     return read_spoken(contents)
+
+
+def list_said(messages: Sequence[dict[str, Any]]) -> list[str]:
+    """The texts of what the person said, one for all that stands between two answers."""
+    texts = []
+    for is_answer, group in groupby(messages, key=lambda one: one.get("role") == ASSISTANT):
+        with suppress(Rejected):  # not sent by us, so it may be anything
+            texts.append("" if is_answer else read_words(list(group)).text)
+    return [text for text in texts if text]
 
 
 def is_result(block: Any) -> bool:

@@ -5,6 +5,7 @@ is taken. What was said before counts for a session that begins with the request
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -37,15 +38,18 @@ from conversations.domain.runs import MESSAGE, RunChoices, read_first_choices
 from conversations.domain.session_keys import check_key
 from conversations.domain.text import dump_json, is_storable, load_json, storable
 from conversations.domain.tool_calls import OPEN_STATES
-from conversations.domain.turns import calls_of, text_of_blocks
+from conversations.domain.turns import ASSISTANT, calls_of, text_of_blocks
 from conversations.models import Run, Session, ToolCall, Turn, Workspace
 from conversations.web.forms import check_message_text
 
-from .client_request import ClientRequest
+from .client_request import ClientRequest, list_said
 
 MAX_SAME_ID = 20  # calls of one id that are looked at
 
-ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # of a run, see writing.name_answer
+MAX_CONTINUED = 1_000  # sessions, the newest first, that a request may continue without a name
+MAX_COMPARED_ANSWERS = 20  # of such a session, the last ones
+
+ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # of a run, see AnswerWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +76,10 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
     user = caller_of(request).user
     # The same request sent again begins with the same, and means the same run.
     once = request.headers.get(KEY_HEADER, "")
-    text = f"key {once}" if once else asked.identity
-    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    beginning = f"{asked.channel}-{digest[:40]}"
+    said = _said_id(asked.channel, [*list_said(asked.before), words.text])
+    beginning = (
+        f"{asked.channel}-{_digest(f'key {once}')}" if once else said + _digest(asked.identity)[:20]
+    )
     is_retry = request.headers.get("X-Stainless-Retry-Count", "0") != "0"
     begun: dict[str, Any] = {
         "channel": asked.channel,
@@ -84,8 +89,9 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
     if key := _key_of(request, asked, user):
         session = archive_sessions.get_or_create_by_key(workspace, key=key, owner=user, **begun)
     else:
+        sent_before = beginning if is_retry else ""
         session = _find_session(
-            request, workspace, asked, beginning if is_retry else ""
+            request, workspace, asked, sent_before
         ) or archive_sessions.create_session(workspace, owner=user, **begun)
     _follow(session, asked)
     client_id = f"{beginning}-{uuid4().hex[:12]}"
@@ -115,6 +121,15 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
     )
 
 
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def _said_id(channel: str, said: Sequence[str]) -> str:
+    # How the ids of the messages begin before which this was said, and no more.
+    return f"{channel}-{_digest(dump_json([text for text in said if text]))[:20]}"
+
+
 def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
     # Of the session. A request without one, that can be sent again, is the session of its
     # ``Idempotency-Key``.
@@ -135,8 +150,9 @@ def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
 def _find_session(
     request: HttpRequest, workspace: Workspace, asked: ClientRequest, beginning: str
 ) -> Session | None:
-    """The session of the answer or the calls that the request goes on from, or else the one
-    that it began when it was sent before. Raises Rejected for an answer that is not there."""
+    """The session of the answer or the calls that the request goes on from, or the one that
+    it began or continued when it was sent before, or the one in which all that it tells of
+    was said. Raises Rejected for an answer that is not there."""
     own = Session.objects.filter(
         workspace=workspace, owner=caller_of(request).user, archived_at=None
     ).order_by("-pk")
@@ -149,10 +165,37 @@ def _find_session(
             raise Rejected(reason, code="previous_response_not_found")
     elif asked.results:
         found = _find_call(own, asked).session
-    elif beginning:
-        begun = own.filter(channel=asked.channel, key=None)
-        found = begun.filter(runs__client_id__startswith=beginning).first()
+    elif beginning or asked.before:
+        found = _find_continued(own.filter(channel=asked.channel, key=None), asked, beginning)
     return None if found is None else get_session_for(request, found.uuid, to=WRITE)[0]
+
+
+def _find_continued(own: QuerySet[Session], asked: ClientRequest, beginning: str) -> Session | None:
+    # Programs that keep a conversation by themselves send the whole of it each time. It goes on
+    # where the same was said, in this order and last, and answered with the same words.
+    recent = own.order_by("-last_active_at").values("pk")[:MAX_CONTINUED]
+    runs = Run.objects.filter(session__in=recent).select_related("session").order_by("-pk")
+    if beginning and (sent := runs.filter(client_id__startswith=beginning).first()):
+        return sent.session
+    said = list_said(asked.before)
+    if not said:
+        return None
+    read = READERS[asked.channel](asked.before)
+    told = _without_space(turn.content for turn in read if turn.role == ASSISTANT)
+    for run in runs.filter(client_id__startswith=_said_id(asked.channel, said))[:MAX_SAME_ID]:
+        turns = Turn.objects.filter(session=run.session_id, role=ASSISTANT).order_by("-number")
+        kept = _without_space(
+            reversed(turns.values_list("content", flat=True)[:MAX_COMPARED_ANSWERS])
+        )
+        is_last = not run.session.runs.filter(pk__gt=run.pk).exists()
+        if is_last and kept and told.endswith(kept):
+            return run.session
+    return None
+
+
+def _without_space(texts: Iterable[str]) -> str:
+    # Programs join the parts of an answer with lines of their own.
+    return "".join("".join(texts).split())
 
 
 def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:

@@ -32,7 +32,7 @@ class AnswerWriter:
 
     def __init__(self, *, run: Run, after_turn: int, asked: ClientRequest) -> None:
         self.run, self.asked = run, asked
-        self.id = f"{self.prefix}_{run.uuid.hex}" + (f"_{after_turn}" if after_turn else "")
+        self.id = f"{self.prefix}{run.uuid.hex}" + (f"_{after_turn}" if after_turn else "")
         # The run that the frames are of: the first of each part names it.
         self._told_run: UUID | None = None
         self._part: int | None = None
