@@ -19,7 +19,7 @@ FEATURES = [
     "conversations.features.usage",
     "conversations.features.webhooks",
     "conversations.features.sharing",
-    "conversations.features.messages_api",
+    "conversations.features.model_apis",
     "conversations.features.discord",
     "conversations.features.terminal",
 ]

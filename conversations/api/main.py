@@ -55,13 +55,21 @@ class LoomAPI(NinjaAPI):
         made = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schema["components"]["schemas"] |= made.pop("$defs") | {"Problem": made}
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        schema["components"]["responses"] = {
+            f"Problem{status}": {"description": reason, "content": content}
+            for status, reason in REFUSALS.items()
+        }
         scopes = dict(self.list_scopes())
         for operations in schema["paths"].values():
             for operation in operations.values():
                 operation["x-scope"] = scopes[operation["operationId"]]
-                for status, reason in REFUSALS.items():
-                    refusal = {"description": reason, "content": content}
-                    operation["responses"].setdefault(status, refusal)
+                # The statuses of an operation's own are numbers.
+                declared = {str(status) for status in operation["responses"]}
+                for status in REFUSALS:
+                    if status in declared:
+                        continue
+                    refusal = {"$ref": f"#/components/responses/Problem{status}"}
+                    operation["responses"][status] = refusal
         # Another thread gets it whole or makes its own.
         self._described = schema
         return schema

@@ -102,7 +102,10 @@ class ApiMiddleware:
 
 def identify(request: HttpRequest) -> Caller | None:
     """Who sent the request; None for nobody whom it names rightly."""
-    if given := request.headers.get("Authorization", ""):
+    given = request.headers.get("Authorization", "")
+    if key := request.headers.get("X-Api-Key", ""):
+        given = given or f"Bearer {key}"
+    if given:
         scheme, _, token = given.partition(" ")
         found = find_caller(token.strip(), address=client_address(request) or "")
         return found if scheme.lower() == "bearer" else None

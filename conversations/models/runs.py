@@ -216,6 +216,7 @@ class ToolCall(models.Model):
         )
         indexes = (
             Index(fields=("session", "id"), name="tool_call_of_session"),
+            Index(fields=("call_id",), name="tool_call_by_id"),
             Index(fields=("run", "id"), condition=Q(state__in=OPEN_STATES), name="tool_call_open"),
             Index(fields=("id",), condition=~Q(tree=""), name="tool_call_unsettled"),
             Index(fields=("session",), condition=Q(ok=False), name="tool_call_failed"),

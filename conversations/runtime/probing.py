@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Any
 
 from conversations.domain.errors import ProviderError
+from conversations.domain.formats.contents import text_block
 from conversations.domain.stream import (
     IMAGES,
     TOOLS,
@@ -80,6 +81,6 @@ async def _takes(models: Models, request: ModelRequest, capability: str) -> bool
 def _make_request(
     model: str, text: str, *, image: dict[str, Any] | None = None, **fields: Any
 ) -> ModelRequest:
-    said = [*([image] if image else []), {"type": "text", "text": text}]
+    said = [*([image] if image else []), text_block(text)]
     messages = [{"role": "user", "content": said}]
     return ModelRequest(model=model, messages=messages, max_tokens=MAX_TOKENS, **fields)

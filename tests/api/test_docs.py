@@ -26,6 +26,15 @@ def test_the_description_is_open_to_everybody_and_the_same_each_time() -> None:
     assert len(names) == len(set(names)) > 20
 
 
+def test_nothing_is_described_twice() -> None:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        assert len(set(names)) == len(names)
+        return dict(pairs)
+
+    json.loads(Client().get("/api/v1/openapi.json").content, object_pairs_hook=once)
+
+
 def test_every_operation_says_what_it_does() -> None:
     for path, methods in api.get_openapi_schema()["paths"].items():
         for method, operation in methods.items():

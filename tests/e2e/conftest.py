@@ -58,7 +58,10 @@ class Server:
 
     def __init__(self, folder: Path, environment: dict[str, str], starts: Starts) -> None:
         self.folder = folder
-        self.environment = clean_environment({"LOOM_DATA_DIR": str(folder), **environment})
+        self.environment = clean_environment(
+            # Tests count what the model is asked.
+            {"LOOM_DATA_DIR": str(folder), "LOOM_TITLE_MODEL": "off", **environment}
+        )
         self.link = ""
         self.url = ""
         self._resources = ExitStack()

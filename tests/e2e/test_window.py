@@ -90,7 +90,7 @@ def test_line_and_meter_are_the_same_live_and_after_a_reload(
     expect(line(page)).to_contain_text(f"Context starts here: {floor - 1} earlier turns")
     take_picture(page, "window-line")
     meter = page.locator("#meter")
-    expect(meter).to_contain_text("Context 100 % full")
+    expect(meter).to_contain_text("% of the context")
     live_meter = meter.evaluate("element => element.outerHTML")
     rows = long_chat.rows.count()
     live = long_chat.rows_html()

@@ -72,7 +72,7 @@ def test_a_summary_is_finished_after_the_answer_is_printed(
     send("--session", str(session.uuid), "long")
     monkeypatch.setattr(settings.LOOM, "compact_at", 1)
     printed = send("--session", str(session.uuid), "table")
-    assert printed.strip().endswith("restart the server.")
+    assert printed.strip().endswith("account menu.")
     run = Run.objects.order_by("pk").last()
     assert run is not None
     assert (run.kind, run.state) == ("compact", "completed")

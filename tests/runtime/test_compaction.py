@@ -290,7 +290,7 @@ async def test_the_sessions_model_stands_in_for_one_that_does_not_exist(
     await talk(runtime, wire, garden, times=4)
     wire.enqueue(Scenario(text=SUMMARY))
     await compact(runtime, garden)
-    assert wire.requests[-1]["model"] == runtime.options.model
+    assert wire.requests[-1]["model"] == runtime.models.model_for("")
     assert await in_force(garden) == (4, SUMMARY)
 
 

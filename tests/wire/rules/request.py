@@ -64,7 +64,7 @@ def check_request(body: Any, models: dict[str, ModelRow], *, needs_output: bool 
     check_system(body)
     check_messages(body, model.id)
     check_breakpoints(body)
-    check_options(body)
+    check_options(body, model)
     check_size(body, model)
     return model
 
@@ -104,12 +104,14 @@ def check_max_tokens(body: dict[str, Any], model: ModelRow) -> None:
         )
 
 
-def check_options(body: dict[str, Any]) -> None:
+def check_options(body: dict[str, Any], model: ModelRow) -> None:
     if not isinstance(body.get("stream", False), bool):
         raise refuse("stream: Input should be a valid boolean")
     thinking = body.get("thinking")
+    # A budget of thinking tokens is for the models that take a temperature.
+    types = (*THINKING_TYPES, *(("enabled",) if model.takes_sampling else ()))
     if thinking is not None and (
-        not isinstance(thinking, dict) or thinking.get("type") not in THINKING_TYPES
+        not isinstance(thinking, dict) or thinking.get("type") not in types
     ):
         raise refuse("thinking.type: Input should be 'adaptive', 'between_tools' or 'disabled'")
     if "tool_choice" in body and not body.get("tools"):

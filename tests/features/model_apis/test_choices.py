@@ -152,7 +152,7 @@ async def test_a_temperature_is_for_the_models_that_take_one(
             {"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]},
             "grep is not among",
         ),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "budget"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "not supported for this model"),
         ({"metadata": {"user_id": 7}}, "user_id"),
         ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not supported"),
         ({"output_config": {"format": "x" * 70_000}}, "characters"),

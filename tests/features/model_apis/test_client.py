@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
-from conversations.features.messages_api import api
+from conversations.features.model_apis import answering
 from conversations.models import Attachment, Membership, Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import Program, token_of
@@ -261,7 +261,7 @@ async def test_errors_are_those_of_the_sdk(
     with pytest.raises(anthropic.APIStatusError) as too_long:
         await say(client, "word " * 200_000)
     assert too_long.value.status_code == 413
-    with pytest.raises(anthropic.BadRequestError, match=r"last message"):
+    with pytest.raises(anthropic.BadRequestError, match="must end with a user message"):
         await say(client, "Hello", answered("Hi, I am"))
     with pytest.raises(anthropic.BadRequestError, match=r"tools\[0\]"):
         await say(client, "Hello", tools=[{"type": "web_search_20250305", "name": "web_search"}])
@@ -339,7 +339,7 @@ async def test_a_result_of_a_call_that_no_database_can_hold(user: User, odd: str
 async def test_a_client_that_reads_slowly_gets_the_whole_answer_all_the_same(
     client: AsyncAnthropic, provider: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "MAX_DELTAS_WAITING", 1)
+    monkeypatch.setattr(answering, "MAX_DELTAS_WAITING", 1)
     provider.enqueue(Scenario(text="One two three four five six seven eight nine ten."))
     async with client.messages.stream(**request("Count.")) as stream:
         assert await stream.get_final_text() == "One two three four five six seven eight nine ten."

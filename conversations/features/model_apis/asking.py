@@ -21,8 +21,8 @@ from conversations.models import ModelCall, Run, ToolCall, Turn
 from conversations.runtime.following import wait_for_final_state
 from conversations.runtime.service import Runtime
 
+from .client_request import require_forced_tool
 from .sessions import ClientExchange
-from .shapes import MessagesIn, require_forced_tool
 
 UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
 
@@ -47,7 +47,7 @@ class RunAnswer:
     calls: list[ToolCall] = field(default_factory=list)
 
 
-async def ask(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> tuple[int, int]:
+async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
     """Give the results, send the message. Returns when it is on disk: the key of the run that
     answers, and the turn after which what it says is new."""
     session_pk, tools, known = exchange.session.pk, runtime.program_tools, exchange.known
@@ -75,9 +75,9 @@ async def ask(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> 
     if known is not None:
         client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
     # The client's tools are there before the run, and go if it cannot begin.
-    tools.bring(session_pk, client_id, asked.tools)
+    tools.bring(session_pk, client_id, exchange.asked.tools)
     try:
-        require_forced_tool(exchange.choices, tools.of(session_pk, client_id))
+        require_forced_tool(exchange.asked.choices, tools.of(session_pk, client_id))
         run_pk = await _begin(runtime, exchange, client_id)
     except BaseException:
         tools.forget(session_pk, client_id)
@@ -107,8 +107,8 @@ async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> Non
         if call.pk not in tools.waiting(session_pk, call.run.client_id):
             raise Unavailable(ELSEWHERE)
     for run in {call.run_id: call.run for call in open_calls}.values():
-        require_forced_tool(exchange.choices, tools.of(session_pk, run.client_id))
-        await runtime.choose_for_run(session_pk, run.pk, exchange.choices)
+        require_forced_tool(exchange.asked.choices, tools.of(session_pk, run.client_id))
+        await runtime.choose_for_run(session_pk, run.pk, exchange.asked.choices)
 
 
 async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> int:
@@ -116,7 +116,7 @@ async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> 
     given: dict[str, Any] = {
         "client_id": client_id,
         "user_pk": exchange.user.pk,
-        "choices": exchange.choices,
+        "choices": exchange.asked.choices,
     }
     last = await runtime.readers.read(last_user_turn, session.pk) if known else None
     # It has failed, and is tried once more; said once more where others went on meanwhile,

@@ -1,8 +1,8 @@
-"""``POST …/v1/messages`` and ``GET …/v1/models``, as clients of the Messages API call them."""
+"""An answer to a client's request: the message that it asks for, or its events."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from time import monotonic
 from typing import Any
@@ -11,47 +11,40 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from ninja import Router
 
 from conversations.access import get_workspace_for
-from conversations.accounts.tokens import READ, WRITE
-from conversations.api.auth import caller_of, needs
+from conversations.api.auth import caller_of
 from conversations.api.messages import reason_of
-from conversations.api.streams import RECHECK_SECONDS, STREAMED, free_connection, recheck_of
-from conversations.archive.rights import READ as TO_READ
+from conversations.api.streams import RECHECK_SECONDS, free_connection, recheck_of
+from conversations.archive.rights import READ
 from conversations.archive.run_transcript import read_run, read_said
 from conversations.domain.errors import LoomError, NotFound, Unavailable
-from conversations.domain.text import dump_json, estimate_tokens
+from conversations.domain.stream import ModelInfo
 from conversations.models import Run
-from conversations.runtime.current import current_runtime, list_models
+from conversations.runtime import current
+from conversations.runtime.current import current_runtime
 from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import STREAMS
 
 from .asking import UNANSWERED, RunAnswer, ask, wait_for_answer
-from .errors import ERRORS, OVERLOADED, STATUS, error_body, error_response
+from .client_request import ClientRequest
+from .errors import OVERLOADED, STATUS
 from .sessions import open_exchange
-from .shapes import CountIn, MessageOut, MessagesIn, TokensOut
-from .writing import EventWriter, make_message, write_event
+from .writing import AnswerWriter
 
-router = Router(tags=["Messages API compatibility"])
+# Pieces of text that wait for a client which does not read; it gets the rest at the end.
+MAX_DELTAS_WAITING = 2_000
 
 
-@router.post(
-    "/anthropic/{slug:slug}/v1/messages",
-    auth=needs(WRITE),
-    response=MessageOut,
-    openapi_extra={"responses": ERRORS["responses"] | STREAMED["responses"]},
-    url_name="anthropic_messages",
-)
-async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> HttpResponseBase:
-    """Say something in a session of the workspace and get the answer, with ``stream`` as
-    server-sent events. ``Loom-Session-Key`` (or ``metadata.user_id``) names the session;
-    without either a new one begins."""
+async def answer_request(
+    request: HttpRequest, slug: str, asked: ClientRequest, make_writer: type[AnswerWriter]
+) -> HttpResponseBase:
+    """Say it in its session of the workspace and give the answer, in the form of the writer.
+    Raises as the archive does."""
     runtime, person_pk = await current_runtime(), caller_of(request).user.pk
     await runtime.models.wait_until_listed()
-    if asked.model not in {one.id for one in runtime.models.listed}:
-        raise NotFound(f"model: {asked.model}")  # in the words of the API
+    _find_model(asked.model, runtime.models.listed)
     if asked.stream:
         runtime.lines.require_room(STREAMS, person_pk)
     exchange = await sync_to_async(open_exchange)(request, slug, asked)
@@ -67,15 +60,15 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     subscriber = Subscriber(session_pk=exchange.session.pk, deliver=deliver, held=False)
     runtime.hub.add(subscriber)
     try:
-        run_pk, after_turn = await ask(runtime, exchange, asked)
+        run_pk, after_turn = await ask(runtime, exchange)
         run = await runtime.readers.read(read_run, run_pk)
         recheck = await recheck_of(request, exchange.session)
         await free_connection()
     except BaseException:
         runtime.hub.remove(subscriber)
         raise
+    writer = make_writer(run=run, after_turn=after_turn, asked=asked)
     if asked.stream:
-        writer = EventWriter(run=run.uuid, model=asked.model)
 
         async def events() -> AsyncIterator[str]:
             runtime.lines.take_anyway(STREAMS, person_pk)
@@ -97,10 +90,10 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
         answer = await wait_for_answer(runtime, run, after_turn)
         await runtime.readers.read(recheck)
         if answer.state in UNANSWERED:
-            response = error_response(*await _failure_of(runtime, run, answer))
+            response = writer.make_error(*await _failure_of(runtime, run, answer))
         else:
-            response = JsonResponse(make_message(answer, run=run.uuid, model=asked.model))
-    response["Request-Id"] = f"req_{run.uuid.hex}"
+            response = JsonResponse(writer.make_document(answer))
+    response["Request-Id"] = response["X-Request-Id"] = f"req_{run.uuid.hex}"
     response["Loom-Session"] = str(exchange.session.uuid)
     return response
 
@@ -111,22 +104,19 @@ async def _failure_of(runtime: Runtime, run: Run, answer: RunAnswer) -> tuple[in
     return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
 
-# Pieces of text that wait for a client which does not read; it gets the rest at the end.
-MAX_DELTAS_WAITING = 2_000
-
-
 async def _write_events(
     runtime: Runtime,
     run: Run,
     after_turn: int,
     drafts: "asyncio.Queue[dict[str, Any]]",
-    writer: EventWriter,
+    writer: AnswerWriter,
     recheck: Callable[[], None],
 ) -> AsyncGenerator[str]:
     answering = asyncio.create_task(wait_for_answer(runtime, run, after_turn))
     checked_at = monotonic()
     try:
-        yield writer.begin()
+        for event in writer.begin():
+            yield event
         while not answering.done():
             if monotonic() >= checked_at + RECHECK_SECONDS:
                 try:
@@ -148,18 +138,19 @@ async def _write_events(
             else:
                 drafted.cancel()
                 if not answering.done():
-                    yield write_event("ping")
+                    yield writer.ping()
         while not drafts.empty():
             for event in writer.add_draft(drafts.get_nowait()):
                 yield event
         try:
             answer = answering.result()
         except Unavailable as error:
-            yield f"event: error\ndata: {error_body(OVERLOADED, error.message)}\n\n"
+            for event in writer.fail(OVERLOADED, error.message):
+                yield event
             return
         if answer.state in UNANSWERED:
-            failure = await _failure_of(runtime, run, answer)
-            yield f"event: error\ndata: {error_body(*failure)}\n\n"
+            for event in writer.fail(*await _failure_of(runtime, run, answer)):
+                yield event
             return
         for event in writer.finish(answer):
             yield event
@@ -167,38 +158,19 @@ async def _write_events(
         answering.cancel()
 
 
-@router.post(
-    "/anthropic/{slug:slug}/v1/messages/count_tokens",
-    auth=needs(READ),
-    response=TokensOut,
-    openapi_extra=ERRORS,
-    url_name="anthropic_count",
-)
-def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut:
-    """Roughly how many tokens these messages are, by themselves."""
-    get_workspace_for(request, slug, to=TO_READ)
-    given = [counted.messages, counted.system, counted.tools]
-    return TokensOut(input_tokens=sum(estimate_tokens(dump_json(one)) for one in given if one))
+def list_models(request: HttpRequest, slug: str) -> list[ModelInfo]:
+    """The models on offer in the workspace. Raises NotFound."""
+    get_workspace_for(request, slug, to=READ)
+    return current.list_models()
 
 
-@router.get(
-    "/anthropic/{slug:slug}/v1/models",
-    auth=needs(READ),
-    response=dict[str, Any],
-    openapi_extra=ERRORS,
-    url_name="anthropic_models",
-)
-def list_offered_models(request: HttpRequest, slug: str) -> dict[str, Any]:
-    """The models on offer."""
-    get_workspace_for(request, slug, to=TO_READ)
-    models = [
-        {
-            "type": "model",
-            "id": model.id,
-            "display_name": model.name,
-            "created_at": "1970-01-01T00:00:00Z",
-        }
-        for model in list_models()
-    ]
-    first, last = (models[0]["id"], models[-1]["id"]) if models else (None, None)
-    return {"data": models, "has_more": False, "first_id": first, "last_id": last}
+def get_model(request: HttpRequest, slug: str, model_id: str) -> ModelInfo:
+    """One of them. Raises NotFound."""
+    return _find_model(model_id, list_models(request, slug))
+
+
+def _find_model(model_id: str, models: Iterable[ModelInfo]) -> ModelInfo:
+    found = next((model for model in models if model.id == model_id), None)
+    if found is None:
+        raise NotFound(f"model: {model_id}", code="model_not_found")  # in the API's words
+    return found

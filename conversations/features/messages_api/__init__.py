@@ -1,5 +1,0 @@
-"""The Messages API as an entry: clients that were written for it hold sessions here.
-
-The address of a client is ``/api/v1/anthropic/<workspace>``, its key a personal token. What
-it sends is a message of a session like any other; the answer has the shapes that it knows.
-"""

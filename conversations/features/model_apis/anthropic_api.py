@@ -1,0 +1,87 @@
+"""``POST …/v1/messages`` and ``GET …/v1/models``, as clients of the Messages API call them."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Router
+
+from conversations.access import get_workspace_for
+from conversations.accounts.tokens import READ, WRITE
+from conversations.api.auth import needs
+from conversations.api.streams import STREAMED
+from conversations.archive.rights import READ as TO_READ
+from conversations.domain.stream import ModelInfo
+from conversations.domain.text import dump_json, estimate_tokens
+
+from .answering import answer_request, get_model, list_models
+from .anthropic_shapes import CountIn, MessageOut, MessagesIn, TokensOut, read_request
+from .anthropic_writing import MessageWriter
+from .errors import STATUSES, AnthropicError
+
+router = Router(tags=["Messages API compatibility"])
+
+ERRORS = {STATUSES: AnthropicError}
+
+
+@router.post(
+    "/anthropic/{slug:slug}/v1/messages",
+    auth=needs(WRITE),
+    response={200: MessageOut, **ERRORS},
+    openapi_extra=STREAMED,
+    url_name="anthropic_messages",
+)
+async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> HttpResponseBase:
+    """Say something in a session of the workspace and get the answer, with ``stream`` as
+    server-sent events. ``Loom-Session-Key`` (or ``metadata.user_id``) names the session;
+    without either, results of tools go to the session of their call, and else a new one
+    begins."""
+    return await answer_request(request, slug, read_request(asked), MessageWriter)
+
+
+@router.post(
+    "/anthropic/{slug:slug}/v1/messages/count_tokens",
+    auth=needs(READ),
+    response={200: TokensOut, **ERRORS},
+    url_name="anthropic_count",
+)
+def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut:
+    """Roughly how many tokens these messages are, by themselves."""
+    get_workspace_for(request, slug, to=TO_READ)
+    given = [counted.messages, counted.system, counted.tools]
+    return TokensOut(input_tokens=sum(estimate_tokens(dump_json(one)) for one in given if one))
+
+
+@router.get(
+    "/anthropic/{slug:slug}/v1/models",
+    auth=needs(READ),
+    response={200: dict[str, Any], **ERRORS},
+    url_name="anthropic_models",
+)
+def list_offered_models(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """The models on offer."""
+    models = [describe_model(model) for model in list_models(request, slug)]
+    first, last = (models[0]["id"], models[-1]["id"]) if models else (None, None)
+    return {"data": models, "has_more": False, "first_id": first, "last_id": last}
+
+
+@router.get(
+    "/anthropic/{slug:slug}/v1/models/{path:model_id}",
+    auth=needs(READ),
+    response={200: dict[str, Any], **ERRORS},
+    url_name="anthropic_model",
+)
+def retrieve_offered_model(request: HttpRequest, slug: str, model_id: str) -> dict[str, Any]:
+    """One of the models on offer."""
+    return describe_model(get_model(request, slug, model_id))
+
+
+def describe_model(model: ModelInfo) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": model.id,
+        "display_name": model.name,
+        "created_at": "1970-01-01T00:00:00Z",
+        "max_input_tokens": model.max_input_tokens,
+        "max_tokens": model.max_output_tokens,
+    }

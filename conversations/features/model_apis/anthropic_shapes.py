@@ -1,0 +1,206 @@
+"""What a client sends and gets: the Messages API's request, message and events."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ninja import Field, Schema
+from pydantic import BaseModel, ConfigDict
+
+from conversations.domain.errors import Rejected
+from conversations.domain.formats import ANTHROPIC
+from conversations.domain.formats.contents import BAD_MESSAGE
+from conversations.domain.runs import TOOL_CHOICE, RunChoices
+from conversations.domain.text import dump_json
+from conversations.domain.turns import ASSISTANT, SYSTEM, USER
+from conversations.providers.model_limits import takes_sampling
+
+from .client_request import (
+    SAMPLING,
+    ClientRequest,
+    is_result,
+    join_instructions,
+    make_choices,
+    read_words,
+    refused,
+    require_sampling,
+    require_tools,
+    split_messages,
+)
+from .errors import THREAD_UNSUPPORTED
+
+CHANNEL = ANTHROPIC
+
+BUDGET = "enabled"  # How a request asks for thinking up to a number of tokens
+
+
+class MetadataIn(Schema):
+    user_id: str | None = Field(None, description="The session's key, if no header gives one.")
+
+
+class MessagesIn(BaseModel):
+    """A request of the Messages API. What is not named here and would change the answer is
+    refused."""
+
+    # No Schema: that one drops what it has no name for, without a word.
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str = Field(max_length=120)
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_tokens: int = Field(
+        ge=1,
+        description="Maximum length of the answer in one model call, within the workspace's limit.",
+    )
+    system: str | list[dict[str, Any]] = Field(
+        "", description="The session's instructions from now on."
+    )
+    tools: list[dict[str, Any]] = Field(
+        default_factory=list, description="Tools that the client executes itself."
+    )
+    tool_choice: dict[str, Any] | None = Field(
+        None, description="Whether the model may or must call tools."
+    )
+    stop_sequences: list[str] = Field(
+        default_factory=list, max_length=64, description="Text at which the answer ends."
+    )
+    temperature: float | None = Field(None, ge=0, le=1, description="For models that support it.")
+    top_p: float | None = Field(None, ge=0, le=1, description="For models that support it.")
+    top_k: int | None = Field(None, ge=0, description="For models that support it.")
+    thinking: dict[str, Any] | None = Field(
+        None, description="Whether the model thinks; a budget is for models that support it."
+    )
+    output_config: dict[str, Any] | None = Field(
+        None, description="The effort, and the format of the answer."
+    )
+    stream: bool = False
+    metadata: MetadataIn | None = None
+
+
+class CountIn(Schema):
+    """What a client wants counted."""
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    system: str | list[dict[str, Any]] = ""
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class TokensOut(Schema):
+    input_tokens: int
+
+
+class UsageOut(Schema):
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+
+
+class MessageOut(Schema):
+    """A message of the Messages API."""
+
+    id: str
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+    model: str
+    content: list[dict[str, Any]]
+    stop_reason: str | None
+    stop_sequence: str | None = None
+    usage: UsageOut
+
+
+# What a client may send as to how it is done, not what: the server does that its own way.
+WITHOUT_EFFECT = (
+    *("betas", "cache_control", "context_management", "diagnostics", "service_tier", "speed"),
+)
+
+THINKING = ("adaptive", "between_tools", "disabled", BUDGET)
+
+TOOL_CHOICES = ("auto", "any", "tool", "none")
+
+# In the API's own words.
+PREFILL = (
+    "This model does not support assistant message prefill. The conversation must end with a user"
+    " message."
+)
+NO_BUDGET = (
+    '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and'
+    ' "output_config.effort" to control thinking behavior.'
+)
+
+
+def read_request(asked: MessagesIn) -> ClientRequest:
+    """Raises Rejected for what cannot be had here, and says why."""
+    _check_messages(asked.messages)
+    spoken = [one for one in asked.messages if one["role"] != SYSTEM]
+    before, said = split_messages(spoken)
+    if not said:
+        raise Rejected(PREFILL, code="nothing_to_answer")
+    choices = _read_choices(asked)
+    lists = [message["content"] for message in said if isinstance(message.get("content"), list)]
+    return ClientRequest(
+        channel=CHANNEL,
+        model=asked.model,
+        before=before,
+        words=read_words(said),
+        results=[block for content in lists for block in content if is_result(block)],
+        choices=choices,
+        identity=dump_json([asked.messages, choices.as_json()]),
+        instructions=join_instructions(asked.system, asked.messages),
+        tools=asked.tools,
+        user_key=(asked.metadata.user_id if asked.metadata else None) or "",
+        stream=asked.stream,
+    )
+
+
+def _check_messages(messages: Sequence[dict[str, Any]]) -> None:
+    for place, one in enumerate(messages):
+        if one.get("role") not in (USER, ASSISTANT, SYSTEM):
+            reason = f"Its role must be {USER}, {ASSISTANT} or {SYSTEM}."
+            raise Rejected(f"messages[{place}]: {reason}", code=BAD_MESSAGE)
+    if messages[0]["role"] == SYSTEM:
+        reason = "The first message must have the role user. The system prompt is under `system`."
+        raise Rejected(f"messages[0]: {reason}", code=BAD_MESSAGE)
+
+
+def _read_choices(asked: MessagesIn) -> RunChoices:
+    for name, value in (asked.model_extra or {}).items():
+        if value is not None and name == "thread":
+            reason = "Threads are not supported. Send the full conversation without it."
+            raise Rejected(f"thread: {reason}", code=THREAD_UNSUPPORTED)
+        if value is not None and name not in WITHOUT_EFFECT:
+            raise refused(name, "This is not supported here and would have no effect.")
+    if not all(one.strip() for one in asked.stop_sequences):
+        raise refused("stop_sequences", "Each must contain more than white space.")
+    return make_choices(
+        asked.max_tokens,
+        stop_sequences=asked.stop_sequences or None,
+        tool_choice=_read_tool_choice(asked),
+        thinking=_read_thinking(asked),
+        output_config=asked.output_config,
+        **{name: require_sampling(name, getattr(asked, name), asked.model) for name in SAMPLING},
+    )
+
+
+def _read_thinking(asked: MessagesIn) -> dict[str, Any] | None:
+    kind = asked.thinking.get("type") if asked.thinking else None
+    if asked.thinking is not None and kind not in THINKING:
+        raise refused("thinking", f"Its type must be one of {', '.join(THINKING)}.")
+    # The models that take a temperature are those that take a budget.
+    if kind == BUDGET and not takes_sampling(asked.model):
+        raise refused("thinking", NO_BUDGET)
+    return asked.thinking
+
+
+def _read_tool_choice(asked: MessagesIn) -> dict[str, Any] | None:
+    choice = asked.tool_choice
+    if choice is None or choice == {"type": "auto"}:
+        return None
+    kind, name = choice.get("type"), choice.get("name")
+    if kind not in TOOL_CHOICES:
+        raise refused(TOOL_CHOICE, f"Its type must be one of {', '.join(TOOL_CHOICES)}.")
+    require_tools(choice, asked.tools)
+    if (kind == "tool") != isinstance(name, str):
+        raise refused(TOOL_CHOICE, "It needs a name if its type is tool, and only then.")
+    return choice

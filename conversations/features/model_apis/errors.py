@@ -1,0 +1,142 @@
+"""Errors as each protocol has them, by whose status clients know them."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Schema
+
+from conversations.api.problems import as_problem
+from conversations.domain.text import dump_json, load_json
+
+OVERLOADED = 529
+
+# Why a run failed → what the Messages API would have answered; anything else is a 500.
+STATUS = {
+    "overloaded": OVERLOADED,
+    "rate_limited": 429,
+    "unknown_model": 404,
+    "context_window_exceeded": 400,
+    "invalid_request": 400,
+    "request_too_large": 413,
+    "timeout": 504,
+    "budget_reached": 402,
+}
+
+STATUSES = frozenset(
+    {400, 401, 402, 403, 404, 405, 409, 413, 422, 429, 500, 502, 503, 504, 507, OVERLOADED}
+)
+
+# The Messages API.
+
+THREAD_UNSUPPORTED = "thread_unsupported_request"
+
+ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    OVERLOADED: "overloaded_error",
+}
+
+
+class AnthropicErrorBody(Schema):
+    type: str
+    message: str
+
+
+class AnthropicError(Schema):
+    """An error of the Messages API."""
+
+    type: Literal["error"]
+    error: AnthropicErrorBody
+
+
+def make_anthropic_error(status: int, message: str, *, code: str = "", **_: Any) -> HttpResponse:
+    error: dict[str, Any] = {
+        "type": ANTHROPIC_TYPES.get(status, "api_error"),
+        "message": message,
+    }
+    if code == THREAD_UNSUPPORTED:  # by which the SDK goes on without threads
+        error["details"] = {"error_code": code}
+    return _as_json(status, {"type": "error", "error": error})
+
+
+# OpenAI's APIs.
+
+OPENAI_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+
+OPENAI_STATUS = {402: 429, OVERLOADED: 503}  # What these clients do not know
+
+
+class OpenAIErrorBody(Schema):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(Schema):
+    """An error of OpenAI's APIs."""
+
+    error: OpenAIErrorBody
+
+
+def make_openai_error(
+    status: int, message: str, *, code: str = "", param: str | None = None
+) -> HttpResponse:
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    error = {
+        "message": message,
+        "type": OPENAI_TYPES.get(status, kind),
+        "param": param,
+        "code": "insufficient_quota" if status == HTTPStatus.PAYMENT_REQUIRED else code or None,
+    }
+    return _as_json(OPENAI_STATUS.get(status, status), {"error": error})
+
+
+def _as_json(status: int, body: dict[str, Any]) -> HttpResponse:
+    return HttpResponse(dump_json(body), status=status, content_type="application/json")
+
+
+# Any error below the addresses of a protocol.
+
+FORMS: dict[str, Callable[..., HttpResponse]] = {
+    "/api/v1/anthropic/": make_anthropic_error,
+    "/api/v1/openai/": make_openai_error,
+}
+
+
+def as_api_error(request: HttpRequest, response: HttpResponse) -> HttpResponse | None:
+    """An error for a client of a protocol, whoever has answered it, in its own form. Values
+    that are missing have the API's status."""
+    make = next((FORMS[root] for root in FORMS if request.path.startswith(root)), None)
+    is_error = response.status_code >= HTTPStatus.BAD_REQUEST
+    if make is None or not is_error:
+        return None if make is None else response
+    if response.get("Content-Type", "").startswith("application/json"):
+        return response
+    problem = as_problem(request, response)
+    said = load_json(problem.content.decode(), default={})
+    detail, code = str(said.get("detail") or ""), str(said.get("code") or "")
+    param = detail.partition(":")[0] if code == "bad_choice" else None
+    if wrong := said.get("errors"):
+        param = str(wrong[0]["location"][-1])
+    is_invalid = problem.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
+    status = int(HTTPStatus.BAD_REQUEST) if is_invalid else problem.status_code
+    made = make(status, detail, code=code, param=param)
+    for name in ("Retry-After", "Allow", "WWW-Authenticate"):
+        if name in problem:
+            made[name] = problem[name]
+    return made

@@ -1,0 +1,85 @@
+"""``POST …/v1/chat/completions``, ``POST …/v1/responses`` and ``GET …/v1/models``, as clients
+of OpenAI's APIs call them."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Router
+
+from conversations.accounts.tokens import READ, WRITE
+from conversations.api.auth import needs
+from conversations.api.streams import STREAMED
+from conversations.domain.stream import ModelInfo
+
+from .answering import answer_request, get_model, list_models
+from .errors import STATUSES, OpenAIError
+from .openai_shapes import (
+    ChatCompletion,
+    CompletionIn,
+    Response,
+    ResponseIn,
+    read_completion_request,
+    read_response_request,
+)
+from .openai_writing import CompletionWriter, ResponseWriter
+
+router = Router(tags=["OpenAI API compatibility"])
+
+ERRORS = {STATUSES: OpenAIError}
+
+
+@router.post(
+    "/openai/{slug:slug}/v1/chat/completions",
+    auth=needs(WRITE),
+    response={200: ChatCompletion, **ERRORS},
+    openapi_extra=STREAMED,
+    url_name="openai_completions",
+)
+async def create_chat_completion(
+    request: HttpRequest, slug: str, asked: CompletionIn
+) -> HttpResponseBase:
+    """Say something in a session of the workspace and get the answer, with ``stream`` as
+    chunks. ``Loom-Session-Key`` names the session; without it, the messages before find the
+    session that they were said in, and else a new one begins."""
+    return await answer_request(request, slug, read_completion_request(asked), CompletionWriter)
+
+
+@router.post(
+    "/openai/{slug:slug}/v1/responses",
+    auth=needs(WRITE),
+    response={200: Response, **ERRORS},
+    openapi_extra=STREAMED,
+    url_name="openai_responses",
+)
+async def create_response(request: HttpRequest, slug: str, asked: ResponseIn) -> HttpResponseBase:
+    """The same with input and output as items. ``previous_response_id`` names the session,
+    too."""
+    return await answer_request(request, slug, read_response_request(asked), ResponseWriter)
+
+
+@router.get(
+    "/openai/{slug:slug}/v1/models",
+    auth=needs(READ),
+    response={200: dict[str, Any], **ERRORS},
+    url_name="openai_models",
+)
+def list_openai_models(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """The models on offer."""
+    models = [describe_model(model) for model in list_models(request, slug)]
+    return {"object": "list", "data": models}
+
+
+@router.get(
+    "/openai/{slug:slug}/v1/models/{path:model_id}",
+    auth=needs(READ),
+    response={200: dict[str, Any], **ERRORS},
+    url_name="openai_model",
+)
+def retrieve_openai_model(request: HttpRequest, slug: str, model_id: str) -> dict[str, Any]:
+    """One of the models on offer."""
+    return describe_model(get_model(request, slug, model_id))
+
+
+def describe_model(model: ModelInfo) -> dict[str, Any]:
+    return {"id": model.id, "object": "model", "created": 0, "owned_by": "loom"}

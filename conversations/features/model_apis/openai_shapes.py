@@ -1,0 +1,393 @@
+"""What a client of OpenAI's APIs sends: a request for a chat completion or for a response."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ninja import Field, Schema
+from pydantic import BaseModel, ConfigDict
+
+from conversations.domain.errors import Rejected
+from conversations.domain.formats import OPENAI
+from conversations.domain.formats.contents import BAD_MESSAGE
+from conversations.domain.runs import RunChoices
+from conversations.domain.text import dump_json
+from conversations.domain.turns import ASSISTANT, TOOL, USER
+from conversations.providers.model_limits import takes_sampling
+
+from .client_request import (
+    SYSTEM_ROLES,
+    ClientRequest,
+    join_instructions,
+    make_choices,
+    read_words,
+    refused,
+    require_tools,
+    split_messages,
+)
+
+CHANNEL = OPENAI
+
+ROLES = (*SYSTEM_ROLES, USER, ASSISTANT, TOOL)
+
+# How much a model is to think: OpenAI's words, and those of the Messages API.
+EFFORTS = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "max",
+    "max": "max",
+}
+
+TOOL_CHOICES = {"none": "none", "required": "any"}
+
+# What would change the answer and cannot be had, with the values that ask for nothing.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "audio": (),
+    "background": (False,),
+    "conversation": (),
+    "frequency_penalty": (0,),
+    "function_call": ("none",),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "max_tool_calls": (),
+    "modalities": (["text"],),
+    "n": (1,),
+    "presence_penalty": (0,),
+    "prompt": (),
+    "top_logprobs": (0,),
+    "web_search_options": (),
+}
+
+
+class StreamOptions(Schema):
+    include_usage: bool = Field(False, description="Whether the last event has the tokens.")
+
+
+class _AnyRequest(BaseModel):
+    # No Schema: that one drops what it has no name for, without a word.
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str = Field(max_length=120)
+    tools: list[dict[str, Any]] = Field(
+        default_factory=list, description="Functions that the client executes itself."
+    )
+    tool_choice: str | dict[str, Any] | None = Field(
+        None, description="Whether the model may or must call functions."
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="Whether it may call several at once."
+    )
+    temperature: float | None = Field(None, ge=0, le=2, description="For models that support it.")
+    top_p: float | None = Field(None, ge=0, le=1, description="For models that support it.")
+    stream: bool | None = False
+
+
+class CompletionIn(_AnyRequest):
+    """A request for a chat completion. What cannot be had here and would change the answer
+    is refused."""
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Maximum length of the answer in one model call, within the workspace's limit.",
+    )
+    stop: str | list[str] | None = Field(None, description="Text at which the answer ends.")
+    reasoning_effort: str | None = Field(None, description="How much the model thinks.")
+    response_format: dict[str, Any] | None = Field(None, description="The format of the answer.")
+    stream_options: StreamOptions | None = None
+
+
+class ResponseIn(_AnyRequest):
+    """A request for a response. What cannot be had here and would change the answer is
+    refused."""
+
+    input: str | list[dict[str, Any]] = Field(description="What was said, or a list of items.")
+    instructions: str | None = Field(None, description="The session's instructions from now on.")
+    previous_response_id: str | None = Field(
+        None, description="The answer that this continues: it names the session."
+    )
+    max_output_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Maximum length of the answer in one model call, within the workspace's limit.",
+    )
+    reasoning: dict[str, Any] | None = Field(None, description="How much the model thinks.")
+    text: dict[str, Any] | None = Field(None, description="The format of the answer.")
+
+
+class ChatCompletion(Schema):
+    """A chat completion."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[dict[str, Any]]
+    usage: dict[str, Any] | None = None
+
+
+class Response(Schema):
+    """A response."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: str = "response"
+    created_at: int
+    status: str
+    model: str
+    output: list[dict[str, Any]]
+    usage: dict[str, Any] | None = None
+
+
+def read_completion_request(asked: CompletionIn) -> ClientRequest:
+    """Raises Rejected for what cannot be had here, and says why."""
+    return _read_request(
+        asked,
+        asked.messages,
+        "",
+        max_tokens=asked.max_completion_tokens or asked.max_tokens,
+        stop=_read_stop(asked.stop),
+        effort=asked.reasoning_effort,
+        format_=asked.response_format,
+        has_usage=bool(asked.stream_options and asked.stream_options.include_usage),
+    )
+
+
+def read_response_request(asked: ResponseIn) -> ClientRequest:
+    """Raises Rejected for what cannot be had here, and says why."""
+    given = [{"role": USER, "content": asked.input}] if isinstance(asked.input, str) else None
+    return _read_request(
+        asked,
+        given or list(make_messages(asked.input)),  # type: ignore[arg-type]
+        asked.instructions or "",
+        max_tokens=asked.max_output_tokens,
+        effort=(asked.reasoning or {}).get("effort"),
+        format_=(asked.text or {}).get("format"),
+        answer_id=asked.previous_response_id or "",
+        echoed=asked.model_dump(include=set(ECHOED), exclude_none=True),
+    )
+
+
+# What a response says again of its request, with what holds where nothing was asked for.
+ECHOED: dict[str, Any] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+}
+
+
+def _read_request(
+    asked: CompletionIn | ResponseIn,
+    messages: Sequence[dict[str, Any]],
+    instructions: str,
+    *,
+    max_tokens: int | None,
+    effort: Any,
+    format_: Any,
+    stop: list[str] | None = None,
+    **more: Any,
+) -> ClientRequest:
+    for name, value in (asked.model_extra or {}).items():
+        if value is not None and name in NEUTRAL and value not in NEUTRAL[name]:
+            raise refused(name, "This is not supported here.")
+    tools = [_read_tool(place, tool) for place, tool in enumerate(asked.tools)]
+    choice = _read_tool_choice(asked)
+    require_tools(choice, tools)
+    output = {"effort": _read_effort(effort), "format": _read_format(format_)}
+    choices = make_choices(
+        max_tokens,
+        stop_sequences=stop,
+        tool_choice=choice,
+        thinking={"type": "disabled"} if effort == "none" else None,
+        output_config={name: value for name, value in output.items() if value} or None,
+        **_read_sampling(asked),
+    )
+    return _make_request(asked, messages, instructions, tools, choices, **more)
+
+
+def _make_request(
+    asked: CompletionIn | ResponseIn,
+    messages: Sequence[dict[str, Any]],
+    instructions: str,
+    tools: list[dict[str, Any]],
+    choices: RunChoices,
+    **more: Any,
+) -> ClientRequest:
+    for place, one in enumerate(messages):
+        if one.get("role") not in ROLES:
+            reason = f"Its role must be one of {', '.join(ROLES)}."
+            raise Rejected(f"messages[{place}]: {reason}", code=BAD_MESSAGE)
+    before, said = split_messages([one for one in messages if one["role"] not in SYSTEM_ROLES])
+    if not said:
+        raise Rejected(
+            "The last message must be one of the user or of a tool.", code="nothing_to_answer"
+        )
+    return ClientRequest(
+        channel=CHANNEL,
+        model=asked.model,
+        before=before,
+        words=read_words(said),
+        results=[_make_result(one) for one in said if one["role"] == TOOL],
+        choices=choices,
+        identity=dump_json([list(messages), choices.as_json(), more.get("answer_id", "")]),
+        instructions=join_instructions(instructions, messages),
+        tools=tools,
+        stream=bool(asked.stream),
+        **more,
+    )
+
+
+def _make_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "tool_result",
+        "tool_use_id": message.get("tool_call_id"),
+        "content": message.get("content"),
+    }
+
+
+def _read_stop(stop: str | list[str] | None) -> list[str] | None:
+    texts = [stop] if isinstance(stop, str) else stop or []
+    if not all(text.strip() for text in texts):
+        raise refused("stop", "Each must contain more than white space.")
+    return texts or None
+
+
+def _read_sampling(asked: CompletionIn | ResponseIn) -> dict[str, float | None]:
+    """Programs send these as a matter of course, so a model that does not take them does
+    without; Claude's range of temperatures ends at 1."""
+    if not takes_sampling(asked.model):
+        return {}
+    temperature = asked.temperature
+    if temperature is not None and asked.model.startswith("claude-"):
+        temperature = min(temperature, 1.0)
+    return {"temperature": temperature, "top_p": asked.top_p}
+
+
+def _read_effort(effort: Any) -> str | None:
+    if effort in (None, "none"):
+        return None
+    if effort not in EFFORTS:
+        raise refused("reasoning_effort", f"It must be one of none, {', '.join(EFFORTS)}.")
+    return EFFORTS[effort]
+
+
+def _read_format(asked: Any) -> dict[str, Any] | None:
+    kind = asked.get("type") if isinstance(asked, dict) else None
+    if asked is None or kind == "text":
+        return None
+    # Chat completions have the schema one level deeper.
+    schema = asked.get("json_schema", asked).get("schema") if kind == "json_schema" else None
+    if not isinstance(schema, dict):
+        raise refused("response_format", "It must be text or json_schema with a schema.")
+    return {"type": "json_schema", "schema": schema}
+
+
+def _read_tool(place: int, tool: Mapping[str, Any]) -> dict[str, Any]:
+    if tool.get("type") != "function":
+        reason = f"Tools of type {tool.get('type')} are not supported. Send functions."
+        raise refused(f"tools[{place}]", reason)
+    function = tool.get("function", tool)  # A response's has no level of its own.
+    if not isinstance(function, dict):
+        raise refused(f"tools[{place}]", "Its function must be an object.")
+    return {
+        "name": function.get("name"),
+        "description": function.get("description") or "",
+        "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
+    }
+
+
+def _read_tool_choice(asked: CompletionIn | ResponseIn) -> dict[str, Any] | None:
+    choice = asked.tool_choice
+    single = {"disable_parallel_tool_use": True} if asked.parallel_tool_calls is False else {}
+    if choice in (None, "auto"):
+        return {"type": "auto"} | single if single and asked.tools else None
+    if isinstance(choice, str) and choice in TOOL_CHOICES:
+        kind = TOOL_CHOICES[choice]
+        return {"type": kind} if kind == "none" else {"type": kind} | single
+    named = choice.get("function", choice) if isinstance(choice, dict) else {}
+    if not isinstance(choice, dict) or choice.get("type") != "function" or "name" not in named:
+        raise refused("tool_choice", "It must be none, auto, required or name a function.")
+    return {"type": "tool", "name": str(named["name"])} | single
+
+
+# The items of a response's input.
+
+
+def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The messages of a chat that say the same: an answer's text and calls are one. Raises
+    Rejected for items that no message can stand for."""
+    answer: dict[str, Any] | None = None
+    for place, item in enumerate(items):
+        kind = item.get("type", "message")
+        is_answer = kind == "function_call" or item.get("role") == ASSISTANT
+        if answer is not None and not is_answer and kind != "reasoning":
+            yield answer
+            answer = None
+        if kind == "message" and is_answer:
+            parts = _read_parts(item.get("content"))
+            answer = _join_answers(answer, {"content": parts})
+        elif kind == "message":
+            yield {"role": item.get("role"), "content": _read_parts(item.get("content"))}
+        elif kind == "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            answer = _join_answers(answer, {"tool_calls": [call]})
+        elif kind == "function_call_output":
+            content = _read_parts(item.get("output"))
+            yield {"role": TOOL, "tool_call_id": item.get("call_id"), "content": content}
+        elif kind != "reasoning":  # what it thought comes from the session
+            raise refused(f"input[{place}]", f"Items of type {kind} are not supported.")
+    if answer is not None:
+        yield answer
+
+
+def _join_answers(answer: dict[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
+    joined = {"role": ASSISTANT, "content": None} | (answer or {})
+    if content := more.get("content"):
+        before = joined["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        joined["content"] = content if before is None else [*_as_parts(before), *parts]
+    if calls := more.get("tool_calls"):
+        joined["tool_calls"] = [*joined.get("tool_calls", []), *calls]
+    return joined
+
+
+def _as_parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _read_parts(content: Any) -> Any:
+    return [_read_part(one) for one in content] if isinstance(content, list) else content
+
+
+def _read_part(part: Any) -> Any:
+    """As a part of a chat's message; what is none stays as it is, and is refused by name."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in ("input_text", "output_text"):
+        return {"type": "text", "text": part.get("text")}
+    if kind == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
+    if kind == "input_image" and isinstance(part.get("image_url"), str):
+        return {"type": "image_url", "image_url": {"url": part["image_url"]}}
+    if kind == "input_file" and isinstance(part.get("file_data"), str):
+        return {
+            "type": "file",
+            "file": {k: part[k] for k in ("filename", "file_data") if k in part},
+        }
+    return part

@@ -1,0 +1,271 @@
+"""Which session a client's request belongs to, and what of the request is new there.
+
+The archive is the memory: of a session that has begun, only what follows the last answer
+is taken. What was said before counts for a session that begins with the request.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from conversations.access import get_session_for, get_workspace_for
+from conversations.agent.tools.tool import ToolResult
+from conversations.api.auth import caller_of
+from conversations.api.fields import KEY_HEADER
+from conversations.api.idempotency import OtherRequest
+from conversations.archive import sessions as archive_sessions
+from conversations.archive.attachments import attachment_block, save_attachment
+from conversations.archive.file_types import examine
+from conversations.archive.message_formats import (
+    import_history,
+    prepare_messages,
+    save_spoken_files,
+)
+from conversations.archive.messages import Accepted, find_accepted
+from conversations.archive.rights import WRITE
+from conversations.archive.runs import message_text
+from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.formats import READERS, Spoken, read_new_file
+from conversations.domain.runs import MESSAGE, RunChoices, read_first_choices
+from conversations.domain.session_keys import check_key
+from conversations.domain.text import dump_json, is_storable, load_json, storable
+from conversations.domain.tool_calls import OPEN_STATES
+from conversations.domain.turns import ASSISTANT, calls_of, text_of_blocks
+from conversations.models import Run, Session, ToolCall, Turn, Workspace
+from conversations.web.forms import check_message_text
+
+from .client_request import ClientRequest, list_said
+
+MAX_SAME_ID = 20  # calls of one id that are looked at
+
+MAX_CONTINUED = 1_000  # sessions, the newest first, that a request may continue without a name
+MAX_COMPARED_ANSWERS = 20  # of such a session, the last ones
+
+ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # of a run, see AnswerWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientExchange:
+    """A request, read: ``words`` is what the person says, None where only results come.
+    ``known`` is what became of it where it was sent before. ``results``: what tools of the
+    client gave."""
+
+    asked: ClientRequest
+    session: Session
+    user: User
+    client_id: str
+    known: Accepted | None
+    words: Spoken | None
+    results: list[tuple[ToolCall, ToolResult]] = field(default_factory=list)
+    attachments: list[str] = field(default_factory=list)
+
+
+def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> ClientExchange:
+    """Find or begin the session, and keep what is attached. Raises as the archive does."""
+    workspace, _ = get_workspace_for(request, slug, to=WRITE)
+    words, choices = asked.words, asked.choices
+    check_message_text(words.text, may_be_empty=bool(words.files or asked.results))
+    user = caller_of(request).user
+    # The same request sent again begins with the same, and means the same run.
+    once = request.headers.get(KEY_HEADER, "")
+    said = _said_id(asked.channel, [*list_said(asked.before), words.text])
+    beginning = (
+        f"{asked.channel}-{_digest(f'key {once}')}" if once else said + _digest(asked.identity)[:20]
+    )
+    is_retry = request.headers.get("X-Stainless-Retry-Count", "0") != "0"
+    begun: dict[str, Any] = {
+        "channel": asked.channel,
+        "instructions": asked.instructions,
+        "model": asked.model,
+    }
+    if key := _key_of(request, asked, user):
+        session = archive_sessions.get_or_create_by_key(workspace, key=key, owner=user, **begun)
+    else:
+        sent_before = beginning if is_retry else ""
+        session = _find_session(
+            request, workspace, asked, sent_before
+        ) or archive_sessions.create_session(workspace, owner=user, **begun)
+    _follow(session, asked)
+    client_id = f"{beginning}-{uuid4().hex[:12]}"
+    # Sent again: by the client's own key, by a list of messages that can only be sent once,
+    # or since the client says so.
+    can_be_known = bool(once or asked.before or asked.answer_id)
+    if can_be_known or is_retry:
+        runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
+        newest = runs.order_by("-pk").values_list("client_id", flat=True).first()
+        client_id = newest or (beginning if can_be_known else client_id)
+    known = find_accepted(session, client_id)
+    if known is not None and not was_said_before(known.run_pk, words.text, choices):
+        raise OtherRequest("This key was already used in this session for another request.")
+    if known is None and asked.answer_id:
+        _require_last(session, asked)
+    has_words = bool(words.text or words.files)
+    results = [_read_result(session, user, block) for block in asked.results]
+    return ClientExchange(
+        asked=asked,
+        session=session,
+        user=user,
+        client_id=client_id,
+        known=known,
+        words=words if has_words or not results else None,
+        results=results,
+        attachments=save_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
+    )
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def _said_id(channel: str, said: Sequence[str]) -> str:
+    # How the ids of the messages begin before which this was said, and no more.
+    return f"{channel}-{_digest(dump_json([text for text in said if text]))[:20]}"
+
+
+def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
+    # Of the session. A request without one, that can be sent again, is the session of its
+    # ``Idempotency-Key``.
+    if given := request.headers.get("Loom-Session-Key", ""):
+        return check_key(given)
+    if asked.results or asked.answer_id:
+        return ""  # they name the session
+    if not asked.user_key:
+        once = request.headers.get(KEY_HEADER, "")
+        digest = sha256(f"{user.pk} {once}".encode()).hexdigest()
+        return f"{asked.channel}:once-{digest}" if once else ""
+    try:
+        return check_key(f"{asked.channel}:{asked.user_key}")
+    except Rejected:
+        return f"{asked.channel}:{sha256(dump_json(asked.user_key).encode()).hexdigest()}"
+
+
+def _find_session(
+    request: HttpRequest, workspace: Workspace, asked: ClientRequest, beginning: str
+) -> Session | None:
+    """The session of the answer or the calls that the request goes on from, or the one that
+    it began or continued when it was sent before, or the one in which all that it tells of
+    was said. Raises Rejected for an answer that is not there."""
+    own = Session.objects.filter(
+        workspace=workspace, owner=caller_of(request).user, archived_at=None
+    ).order_by("-pk")
+    found = None
+    if asked.answer_id:
+        named = ANSWER_ID.fullmatch(asked.answer_id)
+        found = own.filter(runs__uuid=UUID(named[1])).first() if named else None
+        if found is None:
+            reason = f"Previous response with id '{asked.answer_id}' not found."
+            raise Rejected(reason, code="previous_response_not_found")
+    elif asked.results:
+        found = _find_call(own, asked).session
+    elif beginning or asked.before:
+        found = _find_continued(own.filter(channel=asked.channel, key=None), asked, beginning)
+    return None if found is None else get_session_for(request, found.uuid, to=WRITE)[0]
+
+
+def _find_continued(own: QuerySet[Session], asked: ClientRequest, beginning: str) -> Session | None:
+    # Programs that keep a conversation by themselves send the whole of it each time. It goes on
+    # where the same was said, in this order and last, and answered with the same words.
+    recent = own.order_by("-last_active_at").values("pk")[:MAX_CONTINUED]
+    runs = Run.objects.filter(session__in=recent).select_related("session").order_by("-pk")
+    if beginning and (sent := runs.filter(client_id__startswith=beginning).first()):
+        return sent.session
+    said = list_said(asked.before)
+    if not said:
+        return None
+    read = READERS[asked.channel](asked.before)
+    told = _without_space(turn.content for turn in read if turn.role == ASSISTANT)
+    for run in runs.filter(client_id__startswith=_said_id(asked.channel, said))[:MAX_SAME_ID]:
+        turns = Turn.objects.filter(session=run.session_id, role=ASSISTANT).order_by("-number")
+        kept = _without_space(
+            reversed(turns.values_list("content", flat=True)[:MAX_COMPARED_ANSWERS])
+        )
+        is_last = not run.session.runs.filter(pk__gt=run.pk).exists()
+        if is_last and kept and told.endswith(kept):
+            return run.session
+    return None
+
+
+def _without_space(texts: Iterable[str]) -> str:
+    # Programs join the parts of an answer with lines of their own.
+    return "".join("".join(texts).split())
+
+
+def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:
+    """The newest call of the request's last result. Raises Rejected where there is none."""
+    call_id = str(asked.results[-1].get("tool_use_id", ""))
+    # Some servers give ids out again: the call is the one that the client tells of.
+    answer = READERS[asked.channel](asked.before[-1:])
+    told = {call.get("id"): call for turn in answer for call in calls_of(turn)}.get(call_id)
+    calls = ToolCall.objects.filter(call_id=call_id, session__in=own).order_by("-pk")
+    for call in calls.select_related("session")[:MAX_SAME_ID] if is_storable(call_id) else ():
+        given = (call.name, load_json(call.arguments, default={}))
+        if told is None or given == (told.get("name"), told.get("input")):
+            return call
+    raise Rejected(f"There is no call {call_id}.", code="no_such_call")
+
+
+def _require_last(session: Session, asked: ClientRequest) -> None:
+    # The archive is one line: what goes on from an earlier answer would be answered to another.
+    newest = session.runs.order_by("-pk").values_list("uuid", flat=True).first()
+    if newest is not None and newest.hex not in asked.answer_id:
+        raise Conflict("The session has later messages. Continue from its last answer.")
+
+
+def _follow(session: Session, asked: ClientRequest) -> None:
+    # Bring a history along where the session begins with it; take over what the client changed
+    # since.
+    if asked.before and session.turn_count == 0:
+        brought = prepare_messages(asked.before, format=asked.channel, model=asked.model)
+        with suppress(Conflict):  # another request was first
+            import_history(session, brought, user_pk=session.owner_id)
+    if session.model != asked.model:
+        archive_sessions.choose_model(session, model=asked.model)
+    if asked.instructions and session.instructions != asked.instructions:
+        archive_sessions.instruct_session(session, instructions=asked.instructions)
+
+
+def was_said_before(run_pk: int, text: str, choices: RunChoices) -> bool:
+    """Whether the message that this run answers has that text, and its answer is what was
+    asked for at first."""
+    run = Run.objects.get(pk=run_pk)
+    if run.choices is not None and read_first_choices(run.choices) != choices:
+        return False
+    if run.kind == MESSAGE:
+        return message_text(run) == text
+    turns = Turn.objects.filter(session=run.session_id, number=run.user_turn or 0)
+    return turns.filter(content=storable(text)).exists()
+
+
+def _read_result(
+    session: Session, user: User, block: dict[str, Any]
+) -> tuple[ToolCall, ToolResult]:
+    call_id = str(block.get("tool_use_id", ""))
+    calls = ToolCall.objects.select_related("run").filter(session=session.pk, call_id=call_id)
+    call = calls.order_by("-pk").first() if is_storable(call_id) else None
+    if call is None:
+        raise Rejected(f"The call {call_id} does not exist in this session.", code="no_such_call")
+    content = block.get("content")
+    blocks = content if isinstance(content, list) else []
+    kept = []
+    for one in blocks if call.state in OPEN_STATES else ():
+        if isinstance(one, dict) and one.get("type") != "text":
+            file = read_new_file(one)
+            attachment = save_attachment(
+                session.pk,
+                data=file.data,
+                name=file.name,
+                user_pk=user.pk,
+                turn=call.turn_number,
+                content=examine(file.data, file.name),
+            )
+            kept.append(attachment_block(attachment))
+    text = content if isinstance(content, str) else text_of_blocks(blocks)
+    return call, ToolResult(ok=block.get("is_error") is not True, output=text, blocks=kept)

@@ -1,0 +1,130 @@
+"""An answer in the form of a protocol, whole or as the events of its stream.
+
+:class:`AnswerWriter` finds out what of an answer is new to the client; a protocol's own class
+says how that is written.
+"""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.http import HttpResponse
+
+from conversations.domain.stream import Block
+from conversations.models import Run
+
+from .asking import RunAnswer
+from .client_request import ClientRequest
+
+
+def list_blocks(answer: RunAnswer) -> list[Block]:
+    """Texts, and the calls that the client is to carry out. What the workspace's tools did
+    is in the session."""
+    asked = {call.call_id for call in answer.calls}
+    return [b for b in answer.blocks if b.get("type") == "text" or b.get("id") in asked]
+
+
+class AnswerWriter:
+    """Texts as they come, the rest when the answer is complete. ``id`` is the answer's: a run
+    that waits for results gives several."""
+
+    prefix: ClassVar[str]
+
+    def __init__(self, *, run: Run, after_turn: int, asked: ClientRequest) -> None:
+        self.run, self.asked = run, asked
+        self.id = f"{self.prefix}{run.uuid.hex}" + (f"_{after_turn}" if after_turn else "")
+        # The run that the frames are of: the first of each part names it.
+        self._told_run: UUID | None = None
+        self._part: int | None = None
+        self._seen = ""
+        self._texts: list[str] = []
+        self._is_open = False
+
+    # What a protocol says.
+
+    def make_document(self, answer: RunAnswer) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def make_error(self, status: int, message: str) -> HttpResponse:
+        raise NotImplementedError
+
+    def begin(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def ping(self) -> str:
+        raise NotImplementedError
+
+    def begin_text(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def write_text(self, text: str) -> str:
+        raise NotImplementedError
+
+    def end_text(self, text: str) -> Iterator[str]:
+        raise NotImplementedError
+
+    def write_call(self, call: Block) -> Iterator[str]:
+        raise NotImplementedError
+
+    def end(self, answer: RunAnswer) -> Iterator[str]:
+        raise NotImplementedError
+
+    def fail(self, status: int, message: str) -> Iterator[str]:
+        raise NotImplementedError
+
+    # What of it is new.
+
+    def add_draft(self, frame: dict[str, Any]) -> Iterator[str]:
+        """More of a text of this run; what was told already is left out. White space waits
+        for what follows: alone it is no block of the answer."""
+        part, offset, text = frame["part"], frame["offset"], frame["text"]
+        if "run" in frame:
+            self._told_run = UUID(frame["run"])
+        if self._told_run != self.run.uuid:
+            return
+        if part != self._part:
+            if offset:
+                return  # its beginning was not told: it comes with the whole answer
+            yield from self._end_text()
+            self._part, self._seen = part, ""
+        seen = len(self._seen)
+        if not offset <= seen < offset + len(text):
+            return
+        self._seen += text[seen - offset :]
+        if not self._is_open and self._seen.strip():
+            yield from self._begin_text()
+        if self._is_open:
+            yield self._tell(self._seen[len(self._texts[-1]) :])
+
+    def finish(self, answer: RunAnswer) -> Iterator[str]:
+        """What was not told yet, and the end."""
+        told = list(self._texts)
+        for block in list_blocks(answer):
+            text = str(block.get("text", ""))
+            if block["type"] == "text" and told and text.startswith(told[0]):
+                told.pop(0)
+                if not told and self._is_open and text != self._texts[-1]:
+                    yield self._tell(text[len(self._texts[-1]) :])
+                continue
+            yield from self._end_text()
+            if block["type"] == "text":
+                yield from self._begin_text()
+                yield self._tell(text)
+            else:
+                yield from self.write_call(block)
+        yield from self._end_text()
+        yield from self.end(answer)
+
+    def _begin_text(self) -> Iterator[str]:
+        self._texts.append("")
+        self._is_open = True
+        yield from self.begin_text()
+
+    def _tell(self, text: str) -> str:
+        self._texts[-1] += text
+        return self.write_text(text)
+
+    def _end_text(self) -> Iterator[str]:
+        if self._is_open:
+            self._is_open = False
+            yield from self.end_text(self._texts[-1])
