@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import READS
+from conversations.domain.tool_questions import CANCEL
 
 from .config import CallRefused, McpError, ServerConfig, ServerFailed
 
@@ -176,6 +177,13 @@ class Timing:
     close: float = 8.0
 
 
+type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+async def ask_nobody(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"action": CANCEL}
+
+
 class ToolServerConnection:
     """``root`` is the folder of the workspace whose server it is, None: it is shared. ``version``
     counts the lists of tools; ``left_out`` says what of the last one is not on offer."""
@@ -200,6 +208,7 @@ class ToolServerConnection:
         self._woken = asyncio.Event()
         self._changed = asyncio.Event()
         self._patience = 0.0
+        self._asking: list[Ask] = []  # of each open call
         self._is_closing = self._is_lost = self._is_asked_again = self._has_new_list = False
         self._is_recovering = False
 
@@ -242,19 +251,43 @@ class ToolServerConnection:
                     await self._changed.wait()
 
     async def call(
-        self, name: str, arguments: dict[str, Any], *, report: Callable[[str], None]
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        report: Callable[[str], None],
+        ask: Ask = ask_nobody,
     ) -> dict[str, Any]:
-        """The result of one call. Raises McpError; cancelled, it tells the server."""
+        """The result of one call; while a person is asked (``ask``), its time stands still. A
+        server that is not there is tried again at once. Raises McpError; cancelled, it tells the
+        server."""
         self.use()
         if self._session is None:
+            if self.state == FAILED and not self._is_recovering:
+                self.connect_again()
             await self.wait_connected(seconds=self._timing.connect)
         if self._session is None:
             raise ServerFailed(self.reason or "The server is not connected.")
         session = self._session
         self.open_calls += 1
+        questions = 0
+
+        async def ask_in_time(asked: Mapping[str, Any]) -> dict[str, Any]:
+            nonlocal questions
+            questions += 1
+            limit.reschedule(None)
+            try:
+                return await ask(asked)
+            finally:
+                questions -= 1
+                if not questions:
+                    limit.reschedule(loop.time() + self.config.timeout_seconds)
+
+        loop = asyncio.get_running_loop()
+        self._asking.append(ask_in_time)
         try:
-            async with asyncio.timeout(self.config.timeout_seconds):
-                return await session.call_tool(name, arguments, report=report)
+            async with asyncio.timeout(self.config.timeout_seconds) as limit:
+                return await session.call_tool(name, arguments, report=report, ask=ask_in_time)
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(f"No answer within {seconds} s; the call was cancelled.") from None
@@ -269,8 +302,15 @@ class ToolServerConnection:
                         await self._changed.wait()
             raise ServerFailed(self.reason or reason) from error
         finally:
+            self._asking.remove(ask_in_time)
             self.open_calls -= 1
             self.last_used = monotonic()
+
+    async def _answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        # Older servers do not say of which call a question is. Of several calls, which may be those
+        # of different people, it could be anybody's.
+        asking = self._asking[0] if len(self._asking) == 1 else ask_nobody
+        return await asking(asked)
 
     def _interrupt(self) -> None:
         """Whatever the owning task does: somebody wants something else."""
@@ -325,7 +365,11 @@ class ToolServerConnection:
     async def _hold(self, limit: asyncio.Timeout) -> None:
         sdk = await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.session")
         opened = sdk.open_session(
-            self.config, root=self.root, on_change=self._notice_list, on_end=self._notice_end
+            self.config,
+            root=self.root,
+            on_change=self._notice_list,
+            on_end=self._notice_end,
+            on_question=self._answer,
         )
         async with opened as session:
             await self._take_list(session)

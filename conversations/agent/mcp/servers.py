@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
@@ -166,7 +167,12 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
                     )
                     watching = watched(context.root, author=author, write=context.write)
                     watch = await stack.enter_async_context(watching)
-                data = await connection.call(offer.own_name, arguments, report=context.report)
+                data = await connection.call(
+                    offer.own_name,
+                    arguments,
+                    report=context.report,
+                    ask=partial(context.ask, server),
+                )
         except CallRefused as error:
             words = str(error)
         except McpError as error:
