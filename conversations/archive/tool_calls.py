@@ -371,10 +371,7 @@ def answer_question(
     if action not in (ACCEPT, DECLINE):
         raise Rejected(f"The action must be {ACCEPT} or {DECLINE}.", code="bad_action")
     with locked_session(session.pk) as locked:
-        found = find_call(session, call)
-        asked = _read_question(found)
-        if asked is None or asked.id != question:
-            raise Conflict("This question is over.", code="question_over")
+        found, asked = find_question(session, call, question)
         given = read_content(asked, content) if action == ACCEPT and not asked.url else {}
         answer = {"action": action, "content": given, "user": user_pk}
         if found.answer and load_json(found.answer, default=None) == answer:
@@ -388,6 +385,15 @@ def answer_question(
         by = _name(User.objects.filter(pk=user_pk).first() if user_pk else None)
         notice = make_answered_notice(asked, action=action, by=by, content=given)
         return locked.append(events=[NewEvent(payload=notice)]).rows
+
+
+def find_question(session: Session, call: UUID, question: str) -> tuple[ToolCall, ToolQuestion]:
+    """Raises NotFound, and Conflict where it is not the call's last question."""
+    found = find_call(session, call)
+    asked = _read_question(found)
+    if asked is None or asked.id != question:
+        raise Conflict("This question is over.", code="question_over")
+    return found, asked
 
 
 def find_call(session: Session, call: UUID) -> ToolCall:

@@ -16,6 +16,7 @@ from conversations.access import Access, get_session_for, post_to_session
 from conversations.agent.undo.records import has_changes
 from conversations.archive.tool_calls import (
     ToolRecord,
+    find_question,
     read_call_output,
     read_tool_record,
     read_turn_output,
@@ -167,6 +168,7 @@ async def tool_call_answer(
         if name.startswith(f"{question}:")
     }
     try:
+        await sync_to_async(find_question)(found, call, question)
         runtime = await current_runtime()
         await runtime.answer_question(
             found, call=call, question=question, action=action, content=content, user_pk=user.pk

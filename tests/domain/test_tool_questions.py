@@ -53,11 +53,18 @@ def test_what_is_no_question_is_none(data: Any) -> None:
 def test_answers_are_texts_of_a_form_or_values() -> None:
     question = ask(["name", "sunny"], **PROPERTIES)
     assert read_content(question, {"name": "Bob", "beds": "3", "width": "1.5", "soil": "clay"}) == {
-        **{"name": "Bob", "beds": 3, "width": 1.5, "sunny": False, "soil": "clay"},
+        "name": "Bob",
+        "beds": 3,
+        "width": 1.5,
+        "sunny": False,
+        "soil": "clay",
     }
     given = {"name": "Bob", "sunny": "on", "tools": "rake", "mail": "", "beds": 9}
     assert read_content(question, given) == {
-        **{"name": "Bob", "sunny": True, "tools": ["rake"], "beds": 9},
+        "name": "Bob",
+        "sunny": True,
+        "tools": ["rake"],
+        "beds": 9,
     }
 
 

@@ -87,9 +87,7 @@ async def test_an_address_is_gone_to_or_declined(
     runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     for number, action in enumerate(("accept", "decline")):
         wire.enqueue(*answers(("mcp__plain__visit", {}), prefix=action))
-        await runtime.send(
-            garden, client_id=f"client-{number}", text="go", user_pk=garden.owner_id
-        )
+        await runtime.send(garden, client_id=f"client-{number}", text="go", user_pk=garden.owner_id)
         call, asked = await until_asked(garden)
         assert asked["url"] == "https://example.org/sign-in"
         await runtime.answer_question(

@@ -207,6 +207,19 @@ async def test_a_model_call_waits_for_a_beginning_connection_only_once(
     assert connection.state == "connecting"
 
 
+async def test_a_call_does_not_wait_for_the_next_try(open_servers: Open) -> None:
+    """The server was away for long, and is there again."""
+    with HttpServer() as server:
+        port = server.port
+        made = config(web={"url": server.url})
+        server.stop()
+        servers = await open_servers(made, first_wait=600, longest_wait=600, wait=5)
+        assert state_of(servers, "web").is_failed
+        server.start(port=port)
+        assert await call(servers, "echo", "web", text="hello") != ""
+        assert state_of(servers, "web").state == "ready"
+
+
 async def test_a_server_that_dies_in_a_call_is_failed_then_ready_again(
     open_servers: Open, tmp_path: Path
 ) -> None:

@@ -263,11 +263,12 @@ class ToolServerConnection:
         server."""
         self.use()
         if self._session is None:
+            reason = self.reason
             if self.state == FAILED and not self._is_recovering:
                 self.connect_again()
             await self.wait_connected(seconds=self._timing.connect)
-        if self._session is None:
-            raise ServerFailed(self.reason or "The server is not connected.")
+            if self._session is None:
+                raise ServerFailed(self.reason or reason or "The server is not connected.")
         session = self._session
         self.open_calls += 1
         questions = 0
