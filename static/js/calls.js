@@ -54,8 +54,9 @@ function forget(row) {
   changed.delete(row);
 }
 
-/** The state line says what is being done. */
+/** The state line says what is being done, or what is waited for, which comes with the state. */
 function say() {
+  if (lives.size && log.dataset.runState === "waiting_approval") return;
   const line = byId("status");
   const words = lives.size ? "A tool is running" : line.dataset[log.dataset.runState] ?? "";
   if (line.textContent !== words) line.textContent = words;
@@ -223,6 +224,7 @@ function readFields(row) {
 function answer(button, row, socket) {
   const [question, action] = button.value.split(":");
   const content = action === "accept" ? readFields(row) : {};
+  refuse();
   request(row, socket, { type: "answer", call: row.dataset.of, question, action, content }, findAll(".ask :is(button, input, select)", row));
 }
 

@@ -61,13 +61,14 @@ def test_a_question_is_answered_by_keys_alone(chat: Chat, wire: WireThread) -> N
     chat.wait_idle()
     expect(card(page)).to_have_count(0)
     expect(page.locator("#rows > .row-decided")).to_contain_text("name: Bob")
+    expect(page.get_by_text("“Your name” is required.")).to_be_hidden()
     assert "Bob" in str(wire.requests[-1]["messages"])
     take_picture(page, "question-answered")
 
 
 def test_an_address_is_shown_whole_and_declined(chat: Chat, wire: WireThread) -> None:
     asked = ask(chat, wire, "visit")
-    link = asked.get_by_role("link", name="Open example.org")
+    link = asked.get_by_role("link", name="Open example.org in a new tab")
     assert link.get_attribute("href") == "https://example.org/sign-in"
     assert "noopener" in (link.get_attribute("rel") or "")
     expect(asked).to_contain_text("https://example.org/sign-in")
