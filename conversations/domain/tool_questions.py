@@ -173,7 +173,8 @@ def read_content(question: ToolQuestion, given: Any) -> dict[str, Any]:
     sent = given if isinstance(given, dict) else {}
     content = {}
     for one in question.fields:
-        value = sent.get(one.name)
+        # What is left out is what it is by default; what was emptied is empty.
+        value = sent.get(one.name, one.default)
         if value in (None, "", []):
             if one.is_required and one.kind == FLAG:
                 content[one.name] = False

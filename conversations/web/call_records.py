@@ -168,7 +168,9 @@ async def tool_call_answer(
         if name.startswith(f"{question}:")
     }
     try:
-        await sync_to_async(find_question)(found, call, question)
+        _, asked = await sync_to_async(find_question)(found, call, question)
+        # A form does not send what is not ticked.
+        content = {one.name: "" for one in asked.fields} | content
         runtime = await current_runtime()
         await runtime.answer_question(
             found, call=call, question=question, action=action, content=content, user_pk=user.pk

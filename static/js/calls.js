@@ -216,7 +216,7 @@ function readFields(row) {
     const name = dataset.field;
     if ("many" in dataset) content[name] = [...(content[name] ?? []), ...(checked ? [value] : [])];
     else if (type === "checkbox") content[name] = checked;
-    else if (value !== "") content[name] = value;
+    else content[name] = value;
   }
   return content;
 }
