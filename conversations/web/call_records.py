@@ -162,7 +162,7 @@ async def tool_call_answer(
     """Answer what a call's tool server asks, then go back to the session. The button says for
     which question; each field is named after that and itself."""
     question, _, action = request.POST.get("answer", "").partition(":")
-    content = {
+    content: dict[str, Any] = {
         name.partition(":")[2]: values if len(values) > 1 else values[0]
         for name, values in request.POST.lists()
         if name.startswith(f"{question}:")

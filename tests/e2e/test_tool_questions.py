@@ -1,4 +1,5 @@
-"""A question of a tool server: asked in the transcript, answered, refused, by keys alone."""
+"""A question of a tool server: asked in the transcript, answered, refused, by keys alone; and
+its prompts in the composer."""
 
 import json
 import re
@@ -12,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, expect
 from tests.e2e.accessibility import violations_everywhere
 from tests.e2e.conftest import Chat, Server, settle, sign_in, start_ordinary, take_picture
 from tests.e2e.test_tools import card, same_after_reload
-from tests.mcp_servers.running import plain
+from tests.mcp_servers.running import plain, sdk
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -24,7 +25,8 @@ def server(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Server:
     file: Path = tmp_path_factory.mktemp("mcp") / "mcp.json"
-    file.write_text(json.dumps({"servers": {"almanac": plain("asks", effect="reads")}}))
+    servers = {"almanac": plain("asks", effect="reads"), "sdk": sdk()}
+    file.write_text(json.dumps({"servers": servers}))
     return start_ordinary(make_server, provider, LOOM_MCP_CONFIG=str(file))
 
 
@@ -92,3 +94,28 @@ def test_a_question_is_answered_without_javascript(
     expect(plain_page).to_have_url(re.compile(rf"/s/{chat.uuid}/$"))
     chat.wait_idle()
     assert "Eve" in str(wire.requests[-1]["messages"])
+
+
+@pytest.mark.noisy
+def test_a_prompt_is_put_into_the_composer(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    chat.message.press_sequentially("/sdk:")
+    option = page.get_by_role("option").filter(has_text="/sdk:plan")
+    expect(option).to_contain_text("Plan a bed.")
+    take_picture(page, "prompt-offered")
+    option.click()
+    expect(chat.message).to_have_value("/sdk:plan ")
+    chat.message.press("Enter")
+    expect(page.locator("#refused")).to_contain_text("/sdk:plan needs: bed.")
+    expect(chat.message).to_have_value("/sdk:plan ")
+    chat.message.fill("/sdk:plan peas")
+    chat.message.press("Enter")
+    expect(chat.message).to_have_value("Plan the bed peas for spring.")
+    expect(page.locator("#refused")).to_be_hidden()
+    wire.enqueue(Scenario(text="Done."))
+    chat.message.press("Enter")
+    expect(chat.rows.first).to_contain_text("Plan the bed peas for spring.")
+    chat.wait_idle()
+    chat.message.fill("/sdk:none of these")
+    chat.message.press("Enter")
+    expect(page.get_by_role("button", name="Send as a message")).to_be_visible()

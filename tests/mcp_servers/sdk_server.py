@@ -78,6 +78,12 @@ async def ask(answer: Annotated[ElicitationResult[Answer], Resolve(who)]) -> str
     return f"{answer.action}{name}"
 
 
+@server.prompt()
+def plan(bed: str, season: str = "spring") -> str:
+    """Plan a bed."""
+    return f"Plan the bed {bed} for {season}."
+
+
 @server.tool()
 async def grow(ctx: Context) -> str:
     """Add a tool to the list."""

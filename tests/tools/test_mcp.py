@@ -18,9 +18,10 @@ from conversations.agent.mcp.connection import Timing, ToolServerConnection
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
+from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import ToolScope
 from loomweb.settings import BASE_DIR
-from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, until
+from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, sdk, until
 
 PYTHON = str(Path(sys.executable).resolve())
 """Not the link to it in a virtual environment, which a sandbox does not hold."""
@@ -205,6 +206,22 @@ async def test_a_model_call_waits_for_a_beginning_connection_only_once(
         await servers.prepare("garden", tmp_path)
         rounds += 1
     assert connection.state == "connecting"
+
+
+async def test_prompts_are_written_with_the_words_that_follow(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    servers = await open_servers(config(sdk=sdk(), plain=plain()))
+    [(name, offer)] = servers.prompts_of("garden").items()
+    assert (name, offer.says, offer.arguments) == ("sdk:plan", "Plan a bed.", ("bed", "season"))
+
+    async def write(words: str) -> str:
+        return await servers.write_prompt("garden", tmp_path, name, words)
+
+    assert await write("peas") == "Plan the bed peas for spring."
+    assert await write('"sweet peas" late summer') == "Plan the bed sweet peas for late summer."
+    with pytest.raises(Rejected, match="needs: bed"):
+        await write(" ")
 
 
 async def test_a_call_does_not_wait_for_the_next_try(open_servers: Open) -> None:

@@ -31,9 +31,11 @@ MAX_OWN_NAME_CHARS = 200
 MAX_DESCRIPTION_CHARS = 2000
 MAX_SCHEMA_CHARS = 20_000
 MAX_TOOLS = 128
+MAX_PROMPTS = 64
 MAX_NOTES = 20
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
+_PROMPT = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NOT_AT_TOP = ("oneOf", "anyOf", "allOf")
 
@@ -97,6 +99,38 @@ def _names_of(server: str, wanted: Iterable[str]) -> dict[str, str]:
             digest = sha256(f"{server}\0{own}".encode()).hexdigest()[:8]
             plain[own] = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
     return plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptOffer:
+    """A prompt of a server, with the names of its arguments in order; ``required`` are those of
+    them that it cannot do without."""
+
+    name: str
+    says: str
+    arguments: tuple[str, ...] = ()
+    required: frozenset[str] = frozenset()
+
+
+def make_prompts(listed: Sequence[Mapping[str, Any]]) -> tuple[PromptOffer, ...]:
+    """Those of a list that can be typed, by name."""
+    found = {}
+    for one in listed:
+        name, given = one.get("name"), one.get("arguments")
+        if not isinstance(name, str) or not _PROMPT.fullmatch(name):
+            continue
+        arguments = [one for one in given if isinstance(one, dict)] if type(given) is list else []
+        names = [one_line(storable(str(one.get("name"))), limit=60) for one in arguments]
+        words = one.get("description") or one.get("title") or ""
+        found[name] = PromptOffer(
+            name=name,
+            says=one_line(storable(str(words)), limit=200),
+            arguments=tuple(names),
+            required=frozenset(
+                told for told, one in zip(names, arguments, strict=True) if one.get("required")
+            ),
+        )
+    return tuple(found[name] for name in sorted(found)[:MAX_PROMPTS])
 
 
 def find_problem(schema: Any) -> str:
@@ -197,6 +231,7 @@ class ToolServerConnection:
         self.since = datetime.now(UTC)
         self.offers: tuple[Offer, ...] = ()
         self.left_out: tuple[str, ...] = ()
+        self.prompts: tuple[PromptOffer, ...] = ()
         self.version = 0
         self.open_calls = 0
         self.last_used = monotonic()
@@ -307,6 +342,17 @@ class ToolServerConnection:
             self.open_calls -= 1
             self.last_used = monotonic()
 
+    async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+        """The messages of a prompt. Raises McpError."""
+        if self._session is None:
+            raise ServerFailed(self.reason or "The server is not connected.")
+        try:
+            async with asyncio.timeout(self.config.timeout_seconds):
+                return await self._session.get_prompt(name, arguments)
+        except TimeoutError:
+            seconds = f"{self.config.timeout_seconds:g}"
+            raise CallRefused(f"No answer within {seconds} s.") from None
+
     async def _answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         # Older servers do not say of which call a question is. Of several calls, which may be those
         # of different people, it could be anybody's.
@@ -408,6 +454,8 @@ class ToolServerConnection:
                 self._change(READY)
 
     async def _take_list(self, session: "ToolServerSession") -> None:
+        with contextlib.suppress(CallRefused):  # it does without them
+            self.prompts = make_prompts(await session.list_prompts())
         try:
             listed = await session.list_tools()
         except CallRefused as error:

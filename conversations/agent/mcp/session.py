@@ -40,6 +40,8 @@ WRITE_SECONDS = 20.0
 MAX_ROUNDS = 10  # How often a server may ask for something in the middle of a call
 STATE_PAUSE = 0.25  # Seconds before a call is asked for again that only needs time
 
+LIST_CHANGES = (types.ToolListChangedNotification, types.PromptListChangedNotification)
+
 type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 type Streams = tuple[
@@ -78,6 +80,26 @@ class ToolServerSession:
                 break
             params = types.PaginatedRequestParams(cursor=page.next_cursor)
         return tools
+
+    async def list_prompts(self) -> list[dict[str, Any]]:
+        """As the server lists them, unchecked; none where it has none."""
+        if self._client.server_capabilities.prompts is None:
+            return []
+        prompts: list[dict[str, Any]] = []
+        cursor = None
+        for _ in range(MAX_PAGES):
+            with _translated():
+                page = await self._client.list_prompts(cursor=cursor)
+            prompts += [_plain(prompt) for prompt in page.prompts]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return prompts
+
+    async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+        """The messages of a prompt, unchecked. Raises CallRefused."""
+        with _translated():
+            return _plain(await self._client.get_prompt(name, arguments))
 
     async def call_tool(
         self,
@@ -185,7 +207,7 @@ async def open_session(
     said: list[str] = []  # why it broke, from where that is known best
 
     async def notice(message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
+        if isinstance(message, LIST_CHANGES):
             on_change()
 
     async def list_roots(_: ClientRequestContext) -> types.ListRootsResult:
