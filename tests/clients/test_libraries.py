@@ -38,7 +38,10 @@ CLIENTS = [
     ("aisuite_completions.py", "openai"),
     ("ai_sdk.mjs", "anthropic"),
     ("ai_sdk.mjs", "chat"),
-    ("ai_sdk.mjs", "responses"),
+    pytest.param(
+        *("ai_sdk.mjs", "responses"),
+        marks=pytest.mark.xfail(reason="it sends references to items", strict=True),
+    ),
 ]
 
 

@@ -59,11 +59,8 @@ def respond(client: OpenAI) -> None:
         return client.responses.create(input=said, **asked, **more)
 
     plain = say(PLAIN)
-    pieces = []
     with client.responses.stream(input=STREAMED, previous_response_id=plain.id, **asked) as stream:
-        for event in stream:
-            if event.type == "response.output_text.delta":
-                pieces.append(event.delta)
+        pieces = [e.delta for e in stream if e.type == "response.output_text.delta"]
         streamed = stream.get_final_response()
     called = say(NEEDS_TOOL, streamed)
     results = [
