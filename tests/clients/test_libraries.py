@@ -38,10 +38,7 @@ CLIENTS = [
     ("aisuite_completions.py", "openai"),
     ("ai_sdk.mjs", "anthropic"),
     ("ai_sdk.mjs", "chat"),
-    pytest.param(
-        *("ai_sdk.mjs", "responses"),
-        marks=pytest.mark.xfail(reason="it sends references to items", strict=True),
-    ),
+    ("ai_sdk.mjs", "responses"),
 ]
 
 
