@@ -224,6 +224,16 @@ async def test_prompts_are_written_with_the_words_that_follow(
         await write(" ")
 
 
+async def test_one_that_did_not_respond_in_time_is_closed_while_it_ends(tmp_path: Path) -> None:
+    made = config(plain=plain("silent", "stubborn"))
+    timing = replace(QUICK, connect=0.3)
+    connection = ToolServerConnection(made.servers["plain"], root=tmp_path, timing=timing)
+    connection.use()
+    await until(lambda: connection._limit is not None and connection._limit.expired())
+    await connection.close()
+    assert connection.state == "off"
+
+
 async def test_a_call_does_not_wait_for_the_next_try(open_servers: Open) -> None:
     """The server was away for long, and is there again."""
     with HttpServer() as server:

@@ -362,7 +362,8 @@ class ToolServerConnection:
     def _interrupt(self) -> None:
         """Whatever the owning task does: somebody wants something else."""
         self._woken.set()
-        if self._limit is not None and self._session is None:
+        # One that has run out is ending by itself, and cannot be changed.
+        if self._limit is not None and self._session is None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time())
 
     # The task that owns the session
