@@ -435,11 +435,20 @@ class ToolLoop:
             task.cancel()
         try:
             await asyncio.wait({task})
+            if call.question is not None:
+                await self._execution.writer.write(
+                    show_run_waiting, self._claimed.run_pk, waits=False
+                )
+                self._execution.show_state(run_states.RUNNING, doing="A tool is running")
         except asyncio.CancelledError:
             await _end_tasks([task])
             # What ended all the same has been done, and is kept with its result.
             if not task.done() or task.cancelled() or task.exception():
                 raise
+        finally:
+            # A server may ask outside of the task of its call: nobody will answer any more.
+            if call.answered is not None and not call.answered.done():
+                call.answered.set_result({"action": CANCEL})
         error = None if task.cancelled() else task.exception()
         if call.stopped_by and (task.cancelled() or error):
             words = f"Stopped by {call.stopped_by} after {monotonic() - began:.0f} s."
@@ -484,9 +493,8 @@ class ToolLoop:
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
             await write(show_run_waiting, run_pk, waits=True)
             self._execution.show_state(run_states.WAITING_APPROVAL, doing="Waiting for an answer")
-            try:
-                answer = await answered
-            finally:
+            answer = await answered
+            if call.question is None:  # else the call is over, and with it what is shown of it
                 await write(show_run_waiting, run_pk, waits=False)
                 self._execution.show_state(run_states.RUNNING, doing="A tool is running")
             return {name: answer[name] for name in ("action", "content") if answer.get(name)}

@@ -75,6 +75,7 @@ def ask_person(number: Any, by_address: bool) -> dict[str, Any]:
     send({"id": f"ask-{number}", "method": "elicitation/create", "params": asked})
     while f"ask-{number}" not in answers:
         time.sleep(0.01)
+    Path("answered").write_text(json.dumps(answers[f"ask-{number}"]))
     return answers[f"ask-{number}"]
 
 

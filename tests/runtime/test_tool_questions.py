@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Session, ToolCall, Workspace
 from conversations.runtime.service import Runtime
-from tests.mcp_servers.running import HttpServer, config, plain, sdk
+from tests.mcp_servers.running import HttpServer, config, plain, sdk, until
 from tests.runtime.tool_stories import answers, calls_of, notices, require_whole, results
 from tests.tools.test_mcp import QUICK
 from tests.wire.server import WireThread
@@ -135,6 +136,25 @@ async def test_a_stop_ends_the_question(
         await runtime.answer_question(
             garden, call=call.uuid, question=asked["id"], action="decline", user_pk=garden.owner_id
         )
+    await require_whole(garden)
+
+
+@pytest.mark.parametrize("way", ["run", "call"])
+async def test_a_server_that_asks_beside_its_call_is_told_that_it_is_over(
+    start_runtime: Start, wire: WireThread, garden_auto: Session, way: str
+) -> None:
+    garden = garden_auto
+    made = config(sdk=plain("asks"))
+    runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
+    await begin(runtime, garden, wire, "mcp__sdk__ask")
+    call, _ = await until_asked(garden)
+    if way == "run":
+        await runtime.stop_run(garden)
+    else:
+        await runtime.cancel_call(garden, call=call.uuid, user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    answered = Path(garden.workspace.root) / "answered"
+    await until(lambda: answered.exists() and answered.read_text() == '{"action": "cancel"}')
     await require_whole(garden)
 
 

@@ -316,7 +316,7 @@ class ToolServerConnection:
                 return await ask(asked)
             finally:
                 questions -= 1
-                if not questions:
+                if not questions and ask_in_time in self._asking:
                     limit.reschedule(loop.time() + self.config.timeout_seconds)
 
         loop = asyncio.get_running_loop()
