@@ -5,11 +5,12 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PYTHON := .venv/bin/python
 RUNNING := .venv/.running
 ENVIRONMENT := .venv/.made
+CLIENTS := .cache/clients
 
 # Else every process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-features test-postgres test-real bench lint format browser sandbox clean
+.PHONY: run test test-clients test-real test-features test-postgres bench lint format browser sandbox clean
 
 run: $(RUNNING)
 	@exec $(PYTHON) manage.py serve
@@ -19,10 +20,14 @@ run: $(RUNNING)
 ON_POSTGRES = tests/archive tests/runtime $(addprefix tests/features/,retention usage webhooks) $(addprefix tests/web/test_,rights.py outage.py search.py::test_any_text_is_a_query search.py::test_nothing_of_others_is_found_by_any_parameter) $(addprefix tests/api/test_,idempotency.py keys.py) tests/tools/test_conversation_recall.py $(addprefix tests/test_admin.py::test_,every_table_can_be_looked_at rows_are_found_by_uuid_title_and_owner_of_their_session rows_are_filtered_by_role_and_state) tests/test_migrations.py
 NOT_ON_POSTGRES = $(addprefix tests/features/*/test_,pages.py budget_pages.py api.py) $(addprefix tests/runtime/test_,approvals.py attachments.py compaction.py following.py needles.py product_tools.py program_tools.py tool_servers.py tools_fill_state.py windows.py window_frames.py)
 test: $(ENVIRONMENT) browser sandbox
-	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e --ignore=tests/real
+	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e --ignore=tests/clients --ignore=tests/real
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore-glob=%)
 	$(PYTHON) -m pytest -q -p no:playwright --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto tests/e2e
+
+# Programs of others, as clients. They are no part of the product's environment.
+test-clients: $(ENVIRONMENT) $(CLIENTS)/.made
+	$(PYTHON) -m pytest -q -p no:playwright tests/clients
 
 # What is left without each of the features.
 test-features: $(ENVIRONMENT) sandbox
@@ -32,7 +37,7 @@ test-features: $(ENVIRONMENT) sandbox
 
 # All of it on PostgreSQL.
 test-postgres: $(ENVIRONMENT) sandbox
-	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e --ignore=tests/real
+	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e --ignore=tests/clients --ignore=tests/real
 
 # Against a real model server, which is installed for it: minutes of CPU.
 test-real: $(ENVIRONMENT)
@@ -59,7 +64,7 @@ sandbox: $(ENVIRONMENT)
 	@$(PYTHON) -m scripts.find_sandbox
 
 clean:
-	rm -rf .venv .uv
+	rm -rf .venv .uv .cache
 
 # What running needs; what tests need stays where it is there already.
 $(RUNNING): pyproject.toml uv.lock .python-version | $(UV)
@@ -69,6 +74,14 @@ $(RUNNING): pyproject.toml uv.lock .python-version | $(UV)
 $(ENVIRONMENT): pyproject.toml uv.lock .python-version | $(UV)
 	$(UV) sync --frozen
 	@touch $(RUNNING) $(ENVIRONMENT)
+
+$(CLIENTS)/.made: tests/clients/requirements.txt tests/clients/package.json | $(UV)
+	mkdir -p $(CLIENTS)
+	$(UV) venv --quiet --allow-existing $(CLIENTS)/venv
+	$(UV) pip install --quiet --python $(CLIENTS)/venv -r tests/clients/requirements.txt
+	cp tests/clients/package.json $(CLIENTS)
+	! command -v npm || npm install --prefix $(CLIENTS) --ignore-scripts --no-audit --no-fund
+	@touch $(CLIENTS)/.made
 
 .uv/bin/uv:
 	@python3 scripts/make_uv.py

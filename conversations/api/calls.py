@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -39,6 +39,33 @@ class AskedOut(Schema):
     kind_label: str
 
 
+class QuestionFieldOut(Schema):
+    """``kind`` is ``text``, ``number``, ``whole``, ``flag``, ``one`` or ``several`` of the
+    ``choices`` (pairs of value and title); ``least`` and ``most`` bound a number, the
+    characters of a text or how many are chosen."""
+
+    name: str
+    kind: str
+    title: str
+    description: str
+    form: str
+    is_required: bool
+    default: Any
+    choices: list[tuple[str, str]]
+    least: float | None
+    most: float | None
+
+
+class QuestionOut(Schema):
+    """What the tool server asks while the call runs: to fill in fields, or to go to ``url``."""
+
+    id: UUID
+    server: str
+    message: str
+    fields: list[QuestionFieldOut]
+    url: str
+
+
 class CallOut(Schema):
     """A call of a tool. It waits for somebody while ``state`` is ``waiting_approval``.
     ``arguments`` is an object, or text where it is damaged."""
@@ -55,6 +82,7 @@ class CallOut(Schema):
     duration_ms: int | None
     created_at: datetime
     asked: AskedOut | None
+    question: QuestionOut | None
     asked_at: datetime | None
     decision: str
     decided_by: str
@@ -79,6 +107,14 @@ class CallFilters(Paging):
 
 class ApproveIn(Schema):
     always: bool = Field(False, description="All calls of this kind in this workspace.")
+
+
+class AnswerIn(Schema):
+    question: UUID = Field(description="The question that this answers.")
+    action: Literal["accept", "decline"]
+    content: dict[str, Any] = Field(
+        default_factory=dict, description="The values by the names of the fields, to accept."
+    )
 
 
 class DenyIn(Schema):
@@ -132,6 +168,25 @@ async def deny(
 
 
 @router.post(
+    "/calls/{uuid:call}/answer", auth=needs(APPROVE), response=CallOut, url_name="call_answer"
+)
+async def answer(
+    request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: AnswerIn
+) -> dict[str, Any]:
+    """Answer what the call's tool server asks. The first answer counts."""
+    session, runtime, user_pk = await open_for_writing(request, uuid)
+    await runtime.answer_question(
+        session,
+        call=call,
+        question=str(wanted.question),
+        action=wanted.action,
+        content=wanted.content,
+        user_pk=user_pk,
+    )
+    return _as_call(await sync_to_async(read_tool_record)(session, call))
+
+
+@router.post(
     "/calls/{uuid:call}/cancel", auth=needs(WRITE), response=CallOut, url_name="call_cancel"
 )
 async def cancel(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
@@ -160,6 +215,7 @@ def _as_call(record: ToolRecord) -> dict[str, Any]:
         "run": call.run.uuid,
         "turn": call.turn_number,
         "asked": record.asked and asdict(record.asked),
+        "question": record.question and asdict(record.question),
         "decided_by": record.decided_by,
         "stopped_by": record.stopped_by,
         "changed_files": record.changed_files,

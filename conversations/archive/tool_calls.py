@@ -44,6 +44,15 @@ from conversations.domain.tool_calls import (
     make_result_turn,
     read_asked,
 )
+from conversations.domain.tool_questions import (
+    ACCEPT,
+    CANCEL,
+    DECLINE,
+    ToolQuestion,
+    make_answered_notice,
+    read_content,
+    read_question,
+)
 from conversations.domain.turns import TOOL, read_tool_outcome
 from conversations.feature import features
 from conversations.models import ChatEvent, Run, Session, ToolCall, ToolPermission, Workspace
@@ -140,6 +149,8 @@ class ToolCallRecord:
     decided_by: str
     reason: str
     stopped_by: str
+    question: ToolQuestion | None = None
+    answer: dict[str, Any] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -180,12 +191,18 @@ def _record(call: ToolCall) -> ToolCallRecord:
         decided_by=_name(call.decided_by) if call.decided_at else "",
         reason=call.reason,
         stopped_by=_name(call.stop_requested_by) if call.stop_requested_at else "",
+        question=_read_question(call),
+        answer=load_json(call.answer, default=None) if call.answer else None,
     )
 
 
 def _read_asked(call: ToolCall) -> ApprovalRequest | None:
     asked = load_json(call.asked, default=None) if call.asked else None
     return read_asked(asked) if isinstance(asked, dict) else None
+
+
+def _read_question(call: ToolCall) -> ToolQuestion | None:
+    return read_question(load_json(call.question, default=None)) if call.question else None
 
 
 def _name(user: User | None) -> str:
@@ -291,10 +308,12 @@ def close_open_calls(
             reason=record.reason,
             duration_ms=int((timezone.now() - began).total_seconds() * 1000) if began else 0,
         )
-        appended = session.append(
-            turns=[make_result_turn(ending)],
-            events=[NewEvent(payload=payload, new=0) for payload in make_result_payloads(ending)],
-        )
+        payloads = make_result_payloads(ending)
+        events = [NewEvent(payload=payload, new=0) for payload in payloads]
+        if record.question is not None and record.answer is None:
+            unanswered = make_answered_notice(record.question, action=CANCEL)
+            events.insert(0, NewEvent(payload=unanswered))
+        appended = session.append(turns=[make_result_turn(ending)], events=events)
         end_call(record.pk, ending=ending, result_turn=appended.turns[0])
         rows += appended.rows
     return rows
@@ -326,6 +345,55 @@ def decide_call(
         found.decided_at, found.reason = timezone.now(), reason[:MAX_REASON_CHARS]
         found.save(update_fields=["decision", "decided_by", "decided_at", "reason"])
         return _append_decision(locked, found, asked)
+
+
+def ask_question(
+    session_pk: int, *, call_pk: int, question: ToolQuestion, event: PreparedEvent
+) -> list[Row]:
+    """Have a running call wait for a person's answer. Raises Conflict when it has ended."""
+    with locked_session(session_pk) as locked:
+        running = ToolCall.objects.filter(pk=call_pk, state=RUNNING)
+        _require(running.update(question=dump_json(question.as_data()), answer=""))
+        return locked.append(events=[event]).rows
+
+
+def answer_question(
+    session: Session,
+    *,
+    call: UUID,
+    question: str,
+    action: str,
+    content: Any = None,
+    user_pk: int | None,
+) -> list[Row]:
+    """Record a person's answer. The first one counts: the same again appends nothing. Raises
+    Rejected for an answer that the question does not take, and Conflict where it is over."""
+    if action not in (ACCEPT, DECLINE):
+        raise Rejected(f"The action must be {ACCEPT} or {DECLINE}.", code="bad_action")
+    with locked_session(session.pk) as locked:
+        found, asked = find_question(session, call, question)
+        given = read_content(asked, content) if action == ACCEPT and not asked.url else {}
+        answer = {"action": action, "content": given, "user": user_pk}
+        if found.answer and load_json(found.answer, default=None) == answer:
+            return []
+        if found.answer:
+            raise Conflict("Somebody else has already answered.", code="question_answered")
+        if found.state != RUNNING:
+            raise Conflict("This call has ended; the question is over.", code="question_over")
+        found.answer = dump_json(answer)
+        found.save(update_fields=["answer"])
+        by = _name(User.objects.filter(pk=user_pk).first() if user_pk else None)
+        notice = make_answered_notice(asked, action=action, by=by, content=given)
+        return locked.append(events=[NewEvent(payload=notice)]).rows
+
+
+def find_question(session: Session, call: UUID, question: str) -> tuple[ToolCall, ToolQuestion]:
+    """Raises NotFound, and Conflict where it is not the call's last question."""
+    found = find_call(session, call)
+    asked = _read_question(found)
+    if asked is None or asked.id != question:
+        raise Conflict("This question is over.", code="question_over")
+    return found, asked
 
 
 def find_call(session: Session, call: UUID) -> ToolCall:
@@ -405,6 +473,12 @@ class ToolRecord:
             return _read_asked(self.call)
         except ValueError:  # damaged
             return None
+
+    @property
+    def question(self) -> ToolQuestion | None:
+        """The one that waits for an answer."""
+        is_open = self.call.state == RUNNING and not self.call.answer
+        return _read_question(self.call) if is_open else None
 
     @property
     def decided_by(self) -> str:

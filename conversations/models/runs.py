@@ -177,7 +177,9 @@ class ToolCall(models.Model):
     """One call of a tool by the model, and what became of it.
 
     ``asked`` is what a person was shown when the policy asked (JSON, see ``domain.tool_calls``),
-    ``decision`` and ``reason`` what was answered. ``tree`` names the blob that lists the folder's
+    ``decision`` and ``reason`` what was answered; ``question`` is what its tool server asked last
+    in the middle of the call, ``answer`` what a person said to it (see ``domain.tool_questions``).
+    ``tree`` names the blob that lists the folder's
     files as they were before a command, until what the command changed is on record."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -204,6 +206,8 @@ class ToolCall(models.Model):
     stop_requested_at = models.DateTimeField(null=True)
     stop_requested_by = actor_field()
     tree = models.CharField(max_length=64, default="", db_default="")
+    question = models.TextField(default="", db_default="")
+    answer = models.TextField(default="", db_default="")
 
     class Meta:
         ordering = ("id",)

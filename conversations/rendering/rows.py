@@ -18,8 +18,10 @@ from django.utils.safestring import mark_safe
 from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.text import cost_text, storable
+from conversations.domain.tool_questions import QUESTION_ANSWERED, QUESTION_ASKED
 
 from .markdown import render_markdown, render_person_text, render_plain
+from .question_rows import answered_row, question_row
 from .source_text import duration_text, number_text, show_hidden, size_text
 from .tool_rows import asked_row, completed_row, decided_row, started_row
 
@@ -204,7 +206,12 @@ def footer_parts(payload: events.TurnSeparator) -> list[str]:
     return parts
 
 
-_APPROVALS = {events.APPROVAL_ASKED: asked_row, events.APPROVAL_DECIDED: decided_row}
+_APPROVALS = {
+    events.APPROVAL_ASKED: asked_row,
+    events.APPROVAL_DECIDED: decided_row,
+    QUESTION_ASKED: question_row,
+    QUESTION_ANSWERED: answered_row,
+}
 
 
 # Which rows of a page a later one of the same call stands for.

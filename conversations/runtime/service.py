@@ -8,6 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from conversations.agent.mcp.servers import ToolServers
@@ -313,6 +314,30 @@ class Runtime:
         )
         self.publisher.publish_rows(session.pk, rows)
         await self.queue.notice_decisions(session.pk, everywhere=decision == ALWAYS)
+
+    async def answer_question(
+        self,
+        session: Session,
+        *,
+        call: UUID,
+        question: str,
+        action: str,
+        content: Any = None,
+        user_pk: int | None,
+    ) -> None:
+        """Answer what a call's tool server asks (see ``archive.tool_calls``), in this process
+        or in another one."""
+        rows = await self.writer.write(
+            archive_calls.answer_question,
+            session,
+            call=call,
+            question=question,
+            action=action,
+            content=content,
+            user_pk=user_pk,
+        )
+        self.publisher.publish_rows(session.pk, rows)
+        await self.queue.notice_decisions(session.pk)
 
     async def cancel_call(self, session: Session, *, call: UUID, user_pk: int | None) -> None:
         """End one call, which runs or waits; the run goes on."""

@@ -8,8 +8,9 @@ done, so that nothing is done twice whatever happens to this process.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -25,6 +26,7 @@ from conversations.archive.tool_calls import (
     Rules,
     ToolCallRecord,
     ask_for_calls,
+    ask_question,
     begin_call,
     decide_call,
     read_calls,
@@ -55,6 +57,14 @@ from conversations.domain.tool_calls import (
     ToolScope,
     decide,
     make_result_payloads,
+)
+from conversations.domain.tool_questions import (
+    CANCEL,
+    BadQuestion,
+    ToolQuestion,
+    make_answered_notice,
+    make_asked_notice,
+    make_question,
 )
 
 from .drafts import LiveCall
@@ -91,6 +101,9 @@ class _Call:
     stopped_by: str = ""
     task: asyncio.Task[ToolResult] | None = None
     settled: asyncio.Event = field(default_factory=asyncio.Event)
+    question: ToolQuestion | None = None
+    answered: asyncio.Future[dict[str, Any]] | None = None
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question after the other
     has_ended: bool = False
     is_lost: bool = False
 
@@ -116,6 +129,13 @@ class _Call:
                 self.task.cancel()
         if record.decision:
             self.decide(record.decision, record.decided_by, record.reason)
+        if self.question is not None and record.question == self.question:
+            self.take_answer(record.answer)
+
+    def take_answer(self, answer: dict[str, Any] | None) -> None:
+        if answer is not None and self.answered is not None and not self.answered.done():
+            self.answered.set_result(answer)
+            self.question = None
 
 
 class ToolLoop:
@@ -183,11 +203,11 @@ class ToolLoop:
             read_news, self._claimed.run_pk, self._claimed.session_pk
         )
         by_pk = {call.record.pk: call for call in calls}
-        before = [(call.decision, call.stopped_by) for call in calls]
+        before = [(call.decision, call.stopped_by, call.question) for call in calls]
         for record in open_calls:
             if (call := by_pk.get(record.pk)) is not None:
                 call.note(record)
-        if before != [(call.decision, call.stopped_by) for call in calls]:
+        if before != [(call.decision, call.stopped_by, call.question) for call in calls]:
             await self._context.publisher.publish_missed_rows(self._claimed.session_pk)
         still_open = {record.pk for record in open_calls}
         for call in calls:
@@ -371,6 +391,9 @@ class ToolLoop:
         async def append_result() -> Appended:
             payloads, session = make_result_payloads(ending), self._claimed.session
             events = await asyncio.to_thread(prepare_events, payloads, session=session, new=0)
+            if call.question is not None:  # the server does not wait for an answer any more
+                over = [make_answered_notice(call.question, action=CANCEL)]
+                events = [*await asyncio.to_thread(prepare_events, over, session=session), *events]
             pk = call.record.pk
             appended = await self._execution.writer.write(
                 append_tool_result, self._claimed, call_pk=pk, ending=ending, events=events
@@ -412,11 +435,20 @@ class ToolLoop:
             task.cancel()
         try:
             await asyncio.wait({task})
+            if call.question is not None:
+                await self._execution.writer.write(
+                    show_run_waiting, self._claimed.run_pk, waits=False
+                )
+                self._execution.show_state(run_states.RUNNING, doing="A tool is running")
         except asyncio.CancelledError:
             await _end_tasks([task])
             # What ended all the same has been done, and is kept with its result.
             if not task.done() or task.cancelled() or task.exception():
                 raise
+        finally:
+            # A server may ask outside of the task of its call: nobody will answer any more.
+            if call.answered is not None and not call.answered.done():
+                call.answered.set_result({"action": CANCEL})
         error = None if task.cancelled() else task.exception()
         if call.stopped_by and (task.cancelled() or error):
             words = f"Stopped by {call.stopped_by} after {monotonic() - began:.0f} s."
@@ -426,6 +458,46 @@ class ToolLoop:
         if task.cancelled():
             return ToolResult(ok=False, output="The tool call was cancelled."), COMPLETED
         return _failure(error, call) if error is not None else task.result(), COMPLETED
+
+    async def _ask_person(
+        self, call: _Call, server: str, asked: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The answer to a question of a call's server: it waits as long as the call does."""
+        async with call.asking:
+            uuid = str(call.record.uuid)
+            try:
+                question = make_question(asked, call=uuid, server=server)
+            except BadQuestion as error:
+                logger.warning("question_not_asked", extra={"fields": {"reason": str(error)}})
+                return {"action": CANCEL}
+            call.question = question
+            answered = call.answered = asyncio.get_running_loop().create_future()
+            [event] = await asyncio.to_thread(
+                prepare_events,
+                [make_asked_notice(question)],
+                session=self._claimed.session,
+                turn=self._turn,
+            )
+
+            async def commit() -> Appended:
+                rows = await self._execution.writer.write(
+                    ask_question,
+                    self._claimed.session_pk,
+                    call_pk=call.record.pk,
+                    question=question,
+                    event=event,
+                )
+                return Appended(turns=[], rows=rows)
+
+            await self._execution.commit(commit())
+            write, run_pk = self._execution.writer.write, self._claimed.run_pk
+            await write(show_run_waiting, run_pk, waits=True)
+            self._execution.show_state(run_states.WAITING_APPROVAL, doing="Waiting for an answer")
+            answer = await answered
+            if call.question is None:  # else the call is over, and with it what is shown of it
+                await write(show_run_waiting, run_pk, waits=False)
+                self._execution.show_state(run_states.RUNNING, doing="A tool is running")
+            return {name: answer[name] for name in ("action", "content") if answer.get(name)}
 
     def _tool_context(self, call: _Call) -> ToolContext:
         assert self._scope is not None
@@ -448,6 +520,7 @@ class ToolLoop:
             call_pk=call.record.pk,
             basis=call.asked.basis if call.asked is not None and is_approved else "",
             report=report,
+            ask=partial(self._ask_person, call),
         )
 
 

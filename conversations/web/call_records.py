@@ -16,12 +16,13 @@ from conversations.access import Access, get_session_for, post_to_session
 from conversations.agent.undo.records import has_changes
 from conversations.archive.tool_calls import (
     ToolRecord,
+    find_question,
     read_call_output,
     read_tool_record,
     read_turn_output,
     require_decidable,
 )
-from conversations.domain.errors import Rejected
+from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering import tool_rows
@@ -150,5 +151,30 @@ async def tool_call_decide(
                 found, call=call, decision=decision, user_pk=user.pk, reason=reason
             )
     except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("session", uuid=found.uuid)
+
+
+@post_to_session
+async def tool_call_answer(
+    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
+) -> HttpResponse:
+    """Answer what a call's tool server asks, then go back to the session. The button says for
+    which question; each field is named after that and itself."""
+    question, _, action = request.POST.get("answer", "").partition(":")
+    content: dict[str, Any] = {
+        name.partition(":")[2]: values if len(values) > 1 else values[0]
+        for name, values in request.POST.lists()
+        if name.startswith(f"{question}:")
+    }
+    try:
+        _, asked = await sync_to_async(find_question)(found, call, question)
+        # A form does not send what is not ticked.
+        content = {one.name: "" for one in asked.fields} | content
+        runtime = await current_runtime()
+        await runtime.answer_question(
+            found, call=call, question=question, action=action, content=content, user_pk=user.pk
+        )
+    except (Rejected, Conflict) as error:
         messages.error(request, error.message)
     return redirect("session", uuid=found.uuid)

@@ -4,10 +4,12 @@ files.
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -31,10 +33,18 @@ from conversations.archive.workspaces import list_workspaces
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
 from conversations.feature import Link, links_at
-from conversations.models import Membership
-from conversations.runtime.current import list_models
+from conversations.models import Membership, Session
+from conversations.runtime.current import current_runtime, list_models
 
-from .commands import COMMANDS, ON_THE_PAGE, NoCommand, execute, read_command
+from .commands import (
+    COMMANDS,
+    ON_THE_PAGE,
+    TEXT,
+    CommandResult,
+    NoCommand,
+    execute,
+    read_command,
+)
 from .pages import MAX_FILTER_CHARS, render_page
 
 MAX_NAME_CHARS = 200  # characters of a part of a path that count
@@ -63,10 +73,15 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
     if not isinstance(user, User):
         return sign_in_first(uuid=uuid)
     if request.method != "POST":
-        return JsonResponse(await sync_to_async(_list_commands)(request, uuid))
+        described = await sync_to_async(_list_commands)(request, uuid)
+        described["commands"] += await _list_prompts(request, user, uuid)
+        return JsonResponse(described)
     try:
         session, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
-        typed = read_command(storable(request.POST.get("text", "")))
+        text = storable(request.POST.get("text", ""))
+        if (outcome := await _write_prompt(request, user, session, text)) is not None:
+            return JsonResponse(asdict(outcome))
+        typed = read_command(text)
         if typed is None:
             raise NoCommand("This is not a command.")
         if typed.command.to != READ:
@@ -102,6 +117,42 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
         "files": reverse("workspace_files", args=[session.workspace.slug]),
         "style": static("css/commands.css"),
     }
+
+
+async def _list_prompts(request: HttpRequest, user: User, uuid: UUID) -> list[dict[str, Any]]:
+    """Those of the workspace's tool servers, for whoever may write: it may start them."""
+    session, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
+    if not access.can_write or settings.LOOM.mcp.is_empty:
+        return []
+    servers = (await current_runtime()).tool_servers
+    await servers.prepare(session.workspace.slug, Path(session.workspace.root))
+    return [
+        {
+            "name": name,
+            "says": one.says,
+            "argument": " ".join(one.arguments),
+            "needs_argument": bool(one.required),
+            "choices": [],
+            "on_the_page": False,
+        }
+        for name, one in servers.prompts_of(session.workspace.slug).items()
+    ]
+
+
+async def _write_prompt(
+    request: HttpRequest, user: User, session: Session, text: str
+) -> CommandResult | None:
+    """The text of the prompt that is named, to be read before it is sent; None for what is
+    none."""
+    name, _, words = text.removeprefix("/").partition(" ")
+    if not text.startswith("/") or ":" not in name:
+        return None
+    workspace, servers = session.workspace, (await current_runtime()).tool_servers
+    if name not in servers.prompts_of(workspace.slug):
+        return None
+    await sync_to_async(get_session_for)(visit_of(request, user), session.uuid, to=WRITE)
+    written = await servers.write_prompt(workspace.slug, Path(workspace.root), name, words)
+    return CommandResult(value=written, opens=TEXT)
 
 
 # The keys, and the page that lists them with the commands.

@@ -111,13 +111,13 @@ def choice_of(command: Command, argument: str) -> str:
 # Commands that scripts carry out without asking the server.
 ON_THE_PAGE = frozenset({"help", "resume", "history", "clear"})
 
-PAGE, PANEL, FILE = "page", "panel", "file"
+PAGE, PANEL, FILE, TEXT = "page", "panel", "file", "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
     """What to say, and where to go: to a page, a part of the panel or a file. ``value``
-    is what was chosen."""
+    is what was chosen, or the text to go on with (``opens`` is ``TEXT``)."""
 
     said: str = ""
     url: str = ""

@@ -196,6 +196,21 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             # Not the socket's session is missing, for which the page would be closed.
             raise errors.Rejected(error.message, code="unknown_call") from error
 
+    async def answer(self, frame: Frame) -> None:
+        call, user_pk = _uuid(frame, "call"), self._user_pk
+        session = await self._authorised(WRITE)
+        try:
+            await self.runtime.answer_question(
+                session,
+                call=call,
+                question=str(frame.get("question")),
+                action=str(frame.get("action")),
+                content=frame.get("content"),
+                user_pk=user_pk,
+            )
+        except errors.NotFound as error:
+            raise errors.Rejected(error.message, code="unknown_call") from error
+
     async def sync(self, frame: Frame) -> None:
         await self._authorised(READ)
         await self._catch_up(str(frame.get("after") or ""), hello=False)
@@ -313,6 +328,7 @@ _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
     "approve": SessionConsumer.approve,
     "deny": SessionConsumer.deny,
     "cancel": SessionConsumer.cancel,
+    "answer": SessionConsumer.answer,
     "sync": SessionConsumer.sync,
     "trimmed": SessionConsumer.trimmed,
     "ping": SessionConsumer.ping,

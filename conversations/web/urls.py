@@ -71,6 +71,7 @@ of_session = [
     path("tools/<uuid:call>/approve/", decide, {"act": "approve"}, name="tool_call_approve"),
     path("tools/<uuid:call>/deny/", decide, {"act": "deny"}, name="tool_call_deny"),
     path("tools/<uuid:call>/cancel/", decide, {"act": "cancel"}, name="tool_call_cancel"),
+    page("tools/<uuid:call>/answer/", call_records.tool_call_answer),
     path("t/<int:number>/output/", call_records.tool_output, name="turn_output"),
     page("tools/<uuid:call>/", call_records.tool_call),
     path("tools/<uuid:call>/output/", call_records.tool_output, name="tool_call_output"),

@@ -141,6 +141,7 @@ const ACTIONS = {
   group: toggleGroup,
   approve: inCalls("approve"),
   deny: inCalls("deny"),
+  answer: inCalls("answer"),
   "cancel-call": inCalls("cancel"),
   more: inCalls("more"),
   panel: (link) => import("./panel.js").then(({ show }) => show(link)),

@@ -54,8 +54,9 @@ function forget(row) {
   changed.delete(row);
 }
 
-/** The state line says what is being done. */
+/** The state line says what is being done, or what is waited for, which comes with the state. */
 function say() {
+  if (lives.size && log.dataset.runState === "waiting_approval") return;
   const line = byId("status");
   const words = lives.size ? "A tool is running" : line.dataset[log.dataset.runState] ?? "";
   if (line.textContent !== words) line.textContent = words;
@@ -128,7 +129,8 @@ function offerJump() {
   jump.hidden = !open.length || open.some((row) => inSight.has(row));
 }
 
-const denyOf = (row) => find("[data-action=deny]", row);
+/** Where the focus goes: to the first field of a question, or to the safe answer. */
+const denyOf = (row) => find("[data-field]", row) ?? find("[data-action=deny], [value$=decline]", row);
 
 function focusOn(row) {
   if (!row) return;
@@ -155,7 +157,7 @@ function ask(row) {
   known.add(row);
   sight.observe(row);
   if (Number(row.dataset.seq) <= seenBefore) return;
-  announce(`Approval needed: ${find(".ask-head", row).textContent}`);
+  announce(`${row.dataset.of ? "Question" : "Approval needed"}: ${find(".ask", row).querySelector(".ask-words, .ask-head").textContent}`);
   if (document.hidden) document.title = `(●) ${document.title.replace("(●) ", "")}`;
   if (log.dataset.canWrite === "true") setTimeout(offer, 100, row);
 }
@@ -185,11 +187,11 @@ document.addEventListener("keydown", (event) => {
   const { key, target } = event;
   // Who begins to write after all writes where the focus was.
   if (target === offered && key.length === 1 && key !== " " && !event.ctrlKey && !event.metaKey && !event.altKey) byId("message").focus();
-  if (!target.matches(".row-ask input") || event.isComposing) return;
+  if (!target.matches(".row-ask input:not([type=checkbox])") || event.isComposing) return;
   if (key !== "Enter" && key !== "Escape") return;
   event.preventDefault();
   event.stopPropagation();
-  if (key === "Enter") denyOf(target.closest(".row-ask")).click();
+  if (key === "Enter") find(target.matches("[data-field]") ? "[value$=accept]" : "[data-action=deny]", target.closest(".row-ask")).click();
   else byId("message")?.focus();
 }, true);
 
@@ -204,7 +206,26 @@ function request(row, socket, frame, controls) {
     if (!row.matches(".settled")) refuse(problem);
   };
   waiting.set(row, end);
-  socket.request({ ...frame, call: row.dataset.call }, end);
+  socket.request({ call: row.dataset.call, ...frame }, end);
+}
+
+/** What was filled in, by the names of the fields. */
+function readFields(row) {
+  const content = {};
+  for (const { dataset, type, checked, value } of findAll("[data-field]", row)) {
+    const name = dataset.field;
+    if ("many" in dataset) content[name] = [...(content[name] ?? []), ...(checked ? [value] : [])];
+    else if (type === "checkbox") content[name] = checked;
+    else content[name] = value;
+  }
+  return content;
+}
+
+function answer(button, row, socket) {
+  const [question, action] = button.value.split(":");
+  const content = action === "accept" ? readFields(row) : {};
+  refuse();
+  request(row, socket, { type: "answer", call: row.dataset.of, question, action, content }, findAll(".ask :is(button, input, select)", row));
 }
 
 const decide = (row, socket, frame) => request(row, socket, frame, findAll(".ask-acts > :is(button, input)", row));
@@ -235,6 +256,7 @@ async function more(link) {
 export const ACTS = {
   approve: (button, row, socket) => decide(row, socket, { type: "approve", always: button.name === "always" }),
   deny: (button, row, socket) => decide(row, socket, { type: "deny", reason: find("input", row).value.trim() }),
+  answer,
   cancel: (button, row, socket) => request(row, socket, { type: "cancel" }, [button]),
   more,
 };

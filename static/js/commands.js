@@ -9,8 +9,9 @@ const field = byId("message");
 const ADDRESS = `${url}commands/`;
 const LOST = "The server is not responding. Nothing was changed; try again.";
 const FILE = /(?:^|\s)@("[^"\n]*|[^\s"@]*)$/;
-const NAMED = /^\/([a-z]*)$/i;
-const FOLLOWED = /^\/([a-z]+)\s+(.*)$/is;
+// A command, or a prompt of a tool server: "server:prompt".
+const NAMED = /^\/([a-z]*|[\w-]+:[\w.-]*)$/i;
+const FOLLOWED = /^\/([a-z]+|[\w-]+:[\w.-]+)\s+(.*)$/is;
 
 async function getJson(address, options) {
   const response = await fetch(address, { headers: { Accept: "application/json" }, redirect: "error", ...options });
@@ -166,13 +167,14 @@ export async function run(text, isTyped = true) {
   } catch {
     return tell(LOST);
   }
-  const { message, is_text: isText } = outcome;
+  const { message, is_text: isText, opens, value } = outcome;
   if (message) {
     if (isText && isTyped && form) offerText(message);
     else tell(message);
     return;
   }
   refuse();
+  if (opens === "text") return setText(value);
   if (isTyped && field?.value.trimEnd() === text.trimEnd()) {
     const { activeElement } = document;
     setText("");
@@ -233,7 +235,7 @@ async function offerCommands(text) {
     return menu.show([{ items }], { empty: "No such command. Press Enter for suggestions." });
   }
   const [, name, rest] = FOLLOWED.exec(text);
-  const command = commands.find((one) => one.name === name.toLowerCase());
+  const command = commands.find((one) => [name, name.toLowerCase()].includes(one.name));
   if (!command?.argument) return menu.hide();
   const choices = command.choices.map(({ value, says }) => ({ name: says, says: value, choice: `/${command.name} ${value}` }));
   menu.show([{ items: fitting(choices, rest) }], { note: choices.length ? "" : command.says });

@@ -69,7 +69,7 @@ export function startComposer(socket) {
 
   function send() {
     const text = field.value.trimEnd();
-    if (/^\/[a-z]+(\s|$)/i.test(text) && !form.literal) return withCommands(({ run }) => run(text));
+    if (/^\/([a-z]+|[\w-]+:[\w.-]+)(\s|$)/i.test(text) && !form.literal) return withCommands(({ run }) => run(text));
     const excess = [...text].length - (form.dataset.max || Infinity); // as the server counts
     if (excess > 0) return refuse(`The message is ${excess} characters too long. At most ${form.dataset.max} fit.`);
     const files = form.takeFiles?.() ?? [];

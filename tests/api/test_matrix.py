@@ -42,6 +42,7 @@ from .rows import Operation, Row, administrators, owners, readers, reviewers, si
 
 SESSION = "/sessions/{uuid}"
 CALL = SESSION + "/calls/{call}"
+UNKNOWN = "11111111-2222-4333-8444-555555555555"
 RUN = SESSION + "/runs/{run}"
 GARDEN = "/workspaces/{slug}"
 KEY = GARDEN + "/keys/{key}"
@@ -116,6 +117,9 @@ TABLE: dict[Operation, Row] = {
     ("GET", CALL): Row(gets=readers(200)),
     ("POST", CALL + "/approve"): Row(gets=writers(409), scope=APPROVE, body={}),  # it has ended
     ("POST", CALL + "/deny"): Row(gets=writers(409), scope=APPROVE, body={}),
+    ("POST", CALL + "/answer"): Row(
+        gets=writers(409), scope=APPROVE, body={"question": UNKNOWN, "action": "decline"}
+    ),
     ("POST", CALL + "/cancel"): Row(gets=writers(409), scope=WRITE),
     ("GET", SESSION + "/recall"): Row(gets=readers(200), query="?q=beans"),
     ("GET", "/search"): Row(gets=signed_in(200), query="?q=beans", reads=True),

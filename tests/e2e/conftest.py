@@ -197,8 +197,11 @@ def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
     return start_ordinary(make_server, provider)
 
 
-def start_ordinary(make_server: Callable[..., Server], provider: WireThread) -> Server:
+def start_ordinary(
+    make_server: Callable[..., Server], provider: WireThread, **environment: str
+) -> Server:
     return make_server(
+        **environment,
         ANTHROPIC_API_KEY=provider.key,
         ANTHROPIC_BASE_URL=provider.url,
         LOOM_PAGE_SIZE="50",

@@ -28,6 +28,7 @@ def send(message: dict[str, Any]) -> None:
 def tools() -> list[dict[str, Any]]:
     how = "anew" if "described_anew" in BEHAVIOURS else "well"
     names = ["echo", "wait", "die", "environment", "touch", "deaf"]
+    names += ["ask", "visit"] if "asks" in BEHAVIOURS else []
     found = [
         {"name": name, "description": f"It does {name} {how}.", "inputSchema": OBJECT}
         for name in names
@@ -61,6 +62,23 @@ def odd_tools() -> list[dict[str, Any]]:
     return [*listed, {"name": "echo", "inputSchema": OBJECT}]
 
 
+answers: dict[str, dict[str, Any]] = {}
+
+
+def ask_person(number: Any, by_address: bool) -> dict[str, Any]:
+    name = {"type": "string", "title": "Your name"}
+    schema = {"type": "object", "properties": {"name": name}, "required": ["name"]}
+    asked: dict[str, Any] = {"message": "What is your name?", "requestedSchema": schema}
+    if by_address:
+        url = "https://example.org/sign-in"
+        asked = {"mode": "url", "message": "Sign in.", "url": url, "elicitationId": "1"}
+    send({"id": f"ask-{number}", "method": "elicitation/create", "params": asked})
+    while f"ask-{number}" not in answers:
+        time.sleep(0.01)
+    Path("answered").write_text(json.dumps(answers[f"ask-{number}"]))
+    return answers[f"ask-{number}"]
+
+
 def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
     if name == "die":
         print("it was too much", file=sys.stderr, flush=True)
@@ -75,7 +93,9 @@ def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
             time.sleep(0.01)
     if name == "touch":
         Path(arguments.get("name", "touched")).write_text("by a server\n")
-    if name == "environment":
+    if name in ("ask", "visit"):
+        text = json.dumps(ask_person(number, name == "visit"))
+    elif name == "environment":
         text = json.dumps({"env": dict(os.environ), "cwd": str(Path.cwd()), "pid": os.getpid()})
     elif name == "list":
         text = ",".join(os.listdir(arguments["path"]))
@@ -102,6 +122,8 @@ def answer(message: dict[str, Any]) -> None:
             send({"method": "notifications/tools/list_changed"})
         args = (number, params["name"], params.get("arguments") or {})
         threading.Thread(target=answer_call, args=args, daemon=True).start()
+    elif method is None:
+        answers[str(number)] = message.get("result") or message["error"]
     elif method == "notifications/cancelled":
         cancelled.add(params.get("requestId"))
     elif number is not None:

@@ -6,8 +6,12 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Annotated
 
+from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from pydantic import BaseModel
 
 server = MCPServer("sdk")
 
@@ -59,16 +63,25 @@ async def flood(size: int) -> str:
     return "x" * size
 
 
+class Answer(BaseModel):
+    name: str
+
+
+async def who() -> Elicit[Answer]:
+    return Elicit("What is your name?", Answer)
+
+
 @server.tool()
-async def ask(ctx: Context) -> str:
+async def ask(answer: Annotated[ElicitationResult[Answer], Resolve(who)]) -> str:
     """Ask a person something."""
-    from pydantic import BaseModel
+    name = f" {answer.data.name}" if isinstance(answer, AcceptedElicitation) else ""
+    return f"{answer.action}{name}"
 
-    class Answer(BaseModel):
-        name: str
 
-    answer = await ctx.elicit("What is your name?", Answer)
-    return f"{answer.action}"
+@server.prompt()
+def plan(bed: str, season: str = "spring") -> str:
+    """Plan a bed."""
+    return f"Plan the bed {bed} for {season}."
 
 
 @server.tool()

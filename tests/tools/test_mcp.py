@@ -18,9 +18,10 @@ from conversations.agent.mcp.connection import Timing, ToolServerConnection
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
+from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import ToolScope
 from loomweb.settings import BASE_DIR
-from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, until
+from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, sdk, until
 
 PYTHON = str(Path(sys.executable).resolve())
 """Not the link to it in a virtual environment, which a sandbox does not hold."""
@@ -205,6 +206,45 @@ async def test_a_model_call_waits_for_a_beginning_connection_only_once(
         await servers.prepare("garden", tmp_path)
         rounds += 1
     assert connection.state == "connecting"
+
+
+async def test_prompts_are_written_with_the_words_that_follow(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    servers = await open_servers(config(sdk=sdk(), plain=plain()))
+    [(name, offer)] = servers.prompts_of("garden").items()
+    assert (name, offer.says, offer.arguments) == ("sdk:plan", "Plan a bed.", ("bed", "season"))
+
+    async def write(words: str) -> str:
+        return await servers.write_prompt("garden", tmp_path, name, words)
+
+    assert await write("peas") == "Plan the bed peas for spring."
+    assert await write('"sweet peas" late summer') == "Plan the bed sweet peas for late summer."
+    with pytest.raises(Rejected, match="needs: bed"):
+        await write(" ")
+
+
+async def test_one_that_did_not_respond_in_time_is_closed_while_it_ends(tmp_path: Path) -> None:
+    made = config(plain=plain("silent", "stubborn"))
+    timing = replace(QUICK, connect=0.3)
+    connection = ToolServerConnection(made.servers["plain"], root=tmp_path, timing=timing)
+    connection.use()
+    await until(lambda: connection._limit is not None and connection._limit.expired())
+    await connection.close()
+    assert connection.state == "off"
+
+
+async def test_a_call_does_not_wait_for_the_next_try(open_servers: Open) -> None:
+    """The server was away for long, and is there again."""
+    with HttpServer() as server:
+        port = server.port
+        made = config(web={"url": server.url})
+        server.stop()
+        servers = await open_servers(made, first_wait=600, longest_wait=600, wait=5)
+        assert state_of(servers, "web").is_failed
+        server.start(port=port)
+        assert await call(servers, "echo", "web", text="hello") != ""
+        assert state_of(servers, "web").state == "ready"
 
 
 async def test_a_server_that_dies_in_a_call_is_failed_then_ready_again(

@@ -92,6 +92,7 @@ TABLE: dict[str, Row] = {
     "tool_call_approve": Row(get=REFUSED, post=writers(302)),  # it has ended: a message
     "tool_call_deny": Row(get=REFUSED, post=writers(302), data={"reason": "No."}),
     "tool_call_cancel": Row(get=REFUSED, post=writers(302)),
+    "tool_call_answer": Row(get=REFUSED, post=writers(302)),  # it does not ask: a message
     "turn_output": Row(get=readers(200), post=signed_in(405)),
     "tool_call": Row(get=readers(200), post=signed_in(405)),
     "tool_call_output": Row(get=readers(200), post=signed_in(405)),
@@ -606,6 +607,7 @@ FRAMES = {
     "approve": FrameRow(True, {"call": UNKNOWN}),
     "deny": FrameRow(True, {"call": UNKNOWN, "reason": "No."}),
     "cancel": FrameRow(True, {"call": UNKNOWN}),
+    "answer": FrameRow(True, {"call": UNKNOWN, "question": UNKNOWN, "action": "decline"}),
     "sync": FrameRow(False),
     "trimmed": FrameRow(False, {"rows": 1}),
     "ping": FrameRow(False),

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import READS
+from conversations.domain.tool_questions import CANCEL
 
 from .config import CallRefused, McpError, ServerConfig, ServerFailed
 
@@ -30,9 +31,11 @@ MAX_OWN_NAME_CHARS = 200
 MAX_DESCRIPTION_CHARS = 2000
 MAX_SCHEMA_CHARS = 20_000
 MAX_TOOLS = 128
+MAX_PROMPTS = 64
 MAX_NOTES = 20
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
+_PROMPT = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NOT_AT_TOP = ("oneOf", "anyOf", "allOf")
 
@@ -96,6 +99,38 @@ def _names_of(server: str, wanted: Iterable[str]) -> dict[str, str]:
             digest = sha256(f"{server}\0{own}".encode()).hexdigest()[:8]
             plain[own] = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
     return plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptOffer:
+    """A prompt of a server, with the names of its arguments in order; ``required`` are those of
+    them that it cannot do without."""
+
+    name: str
+    says: str
+    arguments: tuple[str, ...] = ()
+    required: frozenset[str] = frozenset()
+
+
+def make_prompts(listed: Sequence[Mapping[str, Any]]) -> tuple[PromptOffer, ...]:
+    """Those of a list that can be typed, by name."""
+    found = {}
+    for one in listed:
+        name, given = one.get("name"), one.get("arguments")
+        if not isinstance(name, str) or not _PROMPT.fullmatch(name):
+            continue
+        arguments = [one for one in given if isinstance(one, dict)] if type(given) is list else []
+        names = [one_line(storable(str(one.get("name"))), limit=60) for one in arguments]
+        words = one.get("description") or one.get("title") or ""
+        found[name] = PromptOffer(
+            name=name,
+            says=one_line(storable(str(words)), limit=200),
+            arguments=tuple(names),
+            required=frozenset(
+                told for told, one in zip(names, arguments, strict=True) if one.get("required")
+            ),
+        )
+    return tuple(found[name] for name in sorted(found)[:MAX_PROMPTS])
 
 
 def find_problem(schema: Any) -> str:
@@ -176,6 +211,13 @@ class Timing:
     close: float = 8.0
 
 
+type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+async def ask_nobody(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"action": CANCEL}
+
+
 class ToolServerConnection:
     """``root`` is the folder of the workspace whose server it is, None: it is shared. ``version``
     counts the lists of tools; ``left_out`` says what of the last one is not on offer."""
@@ -189,6 +231,7 @@ class ToolServerConnection:
         self.since = datetime.now(UTC)
         self.offers: tuple[Offer, ...] = ()
         self.left_out: tuple[str, ...] = ()
+        self.prompts: tuple[PromptOffer, ...] = ()
         self.version = 0
         self.open_calls = 0
         self.last_used = monotonic()
@@ -200,6 +243,7 @@ class ToolServerConnection:
         self._woken = asyncio.Event()
         self._changed = asyncio.Event()
         self._patience = 0.0
+        self._asking: list[Ask] = []  # of each open call
         self._is_closing = self._is_lost = self._is_asked_again = self._has_new_list = False
         self._is_recovering = False
 
@@ -242,19 +286,44 @@ class ToolServerConnection:
                     await self._changed.wait()
 
     async def call(
-        self, name: str, arguments: dict[str, Any], *, report: Callable[[str], None]
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        report: Callable[[str], None],
+        ask: Ask = ask_nobody,
     ) -> dict[str, Any]:
-        """The result of one call. Raises McpError; cancelled, it tells the server."""
+        """The result of one call; while a person is asked (``ask``), its time stands still. A
+        server that is not there is tried again at once. Raises McpError; cancelled, it tells the
+        server."""
         self.use()
         if self._session is None:
+            reason = self.reason
+            if self.state == FAILED and not self._is_recovering:
+                self.connect_again()
             await self.wait_connected(seconds=self._timing.connect)
-        if self._session is None:
-            raise ServerFailed(self.reason or "The server is not connected.")
+            if self._session is None:
+                raise ServerFailed(self.reason or reason or "The server is not connected.")
         session = self._session
         self.open_calls += 1
+        questions = 0
+
+        async def ask_in_time(asked: Mapping[str, Any]) -> dict[str, Any]:
+            nonlocal questions
+            questions += 1
+            limit.reschedule(None)
+            try:
+                return await ask(asked)
+            finally:
+                questions -= 1
+                if not questions and ask_in_time in self._asking:
+                    limit.reschedule(loop.time() + self.config.timeout_seconds)
+
+        loop = asyncio.get_running_loop()
+        self._asking.append(ask_in_time)
         try:
-            async with asyncio.timeout(self.config.timeout_seconds):
-                return await session.call_tool(name, arguments, report=report)
+            async with asyncio.timeout(self.config.timeout_seconds) as limit:
+                return await session.call_tool(name, arguments, report=report, ask=ask_in_time)
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(f"No answer within {seconds} s; the call was cancelled.") from None
@@ -269,13 +338,32 @@ class ToolServerConnection:
                         await self._changed.wait()
             raise ServerFailed(self.reason or reason) from error
         finally:
+            self._asking.remove(ask_in_time)
             self.open_calls -= 1
             self.last_used = monotonic()
+
+    async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+        """The messages of a prompt. Raises McpError."""
+        if self._session is None:
+            raise ServerFailed(self.reason or "The server is not connected.")
+        try:
+            async with asyncio.timeout(self.config.timeout_seconds):
+                return await self._session.get_prompt(name, arguments)
+        except TimeoutError:
+            seconds = f"{self.config.timeout_seconds:g}"
+            raise CallRefused(f"No answer within {seconds} s.") from None
+
+    async def _answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        # Older servers do not say of which call a question is. Of several calls, which may be those
+        # of different people, it could be anybody's.
+        asking = self._asking[0] if len(self._asking) == 1 else ask_nobody
+        return await asking(asked)
 
     def _interrupt(self) -> None:
         """Whatever the owning task does: somebody wants something else."""
         self._woken.set()
-        if self._limit is not None and self._session is None:
+        # One that has run out is ending by itself, and cannot be changed.
+        if self._limit is not None and self._session is None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time())
 
     # The task that owns the session
@@ -325,7 +413,11 @@ class ToolServerConnection:
     async def _hold(self, limit: asyncio.Timeout) -> None:
         sdk = await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.session")
         opened = sdk.open_session(
-            self.config, root=self.root, on_change=self._notice_list, on_end=self._notice_end
+            self.config,
+            root=self.root,
+            on_change=self._notice_list,
+            on_end=self._notice_end,
+            on_question=self._answer,
         )
         async with opened as session:
             await self._take_list(session)
@@ -363,6 +455,8 @@ class ToolServerConnection:
                 self._change(READY)
 
     async def _take_list(self, session: "ToolServerSession") -> None:
+        with contextlib.suppress(CallRefused):  # it does without them
+            self.prompts = make_prompts(await session.list_prompts())
         try:
             listed = await session.list_tools()
         except CallRefused as error:

@@ -9,10 +9,12 @@ import base64
 import binascii
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
@@ -32,13 +34,25 @@ from conversations.domain.text import dump_json, one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan
 
 from .config import CallRefused, McpConfig, McpError, ServerConfig
-from .connection import CONNECTING, FAILED, OFF, PREFIX, READY, Offer, Timing, ToolServerConnection
+from .connection import (
+    CONNECTING,
+    FAILED,
+    OFF,
+    PREFIX,
+    READY,
+    Offer,
+    PromptOffer,
+    Timing,
+    ToolServerConnection,
+)
 
 logger = logging.getLogger(__name__)
 
 MAX_FILES = 10  # Images and PDFs of one result that are kept
 
 SWEEP_SECONDS = 60.0
+
+_WORD = re.compile(r'"([^"]*)"|\S+')
 
 UNUSED = "It starts when it is needed."
 
@@ -113,6 +127,30 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[st
     return output, files
 
 
+def split_words(text: str, most: int) -> list[str]:
+    """At most so many words; the last is the rest."""
+    words: list[str] = []
+    rest = text.strip()
+    while rest and len(words) < most - 1:
+        found = _WORD.match(rest)
+        assert found is not None
+        words.append(found[1] if found[1] is not None else found[0].rstrip())
+        rest = rest[found.end() :].lstrip()
+    return [*words, rest.strip('"')] if rest and most else words
+
+
+def _write_messages(server: str, data: Mapping[str, Any]) -> str:
+    """The messages as one text: what is not the person's own says whose it is."""
+    texts = []
+    messages = data.get("messages")
+    for message in messages if isinstance(messages, list) else []:
+        content = message.get("content")
+        output, _ = _take_apart(server, {"content": [content]})
+        is_own = message.get("role") == "user"
+        texts.append(output if is_own else f"{message.get('role')}: {output}")
+    return "\n\n".join(text for text in texts if text.strip())
+
+
 def _describe_part(part: Mapping[str, Any]) -> str:
     kind = part.get("type")
     if kind == "audio":
@@ -166,7 +204,12 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
                     )
                     watching = watched(context.root, author=author, write=context.write)
                     watch = await stack.enter_async_context(watching)
-                data = await connection.call(offer.own_name, arguments, report=context.report)
+                data = await connection.call(
+                    offer.own_name,
+                    arguments,
+                    report=context.report,
+                    ask=partial(context.ask, server),
+                )
         except CallRefused as error:
             words = str(error)
         except McpError as error:
@@ -275,6 +318,37 @@ class ToolServers:
                     self._tools[key] = version, tools
                 found |= {tool.name: tool for tool in tools}
         return MappingProxyType(dict(sorted(found.items())))
+
+    def prompts_of(self, workspace: str) -> dict[str, PromptOffer]:
+        """The prompts of its servers that are there, by the name under which one is typed:
+        ``server:prompt``."""
+        found: dict[str, PromptOffer] = {}
+        for server in self.config.servers_of(workspace):
+            connection = self._connections.get(self._key(server, workspace))
+            if connection is not None and connection.state == READY:
+                found |= {f"{server.name}:{one.name}": one for one in connection.prompts}
+        return found
+
+    async def write_prompt(self, workspace: str, root: Path, name: str, words: str) -> str:
+        """The text of one, with these words as its arguments: one word for each, the last gets
+        the rest; words between quotes are one. Raises Rejected."""
+        offer = self.prompts_of(workspace)[name]
+        given = split_words(words, len(offer.arguments))
+        arguments = dict(zip(offer.arguments, given, strict=False))
+        if missing := [one for one in offer.arguments if one in offer.required - arguments.keys()]:
+            raise Rejected(f"/{name} needs: {', '.join(missing)}.", code="prompt_argument_missing")
+        if words and not offer.arguments:
+            raise Rejected(f"/{name} takes no argument.", code="prompt_argument_missing")
+        server = name.partition(":")[0]
+        for connection in self._connections_of(workspace, root):
+            if connection.config.name == server:
+                try:
+                    data = await connection.get_prompt(offer.name, arguments)
+                except McpError as error:
+                    words = f"The tool server {server} did not give the prompt. {error}"
+                    raise Rejected(words, code="prompt_failed") from error
+                return await asyncio.to_thread(_write_messages, server, data)
+        raise Rejected(f"The tool server {server} is not there.", code="prompt_failed")
 
     def explain(self, name: str, workspace: str) -> str:
         """Why there is no such tool, if that is a server's doing."""

@@ -7,7 +7,7 @@ task; a cancelled one tells the server so.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,13 @@ MAX_PAGES = 50  # Pages of a list of tools that are read
 LISTEN_AGAIN = 2.0
 WRITE_SECONDS = 20.0
 
+MAX_ROUNDS = 10  # How often a server may ask for something in the middle of a call
+STATE_PAUSE = 0.25  # Seconds before a call is asked for again that only needs time
+
+LIST_CHANGES = (types.ToolListChangedNotification, types.PromptListChangedNotification)
+
+type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
 type Streams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
 ]
@@ -55,8 +62,9 @@ for _name in ("httpx2", "httpcore2"):
 class ToolServerSession:
     """An open session. Methods raise ServerFailed when the connection is no more."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, root: Path | None) -> None:
         self._client = client
+        self._root = root
         info = client.server_info
         self.title = one_line(storable(f"{info.name} {info.version}"), limit=80) if info else ""
 
@@ -73,26 +81,70 @@ class ToolServerSession:
             params = types.PaginatedRequestParams(cursor=page.next_cursor)
         return tools
 
+    async def list_prompts(self) -> list[dict[str, Any]]:
+        """As the server lists them, unchecked; none where it has none."""
+        if self._client.server_capabilities.prompts is None:
+            return []
+        prompts: list[dict[str, Any]] = []
+        cursor = None
+        for _ in range(MAX_PAGES):
+            with _translated():
+                page = await self._client.list_prompts(cursor=cursor)
+            prompts += [_plain(prompt) for prompt in page.prompts]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return prompts
+
+    async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+        """The messages of a prompt, unchecked. Raises CallRefused."""
+        with _translated():
+            return _plain(await self._client.get_prompt(name, arguments))
+
     async def call_tool(
-        self, name: str, arguments: dict[str, Any], *, report: Callable[[str], None]
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        report: Callable[[str], None],
+        ask: Ask,
     ) -> dict[str, Any]:
         """The result as the server gives it, unchecked; its own schema of results is not applied,
-        since that would run its patterns here. Raises CallRefused."""
+        since that would run its patterns here. ``ask`` is asked what the server wants to know of
+        a person: the parameters and the result of an elicitation. Raises CallRefused."""
 
         async def show(progress: float, total: float | None, message: str | None) -> None:
             of = f"/{total:g}" if total is not None else ""
             report(f"{progress:g}{of}{' ' + message if message else ''}\n")
 
-        request = types.CallToolRequest(
-            params=types.CallToolRequestParams(name=name, arguments=arguments)
-        )
-        with _translated():
-            result = await self._client.session.send_request(
-                request, _ANSWER, progress_callback=show
-            )
-        if isinstance(result, types.InputRequiredResult):
-            raise CallRefused("Asking a person or a model is not supported here.")
-        return _plain(result)
+        given: dict[str, Any] = {}
+        for _ in range(MAX_ROUNDS):
+            params = types.CallToolRequestParams(name=name, arguments=arguments, **given)
+            with _translated():
+                result = await self._client.session.send_request(
+                    types.CallToolRequest(params=params), _ANSWER, progress_callback=show
+                )
+            if not isinstance(result, types.InputRequiredResult):
+                return _plain(result)
+            given = {
+                "input_responses": await self._respond(result.input_requests or {}, ask),
+                "request_state": result.request_state,
+            }
+            if not result.input_requests:
+                await asyncio.sleep(STATE_PAUSE)
+        raise CallRefused(f"The server asked more than {MAX_ROUNDS} times.")
+
+    async def _respond(self, requests: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
+        responses: dict[str, Any] = {}
+        for key, request in requests.items():
+            if isinstance(request, types.ElicitRequest):
+                answer = await ask(_plain(request.params))
+                responses[key] = types.ElicitResult.model_validate(answer)
+            elif isinstance(request, types.ListRootsRequest) and self._root is not None:
+                responses[key] = _list_roots(self._root)
+            else:
+                raise CallRefused(f"The server asks for {request.method}, which it cannot have.")
+        return responses
 
     async def listen(self, on_change: Callable[[], None]) -> None:
         """Notice when the server's list changes, for servers that have to be asked for that; the
@@ -129,6 +181,11 @@ def _translated() -> Iterator[None]:
         raise CallRefused(f"The server's response violates the protocol: {where}.") from error
 
 
+def _list_roots(root: Path) -> types.ListRootsResult:
+    roots = [{"uri": root.as_uri(), "name": root.name}]
+    return types.ListRootsResult.model_validate({"roots": roots})
+
+
 def _plain(model: Any) -> dict[str, Any]:
     data: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return data
@@ -141,20 +198,26 @@ async def open_session(
     root: Path | None,
     on_change: Callable[[], None],
     on_end: Callable[[], None],
+    on_question: Ask,
 ) -> AsyncIterator[ToolServerSession]:
     """Connect. ``root`` is the workspace's folder, if the server may know of it: there a program
     runs. ``on_change``: its list of tools is another one; ``on_end``: a program is gone, the body
-    has to end. Raises ServerFailed when it breaks, with the reason, also where the body raises
-    it."""
+    has to end; ``on_question``: it asks a person, and does not say during which call. Raises
+    ServerFailed when it breaks, with the reason, also where the body raises it."""
     said: list[str] = []  # why it broke, from where that is known best
 
     async def notice(message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
+        if isinstance(message, LIST_CHANGES):
             on_change()
 
     async def list_roots(_: ClientRequestContext) -> types.ListRootsResult:
         assert root is not None
-        return types.ListRootsResult.model_validate({"roots": [{"uri": root.as_uri()}]})
+        return _list_roots(root)
+
+    async def elicit(
+        context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult:
+        return types.ElicitResult.model_validate(await on_question(_plain(params)))
 
     roots: Any = list_roots if root is not None else None
     try:
@@ -168,10 +231,11 @@ async def open_session(
                 client_info=types.Implementation(name="loom-web", version="0.1.0"),
                 message_handler=notice,
                 list_roots_callback=roots,
+                elicitation_callback=elicit,
             )
             with _translated():
                 await stack.enter_async_context(client)
-            yield ToolServerSession(client)
+            yield ToolServerSession(client, root)
     except (Exception, ExceptionGroup) as error:
         raise ServerFailed(_describe(error, said)) from error
 

@@ -1,6 +1,6 @@
 """What a tool is, how one is declared, and what a call of one is given and gives."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from conversations.agent.undo.disk import Crossing
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json
 from conversations.domain.tool_calls import READS, CallPlan, ToolScope
+from conversations.domain.tool_questions import CANCEL
 
 HIGHEST = 10**15  # What databases and slices can take; a higher number means this one
 
@@ -152,13 +153,22 @@ def _say_nothing(text: str) -> None:
     """Nobody watches."""
 
 
+type Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+async def _ask_nobody(server: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"action": CANCEL}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """For whom a call is executed, and its ways to the archive. ``user_pk`` is the person whose
     message is being answered; None: a program of the server. ``call_turn`` is the turn that holds
     the call, ``call_pk`` the call's record, ``root`` the workspace's folder. ``basis`` is that of
     the plan which was approved, empty where nobody was asked. ``report`` shows output while the
-    call runs: text to add to what was shown. ``write`` is one transaction."""
+    call runs: text to add to what was shown. ``ask`` asks a person: the parameters and the result
+    of an elicitation (see ``domain.tool_questions``) by the server of that name. ``write`` is one
+    transaction."""
 
     session_pk: int
     session: UUID
@@ -172,6 +182,7 @@ class ToolContext:
     call_pk: int
     basis: str = ""
     report: Callable[[str], None] = _say_nothing
+    ask: Ask = _ask_nobody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """What a client of OpenAI's APIs sends: a request for a chat completion or for a response."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,9 @@ EFFORTS = {
 }
 
 TOOL_CHOICES = {"none": "none", "required": "any"}
+
+REFERENCE = "item_reference"
+_ITEM_ID = re.compile(r"(?:msg|fc)_([0-9a-f]{32}(?:_\d+)?)_\d+")  # see ResponseWriter
 
 # What would change the answer and cannot be had, with the values that ask for nothing.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -163,15 +167,17 @@ def read_completion_request(asked: CompletionIn) -> ClientRequest:
 
 def read_response_request(asked: ResponseIn) -> ClientRequest:
     """Raises Rejected for what cannot be had here, and says why."""
-    given = [{"role": USER, "content": asked.input}] if isinstance(asked.input, str) else None
+    items = (
+        [{"role": USER, "content": asked.input}] if isinstance(asked.input, str) else asked.input
+    )
     return _read_request(
         asked,
-        given or list(make_messages(asked.input)),  # type: ignore[arg-type]
+        list(make_messages(items)),
         asked.instructions or "",
         max_tokens=asked.max_output_tokens,
         effort=(asked.reasoning or {}).get("effort"),
         format_=(asked.text or {}).get("format"),
-        answer_id=asked.previous_response_id or "",
+        answer_id=asked.previous_response_id or find_referred(items),
         echoed=asked.model_dump(include=set(ECHOED), exclude_none=True),
     )
 
@@ -329,13 +335,23 @@ def _read_tool_choice(asked: CompletionIn | ResponseIn) -> dict[str, Any] | None
 # The items of a response's input.
 
 
+def find_referred(items: Sequence[Mapping[str, Any]]) -> str:
+    """The answer of the last item that only names an item of ours; empty for none."""
+    for item in reversed(items):
+        found = _ITEM_ID.fullmatch(str(item.get("id"))) if item.get("type") == REFERENCE else None
+        if found is not None:
+            return f"resp_{found[1]}"
+    return ""
+
+
 def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """The messages of a chat that say the same: an answer's text and calls are one. Raises
     Rejected for items that no message can stand for."""
     answer: dict[str, Any] | None = None
     for place, item in enumerate(items):
         kind = item.get("type", "message")
-        is_answer = kind == "function_call" or item.get("role") == ASSISTANT
+        is_told_of = bool(find_referred([item]))
+        is_answer = is_told_of or kind == "function_call" or item.get("role") == ASSISTANT
         if answer is not None and not is_answer and kind != "reasoning":
             yield answer
             answer = None
@@ -344,6 +360,8 @@ def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
             answer = _join_answers(answer, {"content": parts})
         elif kind == "message":
             yield {"role": item.get("role"), "content": _read_parts(item.get("content"))}
+        elif is_told_of:
+            answer = _join_answers(answer, {})  # what it says is in the session
         elif kind == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}

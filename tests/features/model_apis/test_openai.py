@@ -332,6 +332,30 @@ async def test_items_that_are_sent_whole_go_on_in_their_session(
     ]
 
 
+async def test_items_that_are_only_referred_to_name_the_session(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
+    provider.enqueue(
+        *(Scenario(text="I look.", tools=(ROME,)), Scenario(text="Warm."), Scenario(text="Yes."))
+    )
+
+    def refer(response: Any) -> list[Any]:
+        return [{"type": "item_reference", "id": item.id} for item in response.output]
+
+    items: list[Any] = [{"role": "user", "content": "And Rome?"}]
+    response = await respond(client, items, tools=[FUNCTION])
+    call = response.output[-1]
+    items += refer(response)
+    items.append({"type": "function_call_output", "call_id": call.call_id, "output": "25"})
+    response = await respond(client, items, tools=[FUNCTION])
+    items += [*refer(response), {"role": "user", "content": "Really?"}]
+    assert (await respond(client, items, tools=[FUNCTION])).output_text == "Yes."
+    assert await Session.objects.acount() == 1
+    assert [role for role, _ in await turns()] == [
+        *("user", "assistant", "tool", "assistant", "user", "assistant")
+    ]
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

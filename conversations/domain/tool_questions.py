@@ -1,0 +1,265 @@
+"""What a tool server asks a person in the middle of a call, and what may be answered.
+
+The fields are those of the Model Context Protocol's elicitation: texts, numbers, truth values
+and choices, without nesting.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from .errors import Rejected
+from .events import Info
+from .text import one_line, storable
+
+QUESTION = "question"  # The kind of a notice about a question. Its codes:
+
+# The data of the first is a ``ToolQuestion``; of the second ``{"call", "question", "action",
+# "by", "content"}``.
+QUESTION_ASKED, QUESTION_ANSWERED = "question_asked", "question_answered"
+
+ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
+ACTIONS = (ACCEPT, DECLINE, CANCEL)
+
+TEXT, NUMBER, WHOLE, FLAG, ONE, SEVERAL = "text", "number", "whole", "flag", "one", "several"
+
+_KINDS = {"string": TEXT, "number": NUMBER, "integer": WHOLE, "boolean": FLAG, "array": SEVERAL}
+
+MAX_MESSAGE_CHARS = 4_000
+MAX_FIELDS = 20
+MAX_CHOICES = 100
+MAX_WORDS_CHARS = 300  # of a title, a description, a choice
+MAX_ANSWER_CHARS = 10_000  # of one text
+MAX_URL_CHARS = 2_000
+
+
+class BadQuestion(Exception):
+    """It cannot be shown; the text says why, for the server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionField:
+    """``choices`` are pairs of a value and its title; ``form`` is that of a text: empty,
+    ``email``, ``uri``, ``date`` or ``date-time``. ``least`` and ``most`` bound a number, the
+    characters of a text or how many are chosen."""
+
+    name: str
+    kind: str
+    title: str = ""
+    description: str = ""
+    form: str = ""
+    is_required: bool = False
+    default: Any = None
+    choices: list[tuple[str, str]] = field(default_factory=list)
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolQuestion:
+    """Asked by ``server`` during the call of the uuid ``call``. With ``url`` the person is to go
+    there, and answers whether that is done; without it, ``fields`` are to be filled in."""
+
+    id: str
+    call: str
+    server: str
+    message: str
+    fields: list[QuestionField] = field(default_factory=list)
+    url: str = ""
+
+    def as_data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def make_question(asked: Mapping[str, Any], *, call: str, server: str) -> ToolQuestion:
+    """From the parameters of the protocol. Raises BadQuestion."""
+    message = storable(str(asked.get("message") or ""))[:MAX_MESSAGE_CHARS]
+    made: dict[str, Any] = {"id": str(uuid4()), "call": call, "server": server, "message": message}
+    if asked.get("mode") == "url":
+        url = str(asked.get("url") or "")
+        is_usable = url.startswith(("https://", "http://")) and storable(url) == url
+        if not is_usable or len(url) > MAX_URL_CHARS or any(char.isspace() for char in url):
+            raise BadQuestion("The URL must be an http or https address.")
+        return ToolQuestion(url=url, **made)
+    schema = asked.get("requestedSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(schema, dict) or not isinstance(properties, dict):
+        raise BadQuestion("The schema has no properties.")
+    if len(properties) > MAX_FIELDS:
+        raise BadQuestion(f"A question can have at most {MAX_FIELDS} fields.")
+    required = schema.get("required")
+    names = required if isinstance(required, list) else []
+    fields = [_make_field(name, one, name in names) for name, one in properties.items()]
+    return ToolQuestion(fields=fields, **made)
+
+
+def _make_field(name: str, schema: Any, is_required: bool) -> QuestionField:
+    kind = _KINDS.get(schema.get("type", "")) if isinstance(schema, dict) else None
+    if kind is None or storable(name) != name or not 0 < len(name) <= MAX_WORDS_CHARS:
+        raise BadQuestion(f"The field {_words(name)!r} is of a kind that cannot be asked for.")
+    chosen_from = schema.get("items") if kind == SEVERAL else schema
+    choices = list(_read_choices(chosen_from if isinstance(chosen_from, dict) else {}))
+    if kind == SEVERAL and not choices:
+        raise BadQuestion(f"The field {_words(name)!r} has no choices.")
+    if len(choices) > MAX_CHOICES:
+        raise BadQuestion(f"The field {_words(name)!r} has more than {MAX_CHOICES} choices.")
+    least, most = {TEXT: ("minLength", "maxLength"), SEVERAL: ("minItems", "maxItems")}.get(
+        kind, ("minimum", "maximum")
+    )
+    form = schema.get("format")
+    return QuestionField(
+        name=name,
+        kind=ONE if kind == TEXT and choices else kind,
+        title=_words(schema.get("title") or name),
+        description=_words(schema.get("description") or ""),
+        form=form if form in ("email", "uri", "date", "date-time") else "",
+        is_required=is_required,
+        default=_read_default(schema.get("default")),
+        choices=choices,
+        least=_number_or_none(schema.get(least)),
+        most=_number_or_none(schema.get(most)),
+    )
+
+
+def _words(value: Any) -> str:
+    return one_line(storable(str(value)), limit=MAX_WORDS_CHARS)
+
+
+def _number_or_none(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _read_default(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_words(one) for one in value[:MAX_CHOICES]]
+    return storable(value)[:MAX_ANSWER_CHARS] if isinstance(value, str) else _flag_or_number(value)
+
+
+def _flag_or_number(value: Any) -> bool | float | None:
+    return value if isinstance(value, bool) else _number_or_none(value)
+
+
+def _read_choices(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    if isinstance(titled, list):
+        for one in titled:
+            if isinstance(one, dict) and isinstance(one.get("const"), str):
+                yield storable(one["const"]), _words(one.get("title") or one["const"])
+        return
+    values, names = schema.get("enum"), schema.get("enumNames")
+    titles = names if isinstance(names, list) else []
+    for place, value in enumerate(values if isinstance(values, list) else []):
+        if isinstance(value, str):
+            yield storable(value), _words(titles[place] if place < len(titles) else value)
+
+
+def read_question(data: Any) -> ToolQuestion | None:
+    """From a row's data or a call's record; None for what is none."""
+    try:
+        fields = [
+            QuestionField(**(one | {"choices": [tuple(pair) for pair in one.get("choices", [])]}))
+            for one in data["fields"]
+        ]
+        texts = {name: str(data[name]) for name in ("id", "call", "server", "message", "url")}
+        return ToolQuestion(fields=fields, **texts)
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def read_content(question: ToolQuestion, given: Any) -> dict[str, Any]:
+    """What was filled in, as the protocol has it: of each field the text that a form gives, or
+    the value itself. Raises Rejected, which names the field."""
+    sent = given if isinstance(given, dict) else {}
+    content = {}
+    for one in question.fields:
+        # What is left out is what it is by default; what was emptied is empty.
+        value = sent.get(one.name, one.default)
+        if value in (None, "", []):
+            if one.is_required and one.kind == FLAG:
+                content[one.name] = False
+            elif one.is_required:
+                raise _refused(one, "is required.")
+            continue
+        content[one.name] = _read_value(one, value)
+    return content
+
+
+def _read_value(one: QuestionField, value: Any) -> Any:
+    if one.kind == FLAG:
+        return value in (True, "true", "on", "1")
+    if one.kind in (NUMBER, WHOLE):
+        return _read_number(one, value)
+    values = [choice for choice, _ in one.choices]
+    if one.kind == SEVERAL:
+        chosen = value if isinstance(value, list) else [value]
+        if any(text not in values for text in chosen):
+            raise _refused(one, "must be among the choices.")
+        _require_bounds(one, len(chosen), "must have {} choices.")
+        return chosen
+    if not isinstance(value, str) or storable(value) != value:
+        raise _refused(one, "must be a text.")
+    if one.kind == ONE and value not in values:
+        raise _refused(one, "must be among the choices.")
+    if len(value) > MAX_ANSWER_CHARS:
+        raise _refused(one, f"can have at most {MAX_ANSWER_CHARS:,} characters.")
+    if one.kind == TEXT:
+        _require_bounds(one, len(value), "must have {} characters.")
+    if one.form == "email" and "@" not in value:
+        raise _refused(one, "must be an e-mail address.")
+    if one.form == "uri" and ":" not in value:
+        raise _refused(one, "must be an address.")
+    return value
+
+
+def _read_number(one: QuestionField, value: Any) -> int | float:
+    try:
+        number = float(value)
+        whole = int(number)
+    except (TypeError, ValueError, OverflowError):
+        raise _refused(one, "must be a number.") from None
+    if one.kind == WHOLE and whole != number:
+        raise _refused(one, "must be a whole number.")
+    _require_bounds(one, number, "must be {}.")
+    return whole if one.kind == WHOLE else number
+
+
+def _require_bounds(one: QuestionField, size: float, words: str) -> None:
+    if one.least is not None and size < one.least:
+        raise _refused(one, words.format(f"at least {one.least:g}"))
+    if one.most is not None and size > one.most:
+        raise _refused(one, words.format(f"at most {one.most:g}"))
+
+
+def _refused(one: QuestionField, reason: str) -> Rejected:
+    return Rejected(f"“{one.title}” {reason}", code="bad_answer")
+
+
+def make_asked_notice(question: ToolQuestion) -> Info:
+    line = one_line(question.message, limit=300)
+    return Info(
+        text=f"{question.server} asks: {line}",
+        kind=QUESTION,
+        code=QUESTION_ASKED,
+        data=question.as_data(),
+    )
+
+
+def make_answered_notice(
+    question: ToolQuestion, *, action: str, by: str = "", content: Mapping[str, Any] | None = None
+) -> Info:
+    """``by`` nobody, where the call ended before somebody answered."""
+    words = {ACCEPT: f"Answered by {by}", DECLINE: f"Declined by {by}"}
+    asked = one_line(question.message, limit=200)
+    return Info(
+        text=f"{words.get(action, 'Not answered')}: {asked}",
+        kind=QUESTION,
+        code=QUESTION_ANSWERED,
+        data={
+            "call": question.call,
+            "question": question.id,
+            "action": action,
+            "by": by,
+            "content": dict(content or {}),
+        },
+    )

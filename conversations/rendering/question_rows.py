@@ -1,0 +1,89 @@
+"""The rows of a question that a tool server asks in the middle of a call."""
+
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from conversations.domain.events import Info
+from conversations.domain.tool_questions import (
+    FLAG,
+    NUMBER,
+    WHOLE,
+    QuestionField,
+    ToolQuestion,
+    read_question,
+)
+
+from .source_text import show_hidden
+from .tool_rows import STEPS, call_url
+
+INPUT_TYPES = {"email": "email", "uri": "url", "date": "date"}  # by the form of a text
+
+MAX_SHOWN_CHARS = 2_000  # of an answer
+
+
+def question_row(payload: Info, session: UUID) -> dict[str, Any] | None:
+    """The card that asks; None for a notice that no call can be told from."""
+    question = read_question(payload.data)
+    url = call_url(session, question.call) if question else ""
+    if question is None or not url:
+        return None
+    return {
+        "call": question.id,
+        "of": question.call,
+        "step": STEPS["asked"],
+        "server_html": show_hidden(question.server),
+        "message_html": show_hidden(question.message),
+        "fields": [_describe(question, one) for one in question.fields],
+        "url": question.url,
+        "url_html": show_hidden(question.url),
+        "host_html": show_hidden(urlsplit(question.url).hostname or ""),
+        "record_url": url,
+    }
+
+
+def _describe(question: ToolQuestion, one: QuestionField) -> dict[str, Any]:
+    default = one.default
+    chosen = default if isinstance(default, list) else [default]
+    is_number = one.kind in (NUMBER, WHOLE)
+    return {
+        "id": f"{question.id}:{one.name}",
+        "name": one.name,
+        "title_html": show_hidden(one.title),
+        "description_html": show_hidden(one.description),
+        "kind": one.kind,
+        "type": INPUT_TYPES.get(one.form, "text"),
+        "mode": "decimal" if is_number else "",
+        "hint": "2026-01-31T09:00:00Z" if one.form == "date-time" else "",
+        "is_required": one.is_required and one.kind != FLAG,
+        "default": "" if default is None or one.kind == FLAG else default,
+        "is_on": default is True,
+        "choices": [
+            {"value": value, "title_html": show_hidden(title), "is_on": value in chosen}
+            for value, title in one.choices
+        ],
+    }
+
+
+def answered_row(payload: Info, session: UUID) -> dict[str, Any] | None:
+    """The line that a card gives way to; None for a notice that no question can be told from."""
+    data = payload.data or {}
+    asked, content = data.get("question"), data.get("content")
+    if not isinstance(asked, str) or not asked:
+        return None
+    given = content if isinstance(content, dict) else {}
+    return {
+        "call": asked,
+        "step": STEPS["decided"],
+        "answer_html": show_hidden(payload.text[:MAX_SHOWN_CHARS]),
+        "given": [
+            (show_hidden(str(name)), show_hidden(_write(value)[:MAX_SHOWN_CHARS]))
+            for name, value in given.items()
+        ],
+    }
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,121 @@
+"""A question of a tool server: asked in the transcript, answered, refused, by keys alone; and
+its prompts in the composer."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, expect
+
+from tests.e2e.accessibility import violations_everywhere
+from tests.e2e.conftest import Chat, Server, settle, sign_in, start_ordinary, take_picture
+from tests.e2e.test_tools import card, same_after_reload
+from tests.mcp_servers.running import plain, sdk
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+
+@pytest.fixture(scope="module")
+def server(
+    make_server: Callable[..., Server],
+    provider: WireThread,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Server:
+    file: Path = tmp_path_factory.mktemp("mcp") / "mcp.json"
+    servers = {"almanac": plain("asks", effect="reads"), "sdk": sdk()}
+    file.write_text(json.dumps({"servers": servers}))
+    return start_ordinary(make_server, provider, LOOM_MCP_CONFIG=str(file))
+
+
+@pytest.fixture(scope="module")
+def signed_in_state(browser: Browser, server: Server) -> Any:
+    return sign_in(browser, server)
+
+
+def ask(chat: Chat, wire: WireThread, tool: str) -> Locator:
+    """The card, once it is there."""
+    wire.enqueue(
+        Scenario(text="I ask.", tools=(ToolCall(name=f"mcp__almanac__{tool}"),)),
+        Scenario(text="Thank you."),
+    )
+    chat.send("Who am I?")
+    expect(card(chat.page)).to_have_count(1)
+    return card(chat.page)
+
+
+def test_a_question_is_answered_by_keys_alone(chat: Chat, wire: WireThread) -> None:
+    asked = ask(chat, wire, "ask")
+    page = chat.page
+    expect(asked).to_contain_text("almanac asks")
+    expect(page.locator("#status")).to_have_text("Waiting for an answer")
+    field = asked.get_by_label(re.compile("Your name"))
+    expect(field).to_be_focused()
+    assert violations_everywhere(page, "question") == []
+    take_picture(page, "question")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("“Your name” is required.")).to_be_visible()
+    expect(field).to_be_enabled()
+    field.fill("Bob")
+    page.keyboard.press("Enter")
+    chat.wait_idle()
+    expect(card(page)).to_have_count(0)
+    expect(page.locator("#rows > .row-decided")).to_contain_text("name: Bob")
+    expect(page.get_by_text("“Your name” is required.")).to_be_hidden()
+    assert "Bob" in str(wire.requests[-1]["messages"])
+    take_picture(page, "question-answered")
+
+
+def test_an_address_is_shown_whole_and_declined(chat: Chat, wire: WireThread) -> None:
+    asked = ask(chat, wire, "visit")
+    link = asked.get_by_role("link", name="Open example.org in a new tab")
+    assert link.get_attribute("href") == "https://example.org/sign-in"
+    assert "noopener" in (link.get_attribute("rel") or "")
+    expect(asked).to_contain_text("https://example.org/sign-in")
+    take_picture(chat.page, "question-address")
+    asked.get_by_role("button", name="Decline").click()
+    chat.wait_idle()
+    expect(chat.page.locator("#rows > .row-decided")).to_contain_text("Declined by")
+    same_after_reload(chat)
+
+
+def test_a_question_is_answered_without_javascript(
+    chat: Chat, wire: WireThread, open_context: Callable[..., BrowserContext]
+) -> None:
+    ask(chat, wire, "ask")
+    settle()
+    plain_page = open_context(java_script_enabled=False).new_page()
+    plain_page.goto(f"{chat.server.url}/s/{chat.uuid}/")
+    asked = plain_page.locator("#rows > .row-ask:not(.settled)")
+    asked.get_by_label(re.compile("Your name")).fill("Eve")
+    asked.get_by_role("button", name="Send answer").click()
+    expect(plain_page).to_have_url(re.compile(rf"/s/{chat.uuid}/$"))
+    chat.wait_idle()
+    assert "Eve" in str(wire.requests[-1]["messages"])
+
+
+@pytest.mark.noisy
+def test_a_prompt_is_put_into_the_composer(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    chat.message.press_sequentially("/sdk:")
+    option = page.get_by_role("option").filter(has_text="/sdk:plan")
+    expect(option).to_contain_text("Plan a bed.")
+    take_picture(page, "prompt-offered")
+    option.click()
+    expect(chat.message).to_have_value("/sdk:plan ")
+    chat.message.press("Enter")
+    expect(page.locator("#refused")).to_contain_text("/sdk:plan needs: bed.")
+    expect(chat.message).to_have_value("/sdk:plan ")
+    chat.message.fill("/sdk:plan peas")
+    chat.message.press("Enter")
+    expect(chat.message).to_have_value("Plan the bed peas for spring.")
+    expect(page.locator("#refused")).to_be_hidden()
+    wire.enqueue(Scenario(text="Done."))
+    chat.message.press("Enter")
+    expect(chat.rows.first).to_contain_text("Plan the bed peas for spring.")
+    chat.wait_idle()
+    chat.message.fill("/sdk:none of these")
+    chat.message.press("Enter")
+    expect(page.get_by_role("button", name="Send as a message")).to_be_visible()
