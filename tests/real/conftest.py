@@ -2,10 +2,11 @@
 
 import http.client
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from getpass import getuser
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.processes import ROOT, WITHOUT_EXTRAS, Server, clean_environment, free_port
+from benchmarks.processes import ROOT, Server, clean_environment, free_port
 from conversations.management.commands._first_run import EXAMPLE_SLUG
 
 if find_spec("xllamacpp") is None:  # see make test-real
@@ -101,11 +102,23 @@ class Product:
             if found["state"] in (states or FINAL):
                 return found
             assert monotonic() < end, found
-            sleep(0.05)
+            sleep(0.25)  # requests are limited
 
     def say(self, text: str, *, key: str) -> None:
         run = self.wait(self.send(text, key=key))
         assert run["state"] == "completed", (key, run)
+
+    def answer_again(self, *, key: str) -> None:
+        path, wanted = f"/sessions/{self.session}/runs", {"kind": "regenerate"}
+        run = self.ask("POST", path, wanted, **{"Idempotency-Key": key})["run"]
+        assert self.wait(str(run))["state"] == "completed"
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of its database, read only."""
+        with closing(
+            sqlite3.connect(f"file:{self.server.data_dir}/loom.sqlite3?mode=ro", uri=True)
+        ) as read:
+            return read.execute(sql).fetchall()
 
     def turns(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -136,9 +149,7 @@ def running_product(folder: Path, *, kind: str, url: str) -> Iterator[Product]:
     (folder / "providers.toml").write_text(
         f'[providers.local]\nkind = "{kind}"\nurl = "{url}"\n', encoding="utf-8"
     )
-    # So that an answer takes seconds, and the tests minutes.
-    settings = WITHOUT_EXTRAS | {"LOOM_MAX_OUTPUT_TOKENS": "160"}
-    server = Server(data_dir=folder, port=free_port(), settings=settings)
+    server = Server(data_dir=folder, port=free_port())
     product = Product(server)
     try:
         server.start()
