@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from conversations.agent.tools.registry import BY_IMPORTANCE, TOOLS
 from conversations.agent.window.budget import make_budget
 from conversations.agent.window.fitting import (
     CUT,
+    FORMS_SHARE,
     NO_TOOLS,
     Parts,
     choose_forms,
@@ -84,6 +86,14 @@ def test_long_instructions_are_cut_and_leave_room_for_tools() -> None:
     assert parts.forms.system.endswith(CUT)
     assert "end of the system prompt" in parts.reduced
     assert parts.forms.tools != NO_TOOLS
+
+
+@pytest.mark.parametrize("ratio", [0, 1.0, 1.25, 1.5, 1.67, 1.75, 2.0, 2.25])
+def test_the_tool_that_matters_most_stays_however_the_server_counts(ratio: float) -> None:
+    """A model that has read a file, and is then given no tools, writes its next call as text."""
+    budget = make_budget(limit=2_048, max_output=4_096, ratio=ratio)
+    forms = choose_forms(SYSTEM, ALL, room=int(budget.for_forms * FORMS_SHARE))
+    assert "read_file" in names_of(forms.tools)
 
 
 def test_a_summary_is_cut_and_skills_are_left_out() -> None:

@@ -38,7 +38,7 @@ def check_session(product: Product, texts: list[str]) -> None:
     """All that was said is there, in order and answered; nothing asks the person for what no
     person can do; and no window was larger than the model's."""
     turns = product.turns()
-    assert [turn["turn"] for turn in turns] == list(range(1, len(turns) + 1))
+    assert [turn["number"] for turn in turns] == list(range(1, len(turns) + 1))
     assert [turn["content"] for turn in turns if turn["role"] == "user"] == texts
     assert turns[-1]["role"] == "assistant"
     assert not [one for one in pairwise(turns) if {turn["role"] for turn in one} == {"user"}]

@@ -29,7 +29,7 @@ FRAMES = 200
 
 # Tools and system prompt stand first in what the provider caches, so what is given of them must
 # not change with every report: the correction counts for them as the next of these.
-STEADY_RATIOS = (0.9, 1.25, 1.75, 2.5, 3.5)
+STEADY_RATIOS = (0.9, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

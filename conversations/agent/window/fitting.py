@@ -129,37 +129,46 @@ def choose_forms(system: str, tools: str, *, room: int, first: tuple[str, ...] =
     reduced: tuple[str, ...] = ("descriptions of tools",) if brief else ()
     if system_cost + estimate_tokens(_join(brief)) <= room:
         return Forms(system, _join(brief), reduced)
-    short = shorten_product_part(system)
-    most = room - estimate_tokens(_join(brief))
-    most = max(most, int(room * SYSTEM_SHARE))
-    reduced += ("product's part of the system prompt",) if short != system else ()
-    if estimate_tokens(short) > most:
-        short = _cut(short, most)
-        reduced += ("end of the system prompt",)
     bare = [
         (name, dump_json(leave_out_arguments(tool)))
         for (name, _), tool in zip(brief, told, strict=True)
     ]
-    kept = _choose_tools(bare, room=room - estimate_tokens(short), first=first)
+    ranked = _rank_tools(bare, first)
+    short = shorten_product_part(system)
+    most = room - estimate_tokens(_join(brief))
+    most = max(most, int(room * SYSTEM_SHARE))
+    if ranked and (beside := room - _cost_of(ranked[0])) >= room // 4:
+        most = min(most, beside)  # else a model that has called a tool may lose all of them
+    reduced += ("product's part of the system prompt",) if short != system else ()
+    if estimate_tokens(short) > most:
+        short = _cut(short, most)
+        reduced += ("end of the system prompt",)
+    kept = _choose_tools(ranked, room=room - estimate_tokens(short))
+    kept = [tool for tool in bare if tool in kept]
     if bare != brief:
         reduced += ("arguments of tools",)
     reduced += tuple(f"tool {name}" for name, text in bare if (name, text) not in kept)
     return Forms(short, _join(kept), reduced)
 
 
-def _choose_tools(
-    tools: list[tuple[str, str]], *, room: int, first: tuple[str, ...]
-) -> list[tuple[str, str]]:
-    """In their order, of the most important ones those that fit."""
+def _rank_tools(tools: list[tuple[str, str]], first: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Those that matter most first."""
     order = {name: rank for rank, name in enumerate((*first, *BY_IMPORTANCE))}
-    ranked = sorted(tools, key=lambda tool: order.get(tool[0], len(order)))
+    return sorted(tools, key=lambda tool: order.get(tool[0], len(order)))
+
+
+def _choose_tools(ranked: list[tuple[str, str]], *, room: int) -> list[tuple[str, str]]:
+    """Those that fit."""
     kept = []
     for tool in ranked:
-        cost = estimate_tokens(tool[1]) + 1
-        if cost <= room:
+        if (cost := _cost_of(tool)) <= room:
             room -= cost
             kept.append(tool)
-    return [tool for tool in tools if tool in kept]
+    return kept
+
+
+def _cost_of(tool: tuple[str, str]) -> int:
+    return estimate_tokens(tool[1]) + 1
 
 
 def _join(tools: list[tuple[str, str]]) -> str:
