@@ -110,7 +110,7 @@ class RunExecution(Execution):
         self._tools: ToolLoop | None = None
         self._window_share = 1.0
         self._least_ratio = 0.0
-        self._most_tokens = 0
+        self._most_tokens = self._output_limit = 0
         self._files_refused: ProviderError | None = None
         self._hint: str | None = None
         self._parent: ParentAccount | None = None
@@ -192,6 +192,8 @@ class RunExecution(Execution):
             explanation = str((message.stop_details or {}).get("explanation") or "")
             if reason == "max_tokens" and self._most_tokens == self.choices.max_tokens:
                 explanation = f"The client limits the answer to {self._most_tokens} tokens."
+            elif reason == "max_tokens" and self._most_tokens < self._output_limit:
+                reason = "model_context_window_exceeded"  # the prompt leaves no more
             break
         else:
             reason, explanation = "too_many_calls", ""
@@ -296,6 +298,8 @@ class RunExecution(Execution):
             # After the queries: all of this is run again where the connection was lost.
             self._hint = hint
         model, scope, offered = models.model_for(facts.model), facts.scope, self._context.offered
+        limits = models.limits_of(model)
+        self._output_limit = limits[1]
         brought = self._context.program_tools
         if not more_tools and scope not in offered:
             offered[scope] = offered_tools(scope)
@@ -304,7 +308,7 @@ class RunExecution(Execution):
             facts,
             self._context.options,
             model=model,
-            limits=models.limits_of(model),
+            limits=limits,
             takes=models.find(model).takes,
             hint=self._hint,
             parent=self._parent,

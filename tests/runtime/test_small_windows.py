@@ -20,6 +20,7 @@ from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import ModelRow, WireThread
 
 from .conftest import ask
+from .test_runs import notice_of
 
 LLAMA_CPP = (
     "request ({tokens} tokens) exceeds the available context size ({limit} tokens), try"
@@ -168,3 +169,19 @@ async def test_tools_work_in_a_small_window(
     for number in range(8):
         wire.enqueue(Scenario(text="I read.", tools=(call,)), Scenario(words=100))
         await say(runtime, garden, number, words=200)
+
+
+async def test_an_answer_that_fills_the_window_says_so(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    """No setting would make it longer, so none is named."""
+    runtime = await start(start_runtime, wire, KINDS[1], lists_limits=True)
+    wire.enqueue(Scenario(words=60, stop_reason="max_tokens"))
+    run = await ask(runtime, garden, "Tell me a long story.")
+    notice = await notice_of(garden)
+    assert (run.state, notice.code, notice.action) == (
+        "completed",
+        "model_context_window_exceeded",
+        "continue",
+    )
+    assert "LOOM_" not in notice.text
