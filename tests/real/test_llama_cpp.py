@@ -52,7 +52,10 @@ def check_session(product: Product, texts: list[str]) -> None:
     assert [notice for notice in notices if notice["kind"] == "error"] == []
     assert [notice for notice in notices if not notice["action"]] == []
     assert product.query("SELECT state FROM conversations_run WHERE finished_at IS NULL") == []
-    for call in read_calls(product):
+    calls = read_calls(product)
+    refused = [call["error_code"] for call in calls if call["error_code"]]
+    assert refused in ([], ["context_window_exceeded"]), "how the server counts is learnt once"
+    for call in calls:
         assert call["limit"] == WINDOW
         prompt = (call["input_tokens"] or 0) + (call["cache_read_tokens"] or 0)
         assert prompt + (call["output_tokens"] or 0) <= WINDOW
@@ -99,7 +102,4 @@ def test_fifty_messages_of_five_hundred_words(llama: str, tmp_path: Path) -> Non
         seconds = monotonic() - began
         check_session(product, texts)
         calls = read_calls(product)
-        errors = [call["error_code"] for call in calls if call["error_code"]]
-        cuts = errors.count("context_window_exceeded")
-        print(f"{seconds:.0f} s, {len(calls)} calls, {cuts} cuts, {len(errors) - cuts} errors")
-        assert len(errors) == cuts <= 1, "how the server counts is learnt once"
+        print(f"{seconds:.0f} s, {len(calls)} calls")
