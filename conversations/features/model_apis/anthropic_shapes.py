@@ -24,6 +24,7 @@ from .client_request import (
     refused,
     require_sampling,
     require_tools,
+    split_contents,
     split_messages,
 )
 from .errors import THREAD_UNSUPPORTED
@@ -119,6 +120,8 @@ THINKING = ("adaptive", "between_tools", "disabled", BUDGET)
 
 TOOL_CHOICES = ("auto", "any", "tool", "none")
 
+BILLING_HEADER = "x-anthropic-billing-header:"
+
 # In the API's own words.
 PREFILL = (
     "This model does not support assistant message prefill. The conversation must end with a user"
@@ -143,15 +146,23 @@ def read_request(asked: MessagesIn) -> ClientRequest:
         channel=CHANNEL,
         model=asked.model,
         before=before,
+        said=split_contents(said),
         words=read_words(said),
         results=[block for content in lists for block in content if is_result(block)],
         choices=choices,
         identity=dump_json([asked.messages, choices.as_json()]),
-        instructions=join_instructions(asked.system, asked.messages),
+        instructions=join_instructions(_read_system(asked.system), asked.messages),
         tools=asked.tools,
         user_key=(asked.metadata.user_id if asked.metadata else None) or "",
         stream=asked.stream,
     )
+
+
+def _read_system(system: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    # Claude Code puts a header of its own before the prompt, which names its version.
+    if isinstance(system, str):
+        return system
+    return [block for block in system if not str(block.get("text")).startswith(BILLING_HEADER)]
 
 
 def _check_messages(messages: Sequence[dict[str, Any]]) -> None:

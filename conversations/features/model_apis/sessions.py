@@ -5,7 +5,8 @@ is taken. What was said before counts for a session that begins with the request
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -34,20 +35,33 @@ from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import READERS, Spoken, read_new_file
-from conversations.domain.runs import MESSAGE, RunChoices, read_first_choices
+from conversations.domain.runs import (
+    FAILED,
+    INTERRUPTED,
+    MESSAGE,
+    RunChoices,
+    read_first_choices,
+)
 from conversations.domain.session_keys import check_key
 from conversations.domain.text import dump_json, is_storable, load_json, storable
+from conversations.domain.tool_calls import INTERRUPTED as CALL_INTERRUPTED
 from conversations.domain.tool_calls import OPEN_STATES
-from conversations.domain.turns import ASSISTANT, calls_of, text_of_blocks
+from conversations.domain.turns import ASSISTANT, USER, calls_of, text_of_blocks
 from conversations.models import Run, Session, ToolCall, Turn, Workspace
 from conversations.web.forms import check_message_text
 
-from .client_request import ClientRequest, list_said
+from .client_request import ClientRequest, list_said, read_words
 
 MAX_SAME_ID = 20  # calls of one id that are looked at
 
 MAX_CONTINUED = 1_000  # sessions, the newest first, that a request may continue without a name
 MAX_COMPARED_ANSWERS = 20  # of such a session, the last ones
+MAX_SAID_AGAIN = 10  # pieces of messages that a client sends again, without their answers
+
+UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
+
+MIN_ROLE_CHARS = 1_000  # of instructions that say what an agent is
+ROLE_SHARE = 0.25  # of them that are the same in all requests of its conversation
 
 ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # of a run, see AnswerWriter
 
@@ -71,12 +85,11 @@ class ClientExchange:
 def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> ClientExchange:
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
-    words, choices = asked.words, asked.choices
-    check_message_text(words.text, may_be_empty=bool(words.files or asked.results))
+    check_message_text(asked.words.text, may_be_empty=bool(asked.words.files or asked.results))
     user = caller_of(request).user
     # The same request sent again begins with the same, and means the same run.
     once = request.headers.get(KEY_HEADER, "")
-    said = _said_id(asked.channel, [*list_said(asked.before), words.text])
+    said = _said_id(asked, len(asked.said))
     beginning = (
         f"{asked.channel}-{_digest(f'key {once}')}" if once else said + _digest(asked.identity)[:20]
     )
@@ -86,9 +99,12 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
         "instructions": asked.instructions,
         "model": asked.model,
     }
+    session = None
     if key := _key_of(request, asked, user):
         session = archive_sessions.get_or_create_by_key(workspace, key=key, owner=user, **begun)
-    else:
+        if "Loom-Session-Key" not in request.headers and not _has_same_role(session, asked):
+            session = None
+    if session is None:
         sent_before = beginning if is_retry else ""
         session = _find_session(
             request, workspace, asked, sent_before
@@ -103,19 +119,21 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
         newest = runs.order_by("-pk").values_list("client_id", flat=True).first()
         client_id = newest or (beginning if can_be_known else client_id)
     known = find_accepted(session, client_id)
-    if known is not None and not was_said_before(known.run_pk, words.text, choices):
+    results = [_read_result(session, user, block) for block in asked.results]
+    late = [(call, gave) for call, gave in results if call.state == CALL_INTERRUPTED]
+    words = _read_words(session, asked, late)
+    if known is not None and not was_said_before(known.run_pk, words.text, asked.choices):
         raise OtherRequest("This key was already used in this session for another request.")
     if known is None and asked.answer_id:
         _require_last(session, asked)
-    has_words = bool(words.text or words.files)
-    results = [_read_result(session, user, block) for block in asked.results]
+    results = [one for one in results if one not in late]
     return ClientExchange(
         asked=asked,
         session=session,
         user=user,
         client_id=client_id,
         known=known,
-        words=words if has_words or not results else None,
+        words=words if words.text or words.files or not results else None,
         results=results,
         attachments=save_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
     )
@@ -125,9 +143,29 @@ def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-def _said_id(channel: str, said: Sequence[str]) -> str:
-    # How the ids of the messages begin before which this was said, and no more.
-    return f"{channel}-{_digest(dump_json([text for text in said if text]))[:20]}"
+def _said_id(asked: ClientRequest, count: int) -> str:
+    # How the ids of the messages begin with which all was said that stands before the last
+    # answer, and so many pieces since.
+    said = list_said([*asked.before, *asked.said[:count]])
+    return f"{asked.channel}-{_digest(dump_json(said))[:20]}"
+
+
+def _said_again(asked: ClientRequest) -> range:
+    # How many pieces since the last answer may be those that were sent before.
+    return range(1, len(asked.said))[:MAX_SAID_AGAIN]
+
+
+def _read_words(
+    session: Session, asked: ClientRequest, late: Sequence[tuple[ToolCall, ToolResult]]
+) -> Spoken:
+    """What the person says, without the messages that the session has and whose answers never
+    arrived. Results that come when their run has been interrupted are told as text."""
+    words = asked.words
+    for count in () if asked.results else _said_again(asked):
+        if session.runs.filter(client_id__startswith=_said_id(asked, count)).exists():
+            words = read_words(asked.said[count:])
+    told = [f"[Result of {call.name}]\n{gave.output}" for call, gave in late]
+    return words._replace(text="\n\n".join([*told, words.text] if words.text else told))
 
 
 def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
@@ -141,10 +179,13 @@ def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
         once = request.headers.get(KEY_HEADER, "")
         digest = sha256(f"{user.pk} {once}".encode()).hexdigest()
         return f"{asked.channel}:once-{digest}" if once else ""
+    # Agents that Claude Code begins have the same user.
+    agent = request.headers.get("X-Claude-Code-Agent-Id", "")
+    named = f"{asked.user_key}:{agent}" if agent else asked.user_key
     try:
-        return check_key(f"{asked.channel}:{asked.user_key}")
+        return check_key(f"{asked.channel}:{named}")
     except Rejected:
-        return f"{asked.channel}:{sha256(dump_json(asked.user_key).encode()).hexdigest()}"
+        return f"{asked.channel}:{sha256(dump_json(named).encode()).hexdigest()}"
 
 
 def _find_session(
@@ -165,7 +206,7 @@ def _find_session(
             raise Rejected(reason, code="previous_response_not_found")
     elif asked.results:
         found = _find_call(own, asked).session
-    elif beginning or asked.before:
+    elif beginning or asked.before or len(asked.said) > 1:
         found = _find_continued(own.filter(channel=asked.channel, key=None), asked, beginning)
     return None if found is None else get_session_for(request, found.uuid, to=WRITE)[0]
 
@@ -177,25 +218,68 @@ def _find_continued(own: QuerySet[Session], asked: ClientRequest, beginning: str
     runs = Run.objects.filter(session__in=recent).select_related("session").order_by("-pk")
     if beginning and (sent := runs.filter(client_id__startswith=beginning).first()):
         return sent.session
-    said = list_said(asked.before)
-    if not said:
-        return None
-    read = READERS[asked.channel](asked.before)
-    told = _without_space(turn.content for turn in read if turn.role == ASSISTANT)
-    for run in runs.filter(client_id__startswith=_said_id(asked.channel, said))[:MAX_SAME_ID]:
-        turns = Turn.objects.filter(session=run.session_id, role=ASSISTANT).order_by("-number")
-        kept = _without_space(
-            reversed(turns.values_list("content", flat=True)[:MAX_COMPARED_ANSWERS])
-        )
-        is_last = not run.session.runs.filter(pk__gt=run.pk).exists()
-        if is_last and kept and told.endswith(kept):
-            return run.session
+    read = list(READERS[asked.channel](asked.before))
+    told = _without_space("".join(turn.content for turn in read if turn.role == ASSISTANT))
+    # What was said last may have had no answer that arrived, or a part of one.
+    ids = [
+        _said_id(asked, count)
+        for count in (0, *_said_again(asked))
+        if list_said([*asked.before, *asked.said[:count]])
+    ]
+    ways = [(runs.filter(client_id__startswith=said), True) for said in ids[:1]]
+    ways += [(runs.filter(client_id__startswith=said), False) for said in ids]
+    # Programs also change what they said before: dates, lists of files. A call has an id.
+    called = [call.get("id") for turn in read for call in calls_of(turn)][-1:]
+    by_call = runs.filter(session__tool_calls__call_id__in=called).distinct()
+    ways += [(by_call, True), (by_call, False)]
+    for found, is_whole in ways:
+        for run in found[:MAX_SAME_ID]:
+            is_last = not run.session.runs.filter(pk__gt=run.pk).exists()
+            if (
+                is_last
+                and _has_same_role(run.session, asked)
+                and _are_told(run, told, is_whole=is_whole)
+            ):
+                return run.session
     return None
 
 
-def _without_space(texts: Iterable[str]) -> str:
+def _has_same_role(session: Session, asked: ClientRequest) -> bool:
+    """Whether the request's instructions are those of the session, as far as an agent changes
+    them. What it asks in another role (a title, what to remember) is another conversation."""
+    kept, given = session.instructions, asked.instructions
+    if len(kept) < MIN_ROLE_CHARS or not given:
+        return True
+    return given.startswith(kept[: int(len(kept) * ROLE_SHARE)])
+
+
+def _are_told(run: Run, told: str, *, is_whole: bool) -> bool:
+    """Whether a client tells of the answers of the run's session: the last ones, in order. Of
+    those that broke off it may have more or less, and of the run's where that is not the whole."""
+    session = run.session
+    failed = session.runs.filter(state__in=UNANSWERED)
+    broken = set(failed.values_list("user_turn", flat=True))
+    parts = broken if is_whole else {*broken, run.user_turn}
+    asked_at = list(session.turns.filter(role=USER).values_list("number", flat=True))
+    turns = session.turns.filter(role=ASSISTANT).order_by("-number")
+    end, part, may_be_more, compared = len(told), "", False, 0
+    for number, content in turns.values_list("number", "content")[:MAX_COMPARED_ANSWERS]:
+        text, question = _without_space(content), asked_at[bisect(asked_at, number) - 1]
+        if question in parts:
+            part, may_be_more = text + part, question in broken
+            continue
+        start = told.rfind(text, 0, end)
+        said = told[start + len(text) : end]
+        is_part = part.startswith(said) or (may_be_more and said.startswith(part))
+        if start < 0 or not is_part:
+            return False
+        end, part, may_be_more, compared = start, "", False, compared + 1
+    return compared > 0 or run.state in UNANSWERED
+
+
+def _without_space(text: str) -> str:
     # Programs join the parts of an answer with lines of their own.
-    return "".join("".join(texts).split())
+    return "".join(text.split())
 
 
 def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:
