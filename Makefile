@@ -74,6 +74,9 @@ $(CLIENTS)/.made: tests/clients/requirements.txt tests/clients/package.json | $(
 	mkdir -p $(CLIENTS)
 	$(UV) venv --quiet --allow-existing $(CLIENTS)/venv
 	$(UV) pip install --quiet --python $(CLIENTS)/venv -r tests/clients/requirements.txt
+	$(UV) venv --quiet --allow-existing --python '>=3.10,<3.13' $(CLIENTS)/aider && \
+		$(UV) pip install --quiet --python $(CLIENTS)/aider aider-chat==0.86.2 || \
+		{ rm -rf $(CLIENTS)/aider; echo "aider is left out: it needs Python 3.10, 3.11 or 3.12."; }
 	cp tests/clients/package.json $(CLIENTS)
 	! command -v npm || npm install --prefix $(CLIENTS) --ignore-scripts --no-audit --no-fund
 	@touch $(CLIENTS)/.made
