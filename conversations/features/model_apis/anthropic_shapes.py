@@ -127,6 +127,7 @@ PREFILL = (
     "This model does not support assistant message prefill. The conversation must end with a user"
     " message."
 )
+NOT_PERMITTED = "Extra inputs are not permitted: this would have no effect here."
 NO_BUDGET = (
     '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and'
     ' "output_config.effort" to control thinking behavior.'
@@ -180,8 +181,8 @@ def _read_choices(asked: MessagesIn) -> RunChoices:
         if value is not None and name == "thread":
             reason = "Threads are not supported. Send the full conversation without it."
             raise Rejected(f"thread: {reason}", code=THREAD_UNSUPPORTED)
-        if value is not None and name not in WITHOUT_EFFECT:
-            raise refused(name, "This is not supported here and would have no effect.")
+        if value not in (None, [], {}) and name not in WITHOUT_EFFECT:
+            raise refused(name, NOT_PERMITTED)
     if not all(one.strip() for one in asked.stop_sequences):
         raise refused("stop_sequences", "Each must contain more than white space.")
     return make_choices(
