@@ -247,6 +247,14 @@ def wait_until(is_so: Callable[[], object]) -> None:
         sleep(0.05)
 
 
+def read_sessions(installation: Installation) -> list[list[tuple[str, str]]]:
+    """Role and text of the turns of each."""
+    return [
+        [(role, text) for pk, role, text in installation.read(TURNS) if pk == session]
+        for (session,) in installation.read("SELECT id FROM conversations_session ORDER BY id")
+    ]
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_task_is_one_session(name: str, installation: Installation, wire: WireThread) -> None:
     agent = AGENTS[name]
@@ -270,10 +278,7 @@ def test_a_task_is_one_session(name: str, installation: Installation, wire: Wire
     process.communicate()
     installation.server.start()
     person.ask("Thank you.", again=True)
-    sessions = [
-        [(role, text) for pk, role, text in installation.read(TURNS) if pk == session]
-        for (session,) in installation.read("SELECT id FROM conversations_session ORDER BY id")
-    ]
+    sessions = read_sessions(installation)
     # Beside what the person says: titles, and what is to be remembered.
     talks = [one for one in sessions if any(said.startswith(agent.asides) for _, said in one)]
     assert len(sessions) == 1 + len(talks)
@@ -294,3 +299,50 @@ def test_a_task_is_one_session(name: str, installation: Installation, wire: Wire
         given = wire.requests[-1]["messages"]
         results = [b for m in given for b in m["content"] if b["type"] == "tool_result"]
         assert [result["content"] for result in results] == [session[agent.begun + 2][1]]
+
+
+def test_a_call_of_a_tool_outlives_the_server(installation: Installation, wire: WireThread) -> None:
+    person = Person(CLAUDE_CODE, installation)
+    waiting = {"command": "sleep 4; echo finished", "description": "Wait"}
+    wire.enqueue(
+        Scenario(text="I wait.", tools=(ToolCall(name="Bash", input=waiting),), needs_tool="Bash"),
+        Scenario(text="It has finished.", needs_tool="Bash"),
+        Scenario(text="Welcome.", needs_tool="Bash"),
+    )
+    process = person.say("Wait a little.")
+    wait_until(lambda: installation.read("SELECT id FROM conversations_toolcall"))
+    installation.server.kill()
+    installation.server.start()
+    said, _ = process.communicate(timeout=SECONDS)
+    assert said.strip() == "It has finished."
+    person.ask("Thank you.", again=True)
+    (session,) = read_sessions(installation)
+    assert session[3:] == [
+        ("user", "[Result of Bash]\nfinished"),
+        ("assistant", "It has finished."),
+        ("user", "Thank you."),
+        ("assistant", "Welcome."),
+    ]
+
+
+def test_an_agent_of_an_agent_has_a_session_of_its_own(
+    installation: Installation, wire: WireThread
+) -> None:
+    person = Person(CLAUDE_CODE, installation)
+    asked = {"description": "Look", "prompt": "List.", "subagent_type": "general-purpose"}
+    looking = {"command": "echo beans", "description": "List"}
+    wire.enqueue(
+        Scenario(text="I ask.", tools=(ToolCall(name="Agent", input=asked),), needs_tool="Agent"),
+        Scenario(text="I look.", tools=(ToolCall(name="Bash", input=looking),), needs_tool="Bash"),
+        Scenario(text="There are beans.", needs_tool="Bash"),
+        Scenario(text="It has looked.", needs_tool="Agent"),
+    )
+    assert person.ask("Have an agent look.").strip() == "It has looked."
+    own, other = read_sessions(installation)
+    assert [role for role, _ in own] == ["user", "assistant", "tool", "assistant"]
+    assert "There are beans." in own[2][1]
+    assert other[1:] == [
+        ("assistant", "I look."),
+        ("tool", "beans"),
+        ("assistant", "There are beans."),
+    ]
