@@ -138,7 +138,7 @@ class ChatCompletion(Schema):
     usage: dict[str, Any] | None = None
 
 
-class Response(Schema):
+class ResponseOut(Schema):
     """A response."""
 
     model_config = ConfigDict(extra="allow")
