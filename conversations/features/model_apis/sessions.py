@@ -33,6 +33,7 @@ from conversations.archive.message_formats import (
 from conversations.archive.messages import Accepted, find_accepted
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
+from conversations.archive.turns import read_rewound
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import READERS, Spoken, read_new_file
 from conversations.domain.runs import (
@@ -221,26 +222,25 @@ def _find_continued(own: QuerySet[Session], asked: ClientRequest, beginning: str
     read = list(READERS[asked.channel](asked.before))
     told = _without_space("".join(turn.content for turn in read if turn.role == ASSISTANT))
     # What was said last may have had no answer that arrived, or a part of one.
-    ids = [
-        _said_id(asked, count)
+    ways = [
+        runs.filter(client_id__startswith=_said_id(asked, count))
         for count in (0, *_said_again(asked))
         if list_said([*asked.before, *asked.said[:count]])
     ]
-    ways = [(runs.filter(client_id__startswith=said), True) for said in ids[:1]]
-    ways += [(runs.filter(client_id__startswith=said), False) for said in ids]
     # Programs also change what they said before: dates, lists of files. A call has an id.
     called = [call.get("id") for turn in read for call in calls_of(turn)][-1:]
-    by_call = runs.filter(session__tool_calls__call_id__in=called).distinct()
-    ways += [(by_call, True), (by_call, False)]
-    for found, is_whole in ways:
-        for run in found[:MAX_SAME_ID]:
-            is_last = not run.session.runs.filter(pk__gt=run.pk).exists()
-            if (
-                is_last
-                and _has_same_role(run.session, asked)
-                and _are_told(run, told, is_whole=is_whole)
-            ):
-                return run.session
+    ways.append(runs.filter(session__tool_calls__call_id__in=called).distinct())
+    for found in ways:
+        last = [
+            run
+            for run in found[:MAX_SAME_ID]
+            if _has_same_role(run.session, asked)
+            and not run.session.runs.filter(pk__gt=run.pk).exists()
+        ]
+        for is_whole in (True, False):
+            for run in last:
+                if _are_told(run, told, is_whole=is_whole):
+                    return run.session
     return None
 
 
@@ -257,11 +257,15 @@ def _are_told(run: Run, told: str, *, is_whole: bool) -> bool:
     """Whether a client tells of the answers of the run's session: the last ones, in order. Of
     those that broke off it may have more or less, and of the run's where that is not the whole."""
     session = run.session
-    failed = session.runs.filter(state__in=UNANSWERED)
-    broken = set(failed.values_list("user_turn", flat=True))
+    states = dict(session.runs.order_by("pk").values_list("user_turn", "state"))  # the newest
+    broken = {number for number, state in states.items() if state in UNANSWERED}
     parts = broken if is_whole else {*broken, run.user_turn}
-    asked_at = list(session.turns.filter(role=USER).values_list("number", flat=True))
-    turns = session.turns.filter(role=ASSISTANT).order_by("-number")
+    turns = session.turns.all()
+    for place in read_rewound(session.pk, "turn"):
+        turns = turns.exclude(number__range=place)
+    questions = turns.filter(role=USER).order_by("number").values_list("number", flat=True)
+    asked_at = [0, *questions]
+    turns = turns.filter(role=ASSISTANT).order_by("-number")
     end, part, may_be_more, compared = len(told), "", False, 0
     for number, content in turns.values_list("number", "content")[:MAX_COMPARED_ANSWERS]:
         text, question = _without_space(content), asked_at[bisect(asked_at, number) - 1]
