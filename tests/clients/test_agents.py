@@ -303,14 +303,14 @@ def test_a_task_is_one_session(name: str, installation: Installation, wire: Wire
 
 def test_a_call_of_a_tool_outlives_the_server(installation: Installation, wire: WireThread) -> None:
     person = Person(CLAUDE_CODE, installation)
-    waiting = {"command": "sleep 4; echo finished", "description": "Wait"}
+    waiting = {"command": "touch begun; sleep 4; echo finished", "description": "Wait"}
     wire.enqueue(
         Scenario(text="I wait.", tools=(ToolCall(name="Bash", input=waiting),), needs_tool="Bash"),
         Scenario(text="It has finished.", needs_tool="Bash"),
         Scenario(text="Welcome.", needs_tool="Bash"),
     )
     process = person.say("Wait a little.")
-    wait_until(lambda: installation.read("SELECT id FROM conversations_toolcall"))
+    wait_until((person.folder / "begun").exists)
     installation.server.kill()
     installation.server.start()
     said, _ = process.communicate(timeout=SECONDS)

@@ -106,19 +106,20 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
         if "Loom-Session-Key" not in request.headers and not _has_same_role(session, asked):
             session = None
     if session is None:
-        sent_before = beginning if is_retry else ""
         session = _find_session(
-            request, workspace, asked, sent_before
+            request, workspace, asked, beginning, is_retry=is_retry
         ) or archive_sessions.create_session(workspace, owner=user, **begun)
     _follow(session, asked)
     client_id = f"{beginning}-{uuid4().hex[:12]}"
     # Sent again: by the client's own key, by a list of messages that can only be sent once,
-    # or since the client says so.
+    # since the client says so, or since it has no answer.
     can_be_known = bool(once or asked.before or asked.answer_id)
-    if can_be_known or is_retry:
-        runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
-        newest = runs.order_by("-pk").values_list("client_id", flat=True).first()
-        client_id = newest or (beginning if can_be_known else client_id)
+    runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
+    newest = runs.order_by("-pk").first()
+    if newest is not None and (can_be_known or is_retry or newest.state in UNANSWERED):
+        client_id = newest.client_id
+    elif can_be_known:
+        client_id = beginning
     known = find_accepted(session, client_id)
     results = [_read_result(session, user, block) for block in asked.results]
     late = [(call, gave) for call, gave in results if call.state == CALL_INTERRUPTED]
@@ -190,11 +191,17 @@ def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
 
 
 def _find_session(
-    request: HttpRequest, workspace: Workspace, asked: ClientRequest, beginning: str
+    request: HttpRequest,
+    workspace: Workspace,
+    asked: ClientRequest,
+    beginning: str,
+    *,
+    is_retry: bool,
 ) -> Session | None:
     """The session of the answer or the calls that the request goes on from, or the one that
-    it began or continued when it was sent before, or the one in which all that it tells of
-    was said. Raises Rejected for an answer that is not there."""
+    it began or continued when it was sent before (as the client says, or without success), or
+    the one in which all that it tells of was said. Raises Rejected for an answer that is not
+    there."""
     own = Session.objects.filter(
         workspace=workspace, owner=caller_of(request).user, archived_at=None
     ).order_by("-pk")
@@ -207,17 +214,21 @@ def _find_session(
             raise Rejected(reason, code="previous_response_not_found")
     elif asked.results:
         found = _find_call(own, asked).session
-    elif beginning or asked.before or len(asked.said) > 1:
-        found = _find_continued(own.filter(channel=asked.channel, key=None), asked, beginning)
+    else:
+        unnamed = own.filter(channel=asked.channel, key=None)
+        found = _find_continued(unnamed, asked, beginning, is_retry=is_retry)
     return None if found is None else get_session_for(request, found.uuid, to=WRITE)[0]
 
 
-def _find_continued(own: QuerySet[Session], asked: ClientRequest, beginning: str) -> Session | None:
+def _find_continued(
+    own: QuerySet[Session], asked: ClientRequest, beginning: str, *, is_retry: bool
+) -> Session | None:
     # Programs that keep a conversation by themselves send the whole of it each time. It goes on
     # where the same was said, in this order and last, and answered with the same words.
     recent = own.order_by("-last_active_at").values("pk")[:MAX_CONTINUED]
     runs = Run.objects.filter(session__in=recent).select_related("session").order_by("-pk")
-    if beginning and (sent := runs.filter(client_id__startswith=beginning).first()):
+    sent = runs.filter(client_id__startswith=beginning).first()
+    if sent is not None and (is_retry or sent.state in UNANSWERED):
         return sent.session
     read = list(READERS[asked.channel](asked.before))
     told = _without_space("".join(turn.content for turn in read if turn.role == ASSISTANT))

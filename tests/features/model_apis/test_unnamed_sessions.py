@@ -263,3 +263,17 @@ async def test_an_answer_that_came_at_the_second_try_is_gone_on_from(
     await say(unnamed, *said, extra_headers=again)
     await say(unnamed, *said, answered("Water them."), "Thank you.")
     assert await Session.objects.acount() == 1
+
+
+@pytest.mark.parametrize("metadata", [None, {"user_id": "ann"}])
+async def test_a_first_message_without_an_answer_is_not_said_twice(
+    unnamed: AsyncAnthropic, provider: WireThread, metadata: dict[str, str] | None
+) -> None:
+    provider.enqueue(Scenario(status=500), Scenario(text="Plant beans."))
+    more = {"metadata": metadata} if metadata else {}
+    with pytest.raises(anthropic.InternalServerError):
+        await say(unnamed, "What now?", **more)
+    assert (await say(unnamed, "What now?", **more)).content[0].text == "Plant beans."
+    assert [text for role, text in await turns() if role == "user"] == ["What now?"]
+    await say(unnamed, "What now?", **more)  # that is another one
+    assert [text for role, text in await turns() if role == "user"] == ["What now?"] * 2
