@@ -325,6 +325,35 @@ def test_a_call_of_a_tool_outlives_the_server(installation: Installation, wire: 
     ]
 
 
+@pytest.mark.parametrize("name", ["opencode", "codex"])
+def test_who_tries_again_after_a_crash_goes_on(
+    name: str, installation: Installation, wire: WireThread
+) -> None:
+    agent = AGENTS[name]
+    assert agent.call is not None
+    person, tool = Person(agent, installation), agent.call.name
+    wire.enqueue(
+        Scenario(words=1_000, rate=40, needs_tool=tool),
+        Scenario(text="That is all.", needs_tool=tool),
+        Scenario(text="Welcome.", needs_tool=tool),
+    )
+    process = person.say("Tell me a story.")
+    wait_until(lambda: installation.read(CHUNKS))
+    installation.server.kill()
+    installation.server.start()
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+    person.ask("Thank you.", again=True)
+    sessions = read_sessions(installation)
+    (session,) = [one for one in sessions if not one[0][1].startswith(agent.asides)]
+    said, broken, whole, thanks, answer = session
+    assert "Tell me a story." in said[1]
+    assert broken[1].startswith("The archive keeps")
+    assert whole == ("assistant", "That is all.")
+    assert "Thank you." in thanks[1]
+    assert answer == ("assistant", "Welcome.")
+
+
 def test_an_agent_of_an_agent_has_a_session_of_its_own(
     installation: Installation, wire: WireThread
 ) -> None:

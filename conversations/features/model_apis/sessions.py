@@ -6,6 +6,7 @@ is taken. What was said before counts for a session that begins with the request
 
 import re
 from bisect import bisect
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -269,27 +270,32 @@ def _are_told(run: Run, told: str, *, is_whole: bool) -> bool:
     those that broke off it may have more or less, and of the run's where that is not the whole."""
     session = run.session
     states = dict(session.runs.order_by("pk").values_list("user_turn", "state"))  # the newest
-    broken = {number for number, state in states.items() if state in UNANSWERED}
-    parts = broken if is_whole else {*broken, run.user_turn}
-    turns = session.turns.all()
-    for place in read_rewound(session.pk, "turn"):
-        turns = turns.exclude(number__range=place)
-    questions = turns.filter(role=USER).order_by("number").values_list("number", flat=True)
-    asked_at = [0, *questions]
-    turns = turns.filter(role=ASSISTANT).order_by("-number")
-    end, part, may_be_more, compared = len(told), "", False, 0
-    for number, content in turns.values_list("number", "content")[:MAX_COMPARED_ANSWERS]:
+    rewound = read_rewound(session.pk, "turn")
+    turns = session.turns.order_by("number")
+    asked_at = [0, *turns.filter(role=USER).values_list("number", flat=True)]
+    answers: list[str] = []
+    parts: dict[int, str] = defaultdict(str)  # by the message's turn
+    broken: dict[int, str] = defaultdict(str)
+    newest = turns.filter(role=ASSISTANT).order_by("-number").values_list("number", "content")
+    for number, content in reversed(list(newest[:MAX_COMPARED_ANSWERS])):
         text, question = _without_space(content), asked_at[bisect(asked_at, number) - 1]
-        if question in parts:
-            part, may_be_more = text + part, question in broken
-            continue
+        is_gone = any(low <= number <= high for low, high in rewound)
+        if is_gone or states.get(question) in UNANSWERED:
+            broken[question] += text
+        elif question == run.user_turn and not is_whole:
+            parts[question] += text
+        else:
+            answers.append(text)
+    end = len(told)
+    for text in reversed(answers):
         start = told.rfind(text, 0, end)
-        said = told[start + len(text) : end]
-        is_part = part.startswith(said) or (may_be_more and said.startswith(part))
-        if start < 0 or not is_part:
+        more = told[start + len(text) : end]
+        is_part = any(one.startswith(more) for one in (*parts.values(), *broken.values()))
+        is_longer = any(one and more.startswith(one) for one in broken.values())
+        if start < 0 or (more and not is_part and not is_longer):
             return False
-        end, part, may_be_more, compared = start, "", False, compared + 1
-    return compared > 0 or run.state in UNANSWERED
+        end = start
+    return bool(answers) or run.state in UNANSWERED
 
 
 def _without_space(text: str) -> str:

@@ -261,8 +261,15 @@ async def test_an_answer_that_came_at_the_second_try_is_gone_on_from(
     with pytest.raises(anthropic.InternalServerError):
         await say(unnamed, *said)
     await say(unnamed, *said, extra_headers=again)
-    await say(unnamed, *said, answered("Water them."), "Thank you.")
+    # Some programs tell of both tries.
+    answers = [text for role, text in await turns() if role == "assistant"]
+    provider.enqueue(Scenario(text="You too."))
+    said += [answered(f"Water them. {answers[1][:20]}"), "Thank you."]
+    await say(unnamed, *said)
+    await say(unnamed, *said, answered("Welcome."), "Bye.")
     assert await Session.objects.acount() == 1
+    await say(unnamed, *said, answered("Welcome! What else?"), "Bye.")
+    assert await Session.objects.acount() == 2
 
 
 @pytest.mark.parametrize("metadata", [None, {"user_id": "ann"}])
