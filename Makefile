@@ -70,8 +70,8 @@ $(ENVIRONMENT): pyproject.toml uv.lock .python-version | $(UV)
 	$(UV) sync --frozen
 	@touch $(RUNNING) $(ENVIRONMENT)
 
-# The SDK's own tests are in the archive of its sources.
-SDK := anthropic==0.121.0
+# The SDK's own tests are in the archives of its sources.
+SDKS := 0.121.0 2.12.0
 $(CLIENTS)/.made: $(wildcard tests/clients/*.txt) tests/clients/package.json | $(UV)
 	mkdir -p $(CLIENTS)
 	$(UV) venv --quiet --allow-existing $(CLIENTS)/venv
@@ -81,8 +81,10 @@ $(CLIENTS)/.made: $(wildcard tests/clients/*.txt) tests/clients/package.json | $
 		{ rm -rf $(CLIENTS)/aider; echo "aider is left out: it needs Python 3.10, 3.11 or 3.12."; }
 	$(UV) venv --quiet --allow-existing $(CLIENTS)/sdk
 	$(UV) pip install --quiet --python $(CLIENTS)/sdk -r tests/clients/sdk_tests.txt
-	$(CLIENTS)/sdk/bin/python -m pip download --quiet --no-deps --no-binary anthropic --dest $(CLIENTS) $(SDK)
-	tar -xzf $(CLIENTS)/$(subst ==,-,$(SDK)).tar.gz -C $(CLIENTS)
+	for version in $(SDKS); do \
+		$(CLIENTS)/sdk/bin/python -m pip download --quiet --no-deps --no-binary anthropic --dest $(CLIENTS) anthropic==$$version && \
+		tar -xzf $(CLIENTS)/anthropic-$$version.tar.gz -C $(CLIENTS) || exit 1; \
+	done
 	cp tests/clients/package.json $(CLIENTS)
 	! command -v npm || npm install --prefix $(CLIENTS) --ignore-scripts --no-audit --no-fund
 	@touch $(CLIENTS)/.made

@@ -1,7 +1,7 @@
 """The anthropic SDK's own tests of messages and models, with the installation as their server.
 
-``ANTHROPIC_SDK_SOURCE`` names a folder with the SDK's sources, tests included; without it those
-that ``make test-clients`` has fetched are taken."""
+``ANTHROPIC_SDK_SOURCES`` names a folder with the sources of its versions, tests included; without
+it those that ``make test-clients`` has fetched are taken."""
 
 import os
 import re
@@ -22,16 +22,20 @@ pytestmark = [
     pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own"),
 ]
 
-SOURCE = Path(os.environ.get("ANTHROPIC_SDK_SOURCE", INSTALLED / "anthropic-0.121.0"))
+PYTHON = INSTALLED / "sdk" / "bin" / "python"
+SOURCES = Path(os.environ.get("ANTHROPIC_SDK_SOURCES", INSTALLED))
 RESOURCES = ("test_messages.py", "test_models.py")
 FILES = [f"tests/api_resources/{folder}{name}" for folder in ("", "beta/") for name in RESOURCES]
 
-# What the tests ask of models that are gone.
-DEPRECATED = re.compile(r'"(claude-[^"]+)": "', re.ASCII)
+# Models that the tests name, and those that they know to be gone.
 NAMES = ("claude-opus-4-6", "claude-sonnet-4-5-20250929", "model_id")
+GONE = re.compile(r'"(claude-[^"]+)": "', re.ASCII)
 
-# Parameters that are refused here.
+# Tests of each version, and the parameters in them that are refused here.
 REFUSED = "container fallback_credit_token fallbacks inference_geo mcp_servers"
+SDKS = {"0.121.0": (220, REFUSED), "2.12.0": (215, f"{REFUSED} billing_policy compaction thread")}
+
+# How many tests have them, for all clients together.
 WITH_THEM = {
     f"{file}::Test{kind}Messages::test_method_create_with_all_params_overload_{number}": count
     for file in (FILES[0], FILES[2])
@@ -40,11 +44,22 @@ WITH_THEM = {
 }
 
 
-def run_tests(installation: Installation, *, leaves_out: str = "") -> str:
+@pytest.fixture(params=SDKS)
+def version(request: pytest.FixtureRequest, wire: WireThread) -> str:
+    """One of those that are there; its models are on offer."""
+    source = SOURCES / f"anthropic-{request.param}"
+    if not (source / "tests").exists() or not PYTHON.exists():
+        pytest.skip("the SDK's tests are not there: make test-clients, or ANTHROPIC_SDK_SOURCES")
+    gone = GONE.findall((source / "src/anthropic/resources/messages/messages.py").read_text())
+    for name in (*NAMES, *gone):
+        wire.server.models[name] = ModelRow(
+            id=name, display_name=name, created_at="2026-02-04T00:00:00Z", takes_sampling=True
+        )
+    return str(request.param)
+
+
+def run_tests(installation: Installation, version: str, *, leaves_out: str = "") -> str:
     """What they print."""
-    python = INSTALLED / "sdk" / "bin" / "python"
-    if not (SOURCE / "tests").exists() or not python.exists():
-        pytest.skip("the SDK's tests are not there: make test-clients, or ANTHROPIC_SDK_SOURCE")
     told = {
         "HOME": str(installation.folder),
         "NO_PROXY": "127.0.0.1",
@@ -56,8 +71,8 @@ def run_tests(installation: Installation, *, leaves_out: str = "") -> str:
     }
     own = ("-p", "sdk_tests", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "-rf", "--tb=line")
     done = subprocess.run(
-        [str(python), "-m", "pytest", *own, *FILES],
-        cwd=SOURCE,
+        [str(PYTHON), "-m", "pytest", *own, *FILES],
+        cwd=SOURCES / f"anthropic-{version}",
         env=clean_environment({}) | told,
         capture_output=True,
         text=True,
@@ -66,25 +81,16 @@ def run_tests(installation: Installation, *, leaves_out: str = "") -> str:
     return done.stdout + done.stderr
 
 
-@pytest.fixture(autouse=True)
-def models(wire: WireThread) -> None:
-    """Those that the tests name."""
-    source = SOURCE / "src/anthropic/resources/messages/messages.py"
-    gone = DEPRECATED.findall(source.read_text()) if source.exists() else []
-    for name in (*NAMES, *gone):
-        wire.server.models[name] = ModelRow(
-            id=name, display_name=name, created_at="2026-02-04T00:00:00Z", takes_sampling=True
-        )
+def test_all_pass_without_the_parameters_that_are_refused(
+    version: str, installation: Installation
+) -> None:
+    total, refused = SDKS[version]
+    said = run_tests(installation, version, leaves_out=refused)
+    assert re.search(rf"^{total} passed in", said, re.M), said[-4000:]
 
 
-def test_all_pass_without_the_parameters_that_are_refused(installation: Installation) -> None:
-    said = run_tests(installation, leaves_out=REFUSED)
-    assert re.search(r"^220 passed in", said, re.M), said[-4000:]
-
-
-def test_those_that_fail_send_them(installation: Installation) -> None:
-    said = run_tests(installation)
+def test_those_that_fail_send_them(version: str, installation: Installation) -> None:
+    said = run_tests(installation, version)
     failed = Counter(re.findall(r"^FAILED ([^\[]+)\[", said, re.M))
     assert failed == WITH_THEM, said[-4000:]
-    assert said.count("container: Extra inputs are not permitted") >= sum(WITH_THEM.values())
-    assert re.search(r"^20 failed, 200 passed in", said, re.M)
+    assert said.count(": Extra inputs are not permitted") >= sum(WITH_THEM.values())

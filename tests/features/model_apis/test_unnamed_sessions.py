@@ -94,7 +94,7 @@ async def test_a_key_may_be_sent_as_the_api_had_it_first(provider: WireThread, u
 async def test_one_model(unnamed: AsyncAnthropic) -> None:
     await say(unnamed, "Hello")
     model = await unnamed.models.retrieve(MODEL)
-    assert (model.id, model.type) == (MODEL, "model")
+    assert (model.id, model.type, model.lifecycle) == (MODEL, "model", "active")
     with pytest.raises(anthropic.NotFoundError, match="model: gpt/4"):
         await unnamed.models.retrieve("gpt/4")
 
