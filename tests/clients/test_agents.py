@@ -146,6 +146,7 @@ QWEN = Agent(
 
 AIDER_OPTIONS = [
     *("--model", f"openai/{MODEL}", "--yes-always", "--no-git"),
+    *("--max-chat-history-tokens", "1000000"),
     *("--no-analytics", "--no-check-update", "--no-show-model-warnings", "--no-detect-urls"),
 ]
 AIDER_SETTINGS = f"""\
