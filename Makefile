@@ -75,10 +75,21 @@ $(ENVIRONMENT): pyproject.toml uv.lock .python-version | $(UV)
 	$(UV) sync --frozen
 	@touch $(RUNNING) $(ENVIRONMENT)
 
-$(CLIENTS)/.made: tests/clients/requirements.txt tests/clients/package.json | $(UV)
+# The SDK's own tests are in the archives of its sources.
+SDKS := 0.121.0 2.12.0
+$(CLIENTS)/.made: $(wildcard tests/clients/*.txt) tests/clients/package.json | $(UV)
 	mkdir -p $(CLIENTS)
 	$(UV) venv --quiet --allow-existing $(CLIENTS)/venv
 	$(UV) pip install --quiet --python $(CLIENTS)/venv -r tests/clients/requirements.txt
+	$(UV) venv --quiet --allow-existing --python '>=3.10,<3.13' $(CLIENTS)/aider && \
+		$(UV) pip install --quiet --python $(CLIENTS)/aider aider-chat==0.86.2 || \
+		{ rm -rf $(CLIENTS)/aider; echo "aider is left out: it needs Python 3.10, 3.11 or 3.12."; }
+	$(UV) venv --quiet --allow-existing $(CLIENTS)/sdk
+	$(UV) pip install --quiet --python $(CLIENTS)/sdk -r tests/clients/sdk_tests.txt
+	for version in $(SDKS); do \
+		$(CLIENTS)/sdk/bin/python -m pip download --quiet --no-deps --no-binary anthropic --dest $(CLIENTS) anthropic==$$version && \
+		tar -xzf $(CLIENTS)/anthropic-$$version.tar.gz -C $(CLIENTS) || exit 1; \
+	done
 	cp tests/clients/package.json $(CLIENTS)
 	! command -v npm || npm install --prefix $(CLIENTS) --ignore-scripts --no-audit --no-fund
 	@touch $(CLIENTS)/.made

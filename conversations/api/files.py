@@ -9,6 +9,7 @@ from ninja import File, Path, Router, Schema, Status, UploadedFile
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.attachments import get_attachment, remove_attachment
+from conversations.archive.file_types import FORMATS
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.domain.errors import StorageFull
 from conversations.web.attachments import give_attachment, lacks_space, save_files
@@ -20,6 +21,7 @@ from .problems import problem
 router = Router(tags=["Files"])
 
 BYTES = {"schema": {"type": "string", "format": "binary"}}
+FILE_TYPES = ("application/octet-stream", "application/pdf", "text/plain", *FORMATS.values())
 
 Files = Annotated[list[UploadedFile], File(..., min_length=1)]
 
@@ -66,7 +68,12 @@ def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] 
     auth=needs(READ),
     url_name="attachment",
     openapi_extra={
-        "responses": {200: {"description": "The original file.", "content": {"*/*": BYTES}}}
+        "responses": {
+            200: {
+                "description": "The original file.",
+                "content": dict.fromkeys(sorted(FILE_TYPES), BYTES),
+            }
+        }
     },
 )
 def get_file(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> HttpResponse:

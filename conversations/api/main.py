@@ -1,6 +1,7 @@
 """The API as one object: its routers, its errors, its description."""
 
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -38,6 +39,7 @@ REFUSALS = {
     "503": "A part of the installation is not responding; see `Retry-After`, if present.",
     "507": "The server’s disk is full; nothing was stored.",
 }
+OVERLOADED = "529"  # which no standard names
 
 
 class LoomAPI(NinjaAPI):
@@ -48,7 +50,8 @@ class LoomAPI(NinjaAPI):
         return operation.view_func.__name__
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """With refusals as problem details, and the scope that each operation asks for."""
+        """With refusals as problem details, each declared once, and the scope that each operation
+        asks for."""
         if self._described is not None:
             return self._described
         schema = super().get_openapi_schema(**options)
@@ -70,9 +73,30 @@ class LoomAPI(NinjaAPI):
                         continue
                     refusal = {"$ref": f"#/components/responses/Problem{status}"}
                     operation["responses"][status] = refusal
+        self._declare_once(schema)
+        # The paths are whole, from the root of wherever this is read.
+        schema["servers"] = [{"url": "/", "description": "This installation."}]
+        operations = [one for methods in schema["paths"].values() for one in methods.values()]
+        tags = dict.fromkeys(tag for operation in operations for tag in operation["tags"])
+        schema["tags"] = [{"name": tag} for tag in tags]
         # Another thread gets it whole or makes its own.
         self._described = schema
         return schema
+
+    def _declare_once(self, schema: OpenAPISchema) -> None:
+        # The errors of an operation's own, which are the same in its neighbours.
+        shared = schema["components"]["responses"]
+        for methods in schema["paths"].values():
+            for operation in methods.values():
+                for status, response in operation["responses"].items():
+                    made = response.get("content", {}).get("application/json", {}).get("schema", {})
+                    if int(status) < HTTPStatus.BAD_REQUEST or "$ref" not in made:
+                        continue
+                    if str(status) == OVERLOADED:
+                        response["description"] = "Overloaded."
+                    name = f"{made['$ref'].rpartition('/')[2]}{status}"
+                    shared[name] = response
+                    operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
 
     def list_scopes(self) -> Iterator[tuple[str, str]]:
         """Of every operation its name and the scope that it asks for."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from conversations.agent.tools.registry import NO_MORE, TOOLS
+from conversations.agent.tools.registry import NO_MORE
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.archive.runs import Claimed
 from conversations.domain.errors import Rejected
@@ -140,8 +140,6 @@ def _read_tool(place: int, given: Any, brought: _Brought, tools: ProgramTools) -
     name, description = given.get("name"), given.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _refused(f"{where}Its name must have 1 to 128 letters, digits, - and _.")
-    if name in TOOLS:
-        raise _refused(f"{where}The workspace already has a tool named {name}.")
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         return await tools.wait_for_result(brought, context.call_pk)

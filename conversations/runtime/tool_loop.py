@@ -246,7 +246,7 @@ class ToolLoop:
         tool = call.tool = find_tool(name, self._scope, more)
         if tool is None:
             why = servers.explain(name, workspace) or f"There is no tool named {name!r}."
-            known = TOOLS.get(name) or more.get(name)
+            known = more.get(name) or TOOLS.get(name)
             if known is not None and known.effect == CHANGES and not self._scope.offers_changes:
                 why = _why_refused(self._scope)
             call.result = ToolResult(ok=False, output=why)

@@ -42,6 +42,26 @@ def test_every_operation_says_what_it_does() -> None:
             assert operation["x-scope"]
 
 
+def test_a_code_generator_finds_all_that_it_reads() -> None:
+    schema = Client().get("/api/v1/openapi.json").json()
+    assert schema["servers"] == [{"url": "/", "description": "This installation."}]
+    assert "Response" not in schema["components"]["schemas"], "clients have one of their own"
+    names = [tag["name"] for tag in schema["tags"]]
+    assert len(set(names)) == len(names)
+    contents = schema["components"]["responses"]
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            assert set(operation["tags"]) <= set(names)
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:  # declared once
+                    response = contents[response["$ref"].rpartition("/")[2]]
+                    assert response["content"]
+                assert response["description"] != "Unknown Status Code"
+                for kind, content in response.get("content", {}).items():
+                    assert "*" not in kind, "no generator reads that"
+                    assert "schema" in content
+
+
 def settings_of(page: HttpResponse) -> dict[str, Any]:
     found = re.search(r'id="swagger-settings">(.*?)</script>', page.text, re.S)
     assert found is not None

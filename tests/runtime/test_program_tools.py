@@ -23,7 +23,6 @@ WEATHER: dict[str, Any] = {"name": "weather", "input_schema": {"type": "object"}
         ["weather"],
         [{"name": "weather"}],
         [WEATHER | {"name": "the weather"}],
-        [WEATHER | {"name": "read_file"}],
         [WEATHER] * (MAX_CLIENT_TOOLS + 1),
     ],
 )

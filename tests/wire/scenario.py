@@ -54,6 +54,7 @@ class Scenario:
     stop_details: dict[str, Any] | None = None
     empty: bool = False  # an answer without content
     cut_tool: bool = False  # the last tool's input is cut in the middle (with max_tokens)
+    needs_tool: str = ""  # enqueued, it waits for a request that offers this tool
 
     # Pace
     delay: float = 0.0  # seconds before the response's headers

@@ -261,8 +261,10 @@ class WireServer:
     # Scenarios
 
     def _choose_scenario(self, body: dict[str, Any]) -> Scenario:
-        if self._queue:
-            return self._take_from_queue()
+        offered = {tool.get("name") for tool in body.get("tools") or ()} | {""}
+        for place, scenario in enumerate(self._queue):
+            if scenario.needs_tool in offered:
+                return self._take_from_queue(place)
         text = next((text for text in find_last_texts(body)[1] if DIRECTIVE in text), "")
         try:
             scenario = parse_directive(text) or Scenario()
@@ -272,13 +274,14 @@ class WireServer:
             scenario = replace(scenario, tools=(), cut_tool=False, stop_reason=None)
         return self._count_fault(scenario, text)
 
-    def _take_from_queue(self) -> Scenario:
-        scenario = self._queue[0]
+    def _take_from_queue(self, place: int) -> Scenario:
+        scenario = self._queue[place]
         if not (scenario.times and scenario.fails):
-            return self._queue.popleft()
-        self._queue[0] = replace(scenario, times=scenario.times - 1)
+            del self._queue[place]
+            return scenario
+        self._queue[place] = replace(scenario, times=scenario.times - 1)
         if scenario.times == 1:
-            self._queue[0] = without_fault(scenario)
+            self._queue[place] = without_fault(scenario)
         return scenario
 
     def _count_fault(self, scenario: Scenario, key: str) -> Scenario:

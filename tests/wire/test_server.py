@@ -626,3 +626,11 @@ async def test_it_runs_in_the_tests_own_loop() -> None:
     server = WireServer()
     assert (await server.start()).startswith("http://127.0.0.1:")
     await server.stop()
+
+
+def test_an_answer_may_wait_for_a_request_with_a_tool(wire: WireThread) -> None:
+    tool = {"name": "weather", "input_schema": {"type": "object"}}
+    wire.enqueue(Scenario(text="Warm.", needs_tool="weather"), Scenario(text="Beans."))
+    for more, said in (({}, "Beans."), ({"tools": [tool]}, "Warm.")):
+        _, answer = ask(wire, make_body("What now?", **more))
+        assert answer["content"] == [text(said)]

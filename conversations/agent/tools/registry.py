@@ -61,11 +61,11 @@ def is_offered(tool: Tool, scope: ToolScope) -> bool:
 
 def offered_tools(scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> str:
     """The tools as the provider is told of them, in a stable order: a list in JSON. ``more`` are
-    those of other programs (see ``agent.mcp``), which come last."""
-    tools = (*TOOLS.values(), *more.values())
+    those of other programs (see ``agent.mcp``), which come last, or in the place of ours."""
+    tools = {**TOOLS, **more}.values()
     return f"[{','.join(tool.as_json for tool in tools if is_offered(tool, scope))}]"
 
 
 def find_tool(name: str, scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> Tool | None:
-    tool = TOOLS.get(name) or more.get(name)
+    tool = more.get(name) or TOOLS.get(name)
     return tool if tool is not None and is_offered(tool, scope) else None

@@ -27,10 +27,10 @@ from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import STREAMS
 
-from .asking import UNANSWERED, RunAnswer, ask, wait_for_answer
+from .asking import RunAnswer, ask, wait_for_answer
 from .client_request import ClientRequest
 from .errors import OVERLOADED, STATUS
-from .sessions import open_exchange
+from .sessions import UNANSWERED, open_exchange
 from .writing import AnswerWriter
 
 # Pieces of text that wait for a client which does not read; it gets the rest at the end.

@@ -84,4 +84,9 @@ def describe_model(model: ModelInfo) -> dict[str, Any]:
         "created_at": "1970-01-01T00:00:00Z",
         "max_input_tokens": model.max_input_tokens,
         "max_tokens": model.max_output_tokens,
+        "lifecycle": "active",
+        "line": None,
+        "deprecated_at": None,
+        "retires_at": None,
+        "capabilities": None,
     }

@@ -24,6 +24,7 @@ from .client_request import (
     refused,
     require_sampling,
     require_tools,
+    split_contents,
     split_messages,
 )
 from .errors import THREAD_UNSUPPORTED
@@ -119,11 +120,14 @@ THINKING = ("adaptive", "between_tools", "disabled", BUDGET)
 
 TOOL_CHOICES = ("auto", "any", "tool", "none")
 
+BILLING_HEADER = "x-anthropic-billing-header:"
+
 # In the API's own words.
 PREFILL = (
     "This model does not support assistant message prefill. The conversation must end with a user"
     " message."
 )
+NOT_PERMITTED = "Extra inputs are not permitted: this would have no effect here."
 NO_BUDGET = (
     '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and'
     ' "output_config.effort" to control thinking behavior.'
@@ -143,15 +147,23 @@ def read_request(asked: MessagesIn) -> ClientRequest:
         channel=CHANNEL,
         model=asked.model,
         before=before,
+        said=split_contents(said),
         words=read_words(said),
         results=[block for content in lists for block in content if is_result(block)],
         choices=choices,
         identity=dump_json([asked.messages, choices.as_json()]),
-        instructions=join_instructions(asked.system, asked.messages),
+        instructions=join_instructions(_read_system(asked.system), asked.messages),
         tools=asked.tools,
         user_key=(asked.metadata.user_id if asked.metadata else None) or "",
         stream=asked.stream,
     )
+
+
+def _read_system(system: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    # Claude Code puts a header of its own before the prompt, which names its version.
+    if isinstance(system, str):
+        return system
+    return [block for block in system if not str(block.get("text")).startswith(BILLING_HEADER)]
 
 
 def _check_messages(messages: Sequence[dict[str, Any]]) -> None:
@@ -169,8 +181,8 @@ def _read_choices(asked: MessagesIn) -> RunChoices:
         if value is not None and name == "thread":
             reason = "Threads are not supported. Send the full conversation without it."
             raise Rejected(f"thread: {reason}", code=THREAD_UNSUPPORTED)
-        if value is not None and name not in WITHOUT_EFFECT:
-            raise refused(name, "This is not supported here and would have no effect.")
+        if value not in (None, [], {}) and name not in WITHOUT_EFFECT:
+            raise refused(name, NOT_PERMITTED)
     if not all(one.strip() for one in asked.stop_sequences):
         raise refused("stop_sequences", "Each must contain more than white space.")
     return make_choices(

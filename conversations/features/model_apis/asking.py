@@ -14,7 +14,6 @@ from conversations.archive.messages import last_user_turn
 from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.formats.contents import text_block
-from conversations.domain.runs import FAILED, INTERRUPTED
 from conversations.domain.tool_calls import COMPLETED, OPEN_STATES
 from conversations.domain.turns import ASSISTANT, USER, MalformedTurn, StoredTurn, read_blocks
 from conversations.models import ModelCall, Run, ToolCall, Turn
@@ -22,9 +21,7 @@ from conversations.runtime.following import wait_for_final_state
 from conversations.runtime.service import Runtime
 
 from .client_request import require_forced_tool
-from .sessions import ClientExchange
-
-UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
+from .sessions import UNANSWERED, ClientExchange
 
 SETTLING_SECONDS = 0.25  # how long to wait for further calls of the same answer
 

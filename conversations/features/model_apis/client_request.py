@@ -28,15 +28,17 @@ NEUTRAL_SAMPLING = {"temperature": 1, "top_p": 1}  # values that ask for nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """``channel`` is the protocol's name, and ``before`` what was said up to the last answer,
-    in its format; ``words`` and ``results`` (blocks ``tool_result``) are what the person and
-    the client's tools say since. ``identity`` is all that makes the request the same when it is
-    sent again. ``answer_id`` names the answer that it continues, ``echoed`` is what the answer
-    says again, and with ``has_usage`` the stream ends with the tokens."""
+    """``channel`` is the protocol's name, ``before`` what was said up to the last answer and
+    ``said`` the pieces that were said since, in its format; of these, ``words`` and ``results``
+    (blocks ``tool_result``) are what the person and the client's tools say. ``identity`` is all
+    that makes the request the same when it is sent again. ``answer_id`` names the answer that it
+    continues, ``echoed`` is what the answer says again, and with ``has_usage`` the stream ends
+    with the tokens."""
 
     channel: str
     model: str
     before: list[dict[str, Any]]
+    said: list[dict[str, Any]]
     words: Spoken
     choices: RunChoices
     identity: str
@@ -62,6 +64,16 @@ def split_messages(
     answers = [place for place, one in enumerate(messages) if one.get("role") == ASSISTANT]
     end = answers[-1] + 1 if answers else 0
     return list(messages[:end]), list(messages[end:])
+
+
+def split_contents(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One message for each block: programs join what is said without an answer in between."""
+    split = []
+    for message in messages:
+        content = message.get("content")
+        parts = [[block] for block in content] if isinstance(content, list) else [content]
+        split += [message | {"content": part} for part in parts]
+    return split
 
 
 def read_words(said: Sequence[dict[str, Any]]) -> Spoken:

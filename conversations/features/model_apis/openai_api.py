@@ -17,8 +17,8 @@ from .errors import STATUSES, OpenAIError
 from .openai_shapes import (
     ChatCompletion,
     CompletionIn,
-    Response,
     ResponseIn,
+    ResponseOut,
     read_completion_request,
     read_response_request,
 )
@@ -48,7 +48,7 @@ async def create_chat_completion(
 @router.post(
     "/openai/{slug:slug}/v1/responses",
     auth=needs(WRITE),
-    response={200: Response, **ERRORS},
+    response={200: ResponseOut, **ERRORS},
     openapi_extra=STREAMED,
     url_name="openai_responses",
 )

@@ -23,6 +23,7 @@ from .client_request import (
     read_words,
     refused,
     require_tools,
+    split_contents,
     split_messages,
 )
 
@@ -137,7 +138,7 @@ class ChatCompletion(Schema):
     usage: dict[str, Any] | None = None
 
 
-class Response(Schema):
+class ResponseOut(Schema):
     """A response."""
 
     model_config = ConfigDict(extra="allow")
@@ -248,6 +249,7 @@ def _make_request(
         channel=CHANNEL,
         model=asked.model,
         before=before,
+        said=split_contents(said),
         words=read_words(said),
         results=[_make_result(one) for one in said if one["role"] == TOOL],
         choices=choices,

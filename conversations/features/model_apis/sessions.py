@@ -5,7 +5,9 @@ is taken. What was said before counts for a session that begins with the request
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -32,22 +34,36 @@ from conversations.archive.message_formats import (
 from conversations.archive.messages import Accepted, find_accepted
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
+from conversations.archive.turns import read_rewound
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import READERS, Spoken, read_new_file
-from conversations.domain.runs import MESSAGE, RunChoices, read_first_choices
+from conversations.domain.runs import (
+    FAILED,
+    INTERRUPTED,
+    MESSAGE,
+    RunChoices,
+    read_first_choices,
+)
 from conversations.domain.session_keys import check_key
 from conversations.domain.text import dump_json, is_storable, load_json, storable
+from conversations.domain.tool_calls import INTERRUPTED as CALL_INTERRUPTED
 from conversations.domain.tool_calls import OPEN_STATES
-from conversations.domain.turns import ASSISTANT, calls_of, text_of_blocks
+from conversations.domain.turns import ASSISTANT, USER, calls_of, text_of_blocks
 from conversations.models import Run, Session, ToolCall, Turn, Workspace
 from conversations.web.forms import check_message_text
 
-from .client_request import ClientRequest, list_said
+from .client_request import ClientRequest, list_said, read_words
 
 MAX_SAME_ID = 20  # calls of one id that are looked at
 
 MAX_CONTINUED = 1_000  # sessions, the newest first, that a request may continue without a name
 MAX_COMPARED_ANSWERS = 20  # of such a session, the last ones
+MAX_SAID_AGAIN = 10  # pieces of messages that a client sends again, without their answers
+
+UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
+
+MIN_ROLE_CHARS = 1_000  # of instructions that say what an agent is
+ROLE_SHARE = 0.25  # of them that are the same in all requests of its conversation
 
 ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # of a run, see AnswerWriter
 
@@ -71,12 +87,11 @@ class ClientExchange:
 def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> ClientExchange:
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
-    words, choices = asked.words, asked.choices
-    check_message_text(words.text, may_be_empty=bool(words.files or asked.results))
+    check_message_text(asked.words.text, may_be_empty=bool(asked.words.files or asked.results))
     user = caller_of(request).user
     # The same request sent again begins with the same, and means the same run.
     once = request.headers.get(KEY_HEADER, "")
-    said = _said_id(asked.channel, [*list_said(asked.before), words.text])
+    said = _said_id(asked, len(asked.said))
     beginning = (
         f"{asked.channel}-{_digest(f'key {once}')}" if once else said + _digest(asked.identity)[:20]
     )
@@ -86,36 +101,42 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
         "instructions": asked.instructions,
         "model": asked.model,
     }
+    session = None
     if key := _key_of(request, asked, user):
         session = archive_sessions.get_or_create_by_key(workspace, key=key, owner=user, **begun)
-    else:
-        sent_before = beginning if is_retry else ""
+        if "Loom-Session-Key" not in request.headers and not _has_same_role(session, asked):
+            session = None
+    if session is None:
         session = _find_session(
-            request, workspace, asked, sent_before
+            request, workspace, asked, beginning, is_retry=is_retry
         ) or archive_sessions.create_session(workspace, owner=user, **begun)
     _follow(session, asked)
     client_id = f"{beginning}-{uuid4().hex[:12]}"
     # Sent again: by the client's own key, by a list of messages that can only be sent once,
-    # or since the client says so.
+    # since the client says so, or since it has no answer.
     can_be_known = bool(once or asked.before or asked.answer_id)
-    if can_be_known or is_retry:
-        runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
-        newest = runs.order_by("-pk").values_list("client_id", flat=True).first()
-        client_id = newest or (beginning if can_be_known else client_id)
+    runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
+    newest = runs.order_by("-pk").first()
+    if newest is not None and (can_be_known or is_retry or newest.state in UNANSWERED):
+        client_id = newest.client_id
+    elif can_be_known:
+        client_id = beginning
     known = find_accepted(session, client_id)
-    if known is not None and not was_said_before(known.run_pk, words.text, choices):
+    results = [_read_result(session, user, block) for block in asked.results]
+    late = [(call, gave) for call, gave in results if call.state == CALL_INTERRUPTED]
+    words = _read_words(session, asked, late)
+    if known is not None and not was_said_before(known.run_pk, words.text, asked.choices):
         raise OtherRequest("This key was already used in this session for another request.")
     if known is None and asked.answer_id:
         _require_last(session, asked)
-    has_words = bool(words.text or words.files)
-    results = [_read_result(session, user, block) for block in asked.results]
+    results = [one for one in results if one not in late]
     return ClientExchange(
         asked=asked,
         session=session,
         user=user,
         client_id=client_id,
         known=known,
-        words=words if has_words or not results else None,
+        words=words if words.text or words.files or not results else None,
         results=results,
         attachments=save_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
     )
@@ -125,9 +146,29 @@ def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-def _said_id(channel: str, said: Sequence[str]) -> str:
-    # How the ids of the messages begin before which this was said, and no more.
-    return f"{channel}-{_digest(dump_json([text for text in said if text]))[:20]}"
+def _said_id(asked: ClientRequest, count: int) -> str:
+    # How the ids of the messages begin with which all was said that stands before the last
+    # answer, and so many pieces since.
+    said = list_said([*asked.before, *asked.said[:count]])
+    return f"{asked.channel}-{_digest(dump_json(said))[:20]}"
+
+
+def _said_again(asked: ClientRequest) -> range:
+    # How many pieces since the last answer may be those that were sent before.
+    return range(1, len(asked.said))[:MAX_SAID_AGAIN]
+
+
+def _read_words(
+    session: Session, asked: ClientRequest, late: Sequence[tuple[ToolCall, ToolResult]]
+) -> Spoken:
+    """What the person says, without the messages that the session has and whose answers never
+    arrived. Results that come when their run has been interrupted are told as text."""
+    words = asked.words
+    for count in () if asked.results else _said_again(asked):
+        if session.runs.filter(client_id__startswith=_said_id(asked, count)).exists():
+            words = read_words(asked.said[count:])
+    told = [f"[Result of {call.name}]\n{gave.output}" for call, gave in late]
+    return words._replace(text="\n\n".join([*told, words.text] if words.text else told))
 
 
 def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
@@ -141,18 +182,27 @@ def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
         once = request.headers.get(KEY_HEADER, "")
         digest = sha256(f"{user.pk} {once}".encode()).hexdigest()
         return f"{asked.channel}:once-{digest}" if once else ""
+    # Agents that Claude Code begins have the same user.
+    agent = request.headers.get("X-Claude-Code-Agent-Id", "")
+    named = f"{asked.user_key}:{agent}" if agent else asked.user_key
     try:
-        return check_key(f"{asked.channel}:{asked.user_key}")
+        return check_key(f"{asked.channel}:{named}")
     except Rejected:
-        return f"{asked.channel}:{sha256(dump_json(asked.user_key).encode()).hexdigest()}"
+        return f"{asked.channel}:{sha256(dump_json(named).encode()).hexdigest()}"
 
 
 def _find_session(
-    request: HttpRequest, workspace: Workspace, asked: ClientRequest, beginning: str
+    request: HttpRequest,
+    workspace: Workspace,
+    asked: ClientRequest,
+    beginning: str,
+    *,
+    is_retry: bool,
 ) -> Session | None:
     """The session of the answer or the calls that the request goes on from, or the one that
-    it began or continued when it was sent before, or the one in which all that it tells of
-    was said. Raises Rejected for an answer that is not there."""
+    it began or continued when it was sent before (as the client says, or without success), or
+    the one in which all that it tells of was said. Raises Rejected for an answer that is not
+    there."""
     own = Session.objects.filter(
         workspace=workspace, owner=caller_of(request).user, archived_at=None
     ).order_by("-pk")
@@ -165,37 +215,92 @@ def _find_session(
             raise Rejected(reason, code="previous_response_not_found")
     elif asked.results:
         found = _find_call(own, asked).session
-    elif beginning or asked.before:
-        found = _find_continued(own.filter(channel=asked.channel, key=None), asked, beginning)
+    else:
+        unnamed = own.filter(channel=asked.channel, key=None)
+        found = _find_continued(unnamed, asked, beginning, is_retry=is_retry)
     return None if found is None else get_session_for(request, found.uuid, to=WRITE)[0]
 
 
-def _find_continued(own: QuerySet[Session], asked: ClientRequest, beginning: str) -> Session | None:
+def _find_continued(
+    own: QuerySet[Session], asked: ClientRequest, beginning: str, *, is_retry: bool
+) -> Session | None:
     # Programs that keep a conversation by themselves send the whole of it each time. It goes on
     # where the same was said, in this order and last, and answered with the same words.
     recent = own.order_by("-last_active_at").values("pk")[:MAX_CONTINUED]
     runs = Run.objects.filter(session__in=recent).select_related("session").order_by("-pk")
-    if beginning and (sent := runs.filter(client_id__startswith=beginning).first()):
+    sent = runs.filter(client_id__startswith=beginning).first()
+    if sent is not None and (is_retry or sent.state in UNANSWERED):
         return sent.session
-    said = list_said(asked.before)
-    if not said:
-        return None
-    read = READERS[asked.channel](asked.before)
-    told = _without_space(turn.content for turn in read if turn.role == ASSISTANT)
-    for run in runs.filter(client_id__startswith=_said_id(asked.channel, said))[:MAX_SAME_ID]:
-        turns = Turn.objects.filter(session=run.session_id, role=ASSISTANT).order_by("-number")
-        kept = _without_space(
-            reversed(turns.values_list("content", flat=True)[:MAX_COMPARED_ANSWERS])
-        )
-        is_last = not run.session.runs.filter(pk__gt=run.pk).exists()
-        if is_last and kept and told.endswith(kept):
-            return run.session
+    read = list(READERS[asked.channel](asked.before))
+    told = _without_space("".join(turn.content for turn in read if turn.role == ASSISTANT))
+    # What was said last may have had no answer that arrived, or a part of one.
+    ways = [
+        runs.filter(client_id__startswith=_said_id(asked, count))
+        for count in (0, *_said_again(asked))
+        if list_said([*asked.before, *asked.said[:count]])
+    ]
+    # Programs also change what they said before: dates, lists of files. A call has an id.
+    called = [call.get("id") for turn in read for call in calls_of(turn)][-1:]
+    ways.append(runs.filter(session__tool_calls__call_id__in=called).distinct())
+    for found in ways:
+        last = [
+            run
+            for run in found[:MAX_SAME_ID]
+            if _has_same_role(run.session, asked)
+            and not run.session.runs.filter(pk__gt=run.pk).exists()
+        ]
+        for is_whole in (True, False):
+            for run in last:
+                if _are_told(run, told, is_whole=is_whole):
+                    return run.session
     return None
 
 
-def _without_space(texts: Iterable[str]) -> str:
+def _has_same_role(session: Session, asked: ClientRequest) -> bool:
+    """Whether the request's instructions are those of the session, as far as an agent changes
+    them. What it asks in another role (a title, what to remember) is another conversation."""
+    kept, given = session.instructions, asked.instructions
+    if len(kept) < MIN_ROLE_CHARS or not given:
+        return True
+    return given.startswith(kept[: int(len(kept) * ROLE_SHARE)])
+
+
+def _are_told(run: Run, told: str, *, is_whole: bool) -> bool:
+    """Whether a client tells of the answers of the run's session: the last ones, in order. Of
+    those that broke off it may have more or less, and of the run's where that is not the whole."""
+    session = run.session
+    states = dict(session.runs.order_by("pk").values_list("user_turn", "state"))  # the newest
+    rewound = read_rewound(session.pk, "turn")
+    turns = session.turns.order_by("number")
+    asked_at = [0, *turns.filter(role=USER).values_list("number", flat=True)]
+    answers: list[str] = []
+    parts: dict[int, str] = defaultdict(str)  # by the message's turn
+    broken: dict[int, str] = defaultdict(str)
+    newest = turns.filter(role=ASSISTANT).order_by("-number").values_list("number", "content")
+    for number, content in reversed(list(newest[:MAX_COMPARED_ANSWERS])):
+        text, question = _without_space(content), asked_at[bisect(asked_at, number) - 1]
+        is_gone = any(low <= number <= high for low, high in rewound)
+        if is_gone or states.get(question) in UNANSWERED:
+            broken[question] += text
+        elif question == run.user_turn and not is_whole:
+            parts[question] += text
+        else:
+            answers.append(text)
+    end = len(told)
+    for text in reversed(answers):
+        start = told.rfind(text, 0, end)
+        more = told[start + len(text) : end]
+        is_part = any(one.startswith(more) for one in (*parts.values(), *broken.values()))
+        is_longer = any(one and more.startswith(one) for one in broken.values())
+        if start < 0 or (more and not is_part and not is_longer):
+            return False
+        end = start
+    return bool(answers) or run.state in UNANSWERED
+
+
+def _without_space(text: str) -> str:
     # Programs join the parts of an answer with lines of their own.
-    return "".join("".join(texts).split())
+    return "".join(text.split())
 
 
 def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:

@@ -154,7 +154,10 @@ async def test_a_temperature_is_for_the_models_that_take_one(
         ),
         ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "not supported for this model"),
         ({"metadata": {"user_id": 7}}, "user_id"),
-        ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not supported"),
+        (
+            {"mcp_servers": [{"url": "https://example.org"}]},
+            "mcp_servers: Extra inputs are not permitted",
+        ),
         ({"output_config": {"format": "x" * 70_000}}, "characters"),
     ],
 )
@@ -170,7 +173,9 @@ async def test_what_cannot_be_had_is_refused_with_the_reason(
 async def test_what_is_only_about_the_way_is_taken_without_effect(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
-    await ask(client, "What now?", service_tier="auto", metadata={"user_id": "ann", "more": 1})
+    nothing: dict[str, Any] = {"mcp_servers": [], "container": None}
+    await ask(client, "What now?", service_tier="auto", **nothing)
+    await ask(client, "What now?", metadata={"user_id": "ann", "more": 1})
     assert "service_tier" not in provider.requests[-1]
 
 

@@ -214,6 +214,10 @@ async def test_the_user_of_a_client_is_a_key(
     assert session.key.startswith("anthropic:")
     await say(client, "three")
     assert await Session.objects.acount() == 2
+    agent = {"X-Claude-Code-Agent-Id": "a1"}
+    for text in ("four", "five"):
+        await say(client, text, metadata={"user_id": user_id}, extra_headers=agent)
+    assert await Session.objects.acount() == 3
 
 
 async def test_what_is_sent_again_is_answered_once(

@@ -9,7 +9,9 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import add_member
-from conversations.models import Session, Workspace
+from conversations.models import Run, Session, Workspace
+from conversations.models import ToolCall as CallRecord
+from conversations.runtime.current import current_runtime
 from tests.api.conftest import Program, token_of
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -92,7 +94,7 @@ async def test_a_key_may_be_sent_as_the_api_had_it_first(provider: WireThread, u
 async def test_one_model(unnamed: AsyncAnthropic) -> None:
     await say(unnamed, "Hello")
     model = await unnamed.models.retrieve(MODEL)
-    assert (model.id, model.type) == (MODEL, "model")
+    assert (model.id, model.type, model.lifecycle) == (MODEL, "model", "active")
     with pytest.raises(anthropic.NotFoundError, match="model: gpt/4"):
         await unnamed.models.retrieve("gpt/4")
 
@@ -101,8 +103,11 @@ async def test_messages_of_the_system_are_instructions_wherever_they_stand(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     note = {"role": "system", "content": [{"type": "text", "text": "Answer in verse."}]}
-    await say(unnamed, "Hello", note, answered("Hi."), "Go on", note, system="Be kind.")
+    texts = ("x-anthropic-billing-header: cc_version=2.1.197;", "Be kind.")
+    system = [{"type": "text", "text": text} for text in texts]
+    await say(unnamed, "Hello", note, answered("Hi."), "Go on", note, system=system)
     assert [text for _, text in await turns()][:3] == ["Hello", "Hi.", "Go on"]
+    assert (await Session.objects.aget()).instructions.startswith("Be kind.")
     assert "Be kind.\n\nAnswer in verse." in str(provider.requests[-1]["system"][-1]["text"])
     with pytest.raises(anthropic.BadRequestError, match="Content must be"):
         await say(unnamed, "Hello", {"role": "system", "content": 5})
@@ -130,3 +135,152 @@ async def test_the_sdk_goes_on_without_a_thread(
     provider.enqueue(Scenario(text="Beans."))
     message = await thread.send({"role": "user", "content": "What now?"})
     assert message.content[0].text == "Beans."
+
+
+async def test_a_conversation_goes_on_after_answers_that_broke_off(
+    unnamed: AsyncAnthropic, provider: WireThread
+) -> None:
+    said: list[Any] = ["What now?"]
+    provider.enqueue(Scenario(text="Plant beans."))
+    await say(unnamed, *said)
+    said += [answered("Plant beans."), "And then?"]
+    provider.enqueue(Scenario(words=40, error_after=20))
+    with pytest.raises(anthropic.InternalServerError):
+        await say(unnamed, *said)
+    # Some programs tell of the part that they got, others of nothing, or join the messages.
+    part = (await turns())[3][1]
+    provider.enqueue(Scenario(text="Water."), Scenario(words=40, error_after=20))
+    said += [answered(part[: len(part) // 2]), "Go on."]
+    await say(unnamed, *said)
+    said += [answered("Water.")]
+    with pytest.raises(anthropic.InternalServerError):
+        await say(unnamed, *said, "Hello?")
+    blocks = [{"type": "text", "text": text} for text in ("Hello?", "Are you there?")]
+    provider.enqueue(Scenario(text="Yes."), Scenario(text="I am."))
+    await say(unnamed, *said, {"role": "user", "content": blocks})
+    await say(unnamed, *said, {"role": "user", "content": blocks}, answered("Yes."), "Really?")
+    assert await Session.objects.acount() == 1
+    assert [text for role, text in await turns() if role == "user"] == [
+        *("What now?", "And then?", "Go on.", "Hello?", "Are you there?", "Really?")
+    ]
+
+
+async def test_a_first_message_may_have_had_no_answer(
+    unnamed: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(status=500), Scenario(text="Plant beans."))
+    with pytest.raises(anthropic.InternalServerError):
+        await say(unnamed, "What now?")
+    await say(unnamed, "What now?", "Hello?")
+    assert [text for _, text in await turns()][-2:] == ["Hello?", "Plant beans."]
+    await say(unnamed, "What now?", "Are you there?")
+    assert await Session.objects.acount() == 2, "that was answered"
+
+
+async def test_a_call_tells_the_session_where_a_program_changes_what_it_said(
+    unnamed: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ROME,)), Scenario(text="Warm."), Scenario(text="Yes."))
+    asked = await say(unnamed, "It is noon. And Rome?", tools=[WEATHER])
+    called = [answered(asked.content), results_of(asked)]
+    await say(unnamed, "It is noon. And Rome?", *called, tools=[WEATHER])
+    await say(unnamed, "It is one. And Rome?", *called, answered("Warm."), "Really?")
+    await say(unnamed, "It is two. And Rome?", *called, answered("Cold."), "Really?")
+    sessions = [len([t async for t in s.turns.all()]) async for s in Session.objects.order_by("pk")]
+    assert sessions == [6, 6], "the second tells of another answer"
+
+
+AGENT = "You are a gardener who writes code. " + "Be careful with the roses. " * 60
+
+
+@pytest.mark.parametrize("metadata", [None, {"user_id": "ann"}])
+async def test_another_role_of_an_agent_is_another_session(
+    unnamed: AsyncAnthropic, provider: WireThread, metadata: dict[str, str] | None
+) -> None:
+    def asked(*messages: Any, system: str) -> Any:
+        more = {"metadata": metadata} if metadata else {}
+        return say(unnamed, *messages, system=system, **more)
+
+    provider.enqueue(*(Scenario(text=text) for text in ("Beans.", "A garden", "Water.")))
+    await asked("What now?", system=AGENT)
+    said = ["What now?", answered("Beans.")]
+    await asked(*said, "What is this about?", system="You find titles. " + AGENT)
+    await asked(*said, "And then?", system=AGENT + "It is noon.")
+    first, second = [session async for session in Session.objects.order_by("pk")]
+    spoken = [
+        [turn.content async for turn in one.turns.order_by("number")] for one in (first, second)
+    ]
+    assert spoken == [
+        ["What now?", "Beans.", "And then?", "Water."],
+        ["What now?", "Beans.", "What is this about?", "A garden"],
+    ]
+    assert first.instructions.startswith("You are a gardener")
+
+
+async def test_a_tool_of_the_client_comes_in_the_place_of_the_workspaces_own(
+    unnamed: AsyncAnthropic, provider: WireThread
+) -> None:
+    own = {"name": "read_file", "description": "Mine.", "input_schema": {"type": "object"}}
+    call = ToolCall(name="read_file", input={"path": "a.txt"})
+    provider.enqueue(Scenario(tools=(call,)), Scenario(text="Read."))
+    message = await say(unnamed, "Read it", tools=[own])
+    offered = {tool["name"]: tool["description"] for tool in provider.requests[-1]["tools"]}
+    assert offered["read_file"] == "Mine."
+    assert len(offered) == len(provider.requests[-1]["tools"]) > 1
+    said = ["Read it", answered(message.content), results_of(message)]
+    assert (await say(unnamed, *said, tools=[own])).content[0].text == "Read."
+    assert ("tool", "25") in await turns()
+
+
+async def test_results_that_come_after_a_crash_are_a_message(
+    unnamed: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ROME,)), Scenario(text="Warm."))
+    message = await say(unnamed, "And Rome?", tools=[WEATHER])
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    await runtime.stop_run(session)
+    await runtime.wait_idle(session.pk)
+    # As the next start leaves them.
+    await CallRecord.objects.aupdate(state="interrupted")
+    await Run.objects.aupdate(state="interrupted")
+    said = ["And Rome?", answered(message.content), results_of(message)]
+    answer = await say(unnamed, *said, tools=[WEATHER])
+    assert answer.content[0].text == "Warm."
+    assert (await turns())[-2:] == [("user", "[Result of weather]\n25"), ("assistant", "Warm.")]
+
+
+async def test_an_answer_that_came_at_the_second_try_is_gone_on_from(
+    unnamed: AsyncAnthropic, provider: WireThread
+) -> None:
+    said: list[Any] = ["What now?"]
+    provider.enqueue(Scenario(text="Plant beans."), Scenario(words=40, error_after=20))
+    await say(unnamed, *said)
+    said += [answered("Plant beans."), "And then?"]
+    provider.enqueue(Scenario(text="Water them."), Scenario(text="Welcome."))
+    again = {"X-Stainless-Retry-Count": "1"}
+    with pytest.raises(anthropic.InternalServerError):
+        await say(unnamed, *said)
+    await say(unnamed, *said, extra_headers=again)
+    # Some programs tell of both tries.
+    answers = [text for role, text in await turns() if role == "assistant"]
+    provider.enqueue(Scenario(text="You too."))
+    said += [answered(f"Water them. {answers[1][:20]}"), "Thank you."]
+    await say(unnamed, *said)
+    await say(unnamed, *said, answered("Welcome."), "Bye.")
+    assert await Session.objects.acount() == 1
+    await say(unnamed, *said, answered("Welcome! What else?"), "Bye.")
+    assert await Session.objects.acount() == 2
+
+
+@pytest.mark.parametrize("metadata", [None, {"user_id": "ann"}])
+async def test_a_first_message_without_an_answer_is_not_said_twice(
+    unnamed: AsyncAnthropic, provider: WireThread, metadata: dict[str, str] | None
+) -> None:
+    provider.enqueue(Scenario(status=500), Scenario(text="Plant beans."))
+    more = {"metadata": metadata} if metadata else {}
+    with pytest.raises(anthropic.InternalServerError):
+        await say(unnamed, "What now?", **more)
+    assert (await say(unnamed, "What now?", **more)).content[0].text == "Plant beans."
+    assert [text for role, text in await turns() if role == "user"] == ["What now?"]
+    await say(unnamed, "What now?", **more)  # that is another one
+    assert [text for role, text in await turns() if role == "user"] == ["What now?"] * 2
