@@ -75,10 +75,13 @@ async def test_a_title_that_is_chosen_meanwhile_stays(
 ) -> None:
     wire.enqueue(Scenario(text="a"), Scenario(text="Late", delay=0.5))
     await ask(titling, garden, "hello")
+    async with asyncio.timeout(10):
+        while len(wire.requests) < 2:
+            await asyncio.sleep(0.01)
     await sync_to_async(rename_session)(garden, title="Mine")
     await background(titling)
     assert (await fresh(garden)).title == "Mine"
-    assert len(wire.requests) == 2
+    assert len(await sync_to_async(list)(ModelCall.objects.filter(session=garden.pk))) == 2
 
 
 @pytest.mark.parametrize(
