@@ -27,6 +27,7 @@ from conversations.access import (
 )
 from conversations.accounts.people import read_preferences
 from conversations.agent.files.searching import find_files
+from conversations.agent.mcp.connection import CONNECTING
 from conversations.archive.rights import READ, WRITE, is_administrator
 from conversations.archive.session_records import list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
@@ -74,8 +75,9 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
         return sign_in_first(uuid=uuid)
     if request.method != "POST":
         described = await sync_to_async(_list_commands)(request, uuid)
-        described["commands"] += await _list_prompts(request, user, uuid)
-        return JsonResponse(described)
+        prompts, is_complete = await _list_prompts(request, user, uuid)
+        described["commands"] += prompts
+        return JsonResponse(described | {"is_complete": is_complete})
     try:
         session, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
         text = storable(request.POST.get("text", ""))
@@ -119,14 +121,17 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     }
 
 
-async def _list_prompts(request: HttpRequest, user: User, uuid: UUID) -> list[dict[str, Any]]:
-    """Those of the workspace's tool servers, for whoever may write: it may start them."""
+async def _list_prompts(
+    request: HttpRequest, user: User, uuid: UUID
+) -> tuple[list[dict[str, Any]], bool]:
+    """Those of the workspace's tool servers, for whoever may write: it may start them. False if
+    some of the servers are still connecting."""
     session, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
     if not access.can_write or settings.LOOM.mcp.is_empty:
-        return []
-    servers = (await current_runtime()).tool_servers
-    await servers.prepare(session.workspace.slug, Path(session.workspace.root))
-    return [
+        return [], True
+    servers, slug = (await current_runtime()).tool_servers, session.workspace.slug
+    await servers.prepare(slug, Path(session.workspace.root))
+    prompts = [
         {
             "name": name,
             "says": one.says,
@@ -135,8 +140,9 @@ async def _list_prompts(request: HttpRequest, user: User, uuid: UUID) -> list[di
             "choices": [],
             "on_the_page": False,
         }
-        for name, one in servers.prompts_of(session.workspace.slug).items()
+        for name, one in servers.prompts_of(slug).items()
     ]
+    return prompts, all(server.state != CONNECTING for server in servers.describe(slug))
 
 
 async def _write_prompt(

@@ -20,10 +20,11 @@ async function getJson(address, options) {
 }
 
 let table;
-/** The commands that this person can use here, asked for once. */
+/** The commands that this person can use here, asked for once; again while tool servers connect. */
 export function loadCommands() {
   table ??= getJson(ADDRESS).then(async (found) => {
     await addStyle(found.style);
+    if (!found.is_complete) setTimeout(askAgain, 1000);
     return found;
   });
   table.catch(() => { table = null; });
@@ -254,6 +255,11 @@ async function offerFiles(typed) {
   if (mine !== asked) return;
   const items = files.map((path) => ({ name: path, isCode: true, file: path }));
   menu.show([{ items }], { note, empty: "No matching files." });
+}
+
+function askAgain() {
+  table = null;
+  if (menu?.isShown && !menu.isOpen) offer(); // nothing was found yet
 }
 
 function closeMenu() {

@@ -25,7 +25,7 @@ def server(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Server:
     file: Path = tmp_path_factory.mktemp("mcp") / "mcp.json"
-    servers = {"almanac": plain("asks", effect="reads"), "sdk": sdk()}
+    servers = {"almanac": plain("asks", effect="reads"), "sdk": sdk(env={"START_SECONDS": "3"})}
     file.write_text(json.dumps({"servers": servers}))
     return start_ordinary(make_server, provider, LOOM_MCP_CONFIG=str(file))
 
@@ -44,6 +44,32 @@ def ask(chat: Chat, wire: WireThread, tool: str) -> Locator:
     chat.send("Who am I?")
     expect(card(chat.page)).to_have_count(1)
     return card(chat.page)
+
+
+@pytest.mark.noisy
+def test_a_prompt_is_put_into_the_composer(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    # The list is made once, before this server has started.
+    chat.message.press_sequentially("/sdk:")
+    option = page.get_by_role("option").filter(has_text="/sdk:plan")
+    expect(option).to_contain_text("Plan a bed.")
+    take_picture(page, "prompt-offered")
+    option.click()
+    expect(chat.message).to_have_value("/sdk:plan ")
+    chat.message.press("Enter")
+    expect(page.locator("#refused")).to_contain_text("/sdk:plan needs: bed.")
+    expect(chat.message).to_have_value("/sdk:plan ")
+    chat.message.fill("/sdk:plan peas")
+    chat.message.press("Enter")
+    expect(chat.message).to_have_value("Plan the bed peas for spring.")
+    expect(page.locator("#refused")).to_be_hidden()
+    wire.enqueue(Scenario(text="Done."))
+    chat.message.press("Enter")
+    expect(chat.rows.first).to_contain_text("Plan the bed peas for spring.")
+    chat.wait_idle()
+    chat.message.fill("/sdk:none of these")
+    chat.message.press("Enter")
+    expect(page.get_by_role("button", name="Send as a message")).to_be_visible()
 
 
 def test_a_question_is_answered_by_keys_alone(chat: Chat, wire: WireThread) -> None:
@@ -94,28 +120,3 @@ def test_a_question_is_answered_without_javascript(
     expect(plain_page).to_have_url(re.compile(rf"/s/{chat.uuid}/$"))
     chat.wait_idle()
     assert "Eve" in str(wire.requests[-1]["messages"])
-
-
-@pytest.mark.noisy
-def test_a_prompt_is_put_into_the_composer(chat: Chat, wire: WireThread) -> None:
-    page = chat.page
-    chat.message.press_sequentially("/sdk:")
-    option = page.get_by_role("option").filter(has_text="/sdk:plan")
-    expect(option).to_contain_text("Plan a bed.")
-    take_picture(page, "prompt-offered")
-    option.click()
-    expect(chat.message).to_have_value("/sdk:plan ")
-    chat.message.press("Enter")
-    expect(page.locator("#refused")).to_contain_text("/sdk:plan needs: bed.")
-    expect(chat.message).to_have_value("/sdk:plan ")
-    chat.message.fill("/sdk:plan peas")
-    chat.message.press("Enter")
-    expect(chat.message).to_have_value("Plan the bed peas for spring.")
-    expect(page.locator("#refused")).to_be_hidden()
-    wire.enqueue(Scenario(text="Done."))
-    chat.message.press("Enter")
-    expect(chat.rows.first).to_contain_text("Plan the bed peas for spring.")
-    chat.wait_idle()
-    chat.message.fill("/sdk:none of these")
-    chat.message.press("Enter")
-    expect(page.get_by_role("button", name="Send as a message")).to_be_visible()

@@ -5,6 +5,7 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -109,6 +110,7 @@ def serve_http() -> None:
 
 
 if __name__ == "__main__":
+    time.sleep(float(os.environ.get("START_SECONDS", "0")))
     if sys.argv[1:] == ["http"]:
         serve_http()
     else:
