@@ -57,13 +57,15 @@ class QuestionFieldOut(Schema):
 
 
 class QuestionOut(Schema):
-    """What the tool server asks while the call runs: to fill in fields, or to go to ``url``."""
+    """What the tool server asks while the call runs: to fill in fields, to go to ``url``, or
+    whether it may ask the model ``prompt``, which is empty otherwise."""
 
     id: UUID
     server: str
     message: str
     fields: list[QuestionFieldOut]
     url: str
+    prompt: dict[str, Any]
 
 
 class CallOut(Schema):

@@ -1,7 +1,7 @@
 """What a tool server asks a person in the middle of a call, and what may be answered.
 
 The fields are those of the Model Context Protocol's elicitation: texts, numbers, truth values
-and choices, without nesting.
+and choices, without nesting. A server that wants to ask the model (sampling) asks a person first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,13 @@ from .text import one_line, storable
 QUESTION = "question"  # The kind of a notice about a question. Its codes:
 
 # The data of the first is a ``ToolQuestion``; of the second ``{"call", "question", "action",
-# "by", "content"}``.
+# "by", "content"}``; of the third ``{"call", "question"}``.
 QUESTION_ASKED, QUESTION_ANSWERED = "question_asked", "question_answered"
+MODEL_ANSWERED = "model_answered"
 
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 ACTIONS = (ACCEPT, DECLINE, CANCEL)
+SAMPLING = "sampling"  # The mode of a question whether the model may be asked
 
 TEXT, NUMBER, WHOLE, FLAG, ONE, SEVERAL = "text", "number", "whole", "flag", "one", "several"
 
@@ -32,6 +34,8 @@ MAX_CHOICES = 100
 MAX_WORDS_CHARS = 300  # of a title, a description, a choice
 MAX_ANSWER_CHARS = 10_000  # of one text
 MAX_URL_CHARS = 2_000
+MAX_PROMPT_CHARS = 100_000  # of all that a server asks the model
+MAX_STOPS = 8  # sequences that end the model's answer
 
 
 class BadQuestion(Exception):
@@ -59,7 +63,9 @@ class QuestionField:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolQuestion:
     """Asked by ``server`` during the call of the uuid ``call``. With ``url`` the person is to go
-    there, and answers whether that is done; without it, ``fields`` are to be filled in."""
+    there, and answers whether that is done; with ``prompt`` the model is to be asked that, if the
+    person approves; without either, ``fields`` are to be filled in. A prompt is ``{"model",
+    "max_tokens", "system", "messages": [{"role", "text"}], "stop"}``."""
 
     id: str
     call: str
@@ -67,15 +73,19 @@ class ToolQuestion:
     message: str
     fields: list[QuestionField] = field(default_factory=list)
     url: str = ""
+    prompt: dict[str, Any] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def make_question(asked: Mapping[str, Any], *, call: str, server: str) -> ToolQuestion:
-    """From the parameters of the protocol. Raises BadQuestion."""
+    """From the parameters of the protocol; of sampling with the ``model`` that is to answer.
+    Raises BadQuestion."""
     message = storable(str(asked.get("message") or ""))[:MAX_MESSAGE_CHARS]
     made: dict[str, Any] = {"id": str(uuid4()), "call": call, "server": server, "message": message}
+    if asked.get("mode") == SAMPLING:
+        return ToolQuestion(prompt=_read_prompt(asked), **made)
     if asked.get("mode") == "url":
         url = str(asked.get("url") or "")
         is_usable = url.startswith(("https://", "http://")) and storable(url) == url
@@ -92,6 +102,36 @@ def make_question(asked: Mapping[str, Any], *, call: str, server: str) -> ToolQu
     names = required if isinstance(required, list) else []
     fields = [_make_field(name, one, name in names) for name, one in properties.items()]
     return ToolQuestion(fields=fields, **made)
+
+
+def _read_prompt(asked: Mapping[str, Any]) -> dict[str, Any]:
+    messages = [
+        {"role": str(one["role"]), "text": _read_texts(one["content"])} for one in asked["messages"]
+    ]
+    if not messages or messages[-1]["role"] != "user":
+        raise BadQuestion("The last message must be the user's.")
+    if not all(one["text"].strip() for one in messages):
+        raise BadQuestion("A message is empty.")
+    if asked.get("tools"):
+        raise BadQuestion("The model is not given tools.")
+    system = storable(str(asked.get("systemPrompt") or ""))
+    if len(system) + sum(len(one["text"]) for one in messages) > MAX_PROMPT_CHARS:
+        raise BadQuestion(f"The messages can have at most {MAX_PROMPT_CHARS:,} characters.")
+    stops = [storable(text)[:100] for text in asked.get("stopSequences") or () if text.strip()]
+    return {
+        "model": asked["model"],
+        "max_tokens": asked["maxTokens"],
+        "system": system,
+        "messages": messages,
+        "stop": stops[:MAX_STOPS],
+    }
+
+
+def _read_texts(content: Any) -> str:
+    blocks = content if isinstance(content, list) else [content]
+    if any(block.get("type") != "text" for block in blocks):
+        raise BadQuestion("The messages can contain text only.")
+    return "\n\n".join(storable(block["text"]) for block in blocks)
 
 
 def _make_field(name: str, schema: Any, is_required: bool) -> QuestionField:
@@ -162,7 +202,7 @@ def read_question(data: Any) -> ToolQuestion | None:
             for one in data["fields"]
         ]
         texts = {name: str(data[name]) for name in ("id", "call", "server", "message", "url")}
-        return ToolQuestion(fields=fields, **texts)
+        return ToolQuestion(fields=fields, prompt=data.get("prompt") or {}, **texts)
     except (KeyError, TypeError, AttributeError):
         return None
 
@@ -236,9 +276,8 @@ def _refused(one: QuestionField, reason: str) -> Rejected:
 
 
 def make_asked_notice(question: ToolQuestion) -> Info:
-    line = one_line(question.message, limit=300)
     return Info(
-        text=f"{question.server} asks: {line}",
+        text=f"{question.server} asks{_what_is_asked(question, limit=300)}",
         kind=QUESTION,
         code=QUESTION_ASKED,
         data=question.as_data(),
@@ -249,10 +288,11 @@ def make_answered_notice(
     question: ToolQuestion, *, action: str, by: str = "", content: Mapping[str, Any] | None = None
 ) -> Info:
     """``by`` nobody, where the call ended before somebody answered."""
-    words = {ACCEPT: f"Answered by {by}", DECLINE: f"Declined by {by}"}
-    asked = one_line(question.message, limit=200)
+    yes, no = ("Approved", "Denied") if question.prompt else ("Answered", "Declined")
+    words = {ACCEPT: f"{yes} by {by}", DECLINE: f"{no} by {by}"}
+    asks = f": {question.server} asks" if question.prompt else ""
     return Info(
-        text=f"{words.get(action, 'Not answered')}: {asked}",
+        text=f"{words.get(action, 'Not answered')}{asks}{_what_is_asked(question)}",
         kind=QUESTION,
         code=QUESTION_ANSWERED,
         data={
@@ -263,3 +303,20 @@ def make_answered_notice(
             "content": dict(content or {}),
         },
     )
+
+
+def make_model_answered_notice(question: ToolQuestion, *, model: str, answer: str) -> Info:
+    """What the model said to a tool server."""
+    return Info(
+        text=f"{model} answered {question.server}.",
+        kind=QUESTION,
+        code=MODEL_ANSWERED,
+        detail=answer,
+        data={"call": question.call, "question": question.id},
+    )
+
+
+def _what_is_asked(question: ToolQuestion, *, limit: int = 200) -> str:
+    if not question.prompt:
+        return f": {one_line(question.message, limit=limit)}"
+    return f" the model: {one_line(question.prompt['messages'][-1]['text'], limit=limit)}"

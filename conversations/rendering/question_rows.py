@@ -14,7 +14,7 @@ from conversations.domain.tool_questions import (
     read_question,
 )
 
-from .source_text import show_hidden
+from .source_text import number_text, show_hidden
 from .tool_rows import STEPS, call_url
 
 INPUT_TYPES = {"email": "email", "uri": "url", "date": "date"}  # by the form of a text
@@ -39,6 +39,22 @@ def question_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         "url_html": show_hidden(question.url),
         "host_html": show_hidden(urlsplit(question.url).hostname or ""),
         "record_url": url,
+        "prompt": question.prompt and _describe_prompt(question.prompt),
+    }
+
+
+def _describe_prompt(prompt: dict[str, Any]) -> dict[str, Any]:
+    system = [("Instructions", prompt["system"])] if prompt["system"] else []
+    names = {"user": "User", "assistant": "Assistant"}
+    said = [(names.get(one["role"], one["role"]), one["text"]) for one in prompt["messages"]]
+    note = (
+        f"{prompt['model']} would answer with at most {number_text(prompt['max_tokens'])} tokens. It"
+        " is given nothing else of this session. Its answer goes to this tool server and into the"
+        " archive."
+    )
+    return {
+        "note_html": show_hidden(note),
+        "parts": [(show_hidden(name), show_hidden(text)) for name, text in system + said],
     }
 
 

@@ -200,6 +200,17 @@ class Models:
         chosen = self._options.title_model
         return self._small_model(own) if chosen == "auto" else chosen
 
+    def sampling_model_for(self, own: str, hints: Sequence[str]) -> str:
+        """The model that a tool server asks in a session which has that one: the first of the
+        same provider that a hint names a part of."""
+        for state in self.states.values():
+            if any(info.id == own for info in state.models):
+                for hint in hints:
+                    for info in state.models:
+                        if hint.casefold() in info.id.casefold():
+                            return info.id
+        return own
+
     def _small_model(self, own: str) -> str:
         """A small model of the same provider: what a session says goes to no other one."""
         for state in self.states.values():

@@ -208,7 +208,11 @@ class RunExecution(Execution):
         assert self._facts is not None
         self._tools = self._tools or ToolLoop(self._context, self)
         await self._tools.execute(
-            turn=turn, scope=self._facts.scope, root=self._facts.root, is_cut_off=is_cut_off
+            turn=turn,
+            scope=self._facts.scope,
+            root=self._facts.root,
+            model=self._context.models.model_for(self._facts.model),
+            is_cut_off=is_cut_off,
         )
         self.show_state(states.RUNNING)
 

@@ -59,7 +59,9 @@ from conversations.domain.tool_calls import (
     make_result_payloads,
 )
 from conversations.domain.tool_questions import (
+    ACCEPT,
     CANCEL,
+    SAMPLING,
     BadQuestion,
     ToolQuestion,
     make_answered_notice,
@@ -69,6 +71,7 @@ from conversations.domain.tool_questions import (
 
 from .drafts import LiveCall
 from .execution import OUTPUT_INTERVAL, Execution, RunContext
+from .sampling import answer_prompt, prepare_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +107,7 @@ class _Call:
     question: ToolQuestion | None = None
     answered: asyncio.Future[dict[str, Any]] | None = None
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question after the other
+    sampling: asyncio.Task[dict[str, Any]] | None = None
     has_ended: bool = False
     is_lost: bool = False
 
@@ -150,16 +154,17 @@ class ToolLoop:
         self._calls: list[_Call] = []
         self._turn = 0
         self._root = Path()
+        self._model = ""
         self._rules: Rules | None = None
         self._scope: ToolScope | None = None
         self._has_changed = False
 
     async def execute(
-        self, *, turn: int, scope: ToolScope, root: Path, is_cut_off: bool = False
+        self, *, turn: int, scope: ToolScope, root: Path, model: str, is_cut_off: bool = False
     ) -> None:
         """See that every open call of the answer ends. In one that was cut off none is
-        executed: its arguments may be cut too."""
-        self._turn, self._scope, self._root = turn, scope, root
+        executed: its arguments may be cut too. ``model`` is the session's."""
+        self._turn, self._scope, self._root, self._model = turn, scope, root, model
         records = await self._readers.read(read_calls, self._claimed.run_pk, turn=turn)
         self._rules, self._has_changed = None, not all(record.is_open for record in records)
         self._calls = [_Call(record=record) for record in records if record.is_open]
@@ -449,6 +454,8 @@ class ToolLoop:
             # A server may ask outside of the task of its call: nobody will answer any more.
             if call.answered is not None and not call.answered.done():
                 call.answered.set_result({"action": CANCEL})
+            if call.sampling is not None:
+                call.sampling.cancel()
         error = None if task.cancelled() else task.exception()
         if call.stopped_by and (task.cancelled() or error):
             words = f"Stopped by {call.stopped_by} after {monotonic() - began:.0f} s."
@@ -465,11 +472,14 @@ class ToolLoop:
         """The answer to a question of a call's server: it waits as long as the call does."""
         async with call.asking:
             uuid = str(call.record.uuid)
+            is_prompt = asked.get("mode") == SAMPLING
+            if is_prompt:
+                asked = prepare_prompt(asked, self._context.models, own_model=self._model)
             try:
                 question = make_question(asked, call=uuid, server=server)
             except BadQuestion as error:
                 logger.warning("question_not_asked", extra={"fields": {"reason": str(error)}})
-                return {"action": CANCEL}
+                return {"action": CANCEL} | ({"reason": str(error)} if is_prompt else {})
             call.question = question
             answered = call.answered = asyncio.get_running_loop().create_future()
             [event] = await asyncio.to_thread(
@@ -489,7 +499,7 @@ class ToolLoop:
                 )
                 return Appended(turns=[], rows=rows)
 
-            await self._execution.commit(commit())
+            shown = await self._execution.commit(commit())
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
             await write(show_run_waiting, run_pk, waits=True)
             self._execution.show_state(run_states.WAITING_APPROVAL, doing="Waiting for an answer")
@@ -497,7 +507,16 @@ class ToolLoop:
             if call.question is None:  # else the call is over, and with it what is shown of it
                 await write(show_run_waiting, run_pk, waits=False)
                 self._execution.show_state(run_states.RUNNING, doing="A tool is running")
+            if question.prompt and answer["action"] == ACCEPT:
+                return await self._ask_model(call, question, seq=shown.rows[0].seq)
             return {name: answer[name] for name in ("action", "content") if answer.get(name)}
+
+    async def _ask_model(self, call: _Call, question: ToolQuestion, *, seq: int) -> dict[str, Any]:
+        work = answer_prompt(self._execution, question, seq=seq)
+        task = call.sampling = asyncio.create_task(work)
+        # The end of the call ends it, which must not look like the end of the connection's task.
+        await asyncio.wait({task})
+        return {"action": CANCEL} if task.cancelled() else task.result()
 
     def _tool_context(self, call: _Call) -> ToolContext:
         assert self._scope is not None

@@ -13,6 +13,8 @@ from conversations.domain.tool_questions import (
     read_question,
 )
 
+TEXT = {"type": "text", "text": "Why?"}
+
 PROPERTIES: dict[str, Any] = {
     "name": {"type": "string", "title": "Your name", "minLength": 2, "default": "Ann"},
     "mail": {"type": "string", "format": "email"},
@@ -114,3 +116,22 @@ def test_an_address_is_asked_for_as_it_is() -> None:
     asked = {"mode": "url", "message": "Sign in", "url": "https://example.org/?a=1"}
     question = make_question(asked, call="c", server="almanac")
     assert (question.url, question.fields) == ("https://example.org/?a=1", [])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"messages": []}, "last message must be"),
+        ({"messages": [{"role": "assistant", "content": TEXT}]}, "last message must be"),
+        ({"messages": [{"role": "user", "content": TEXT | {"text": " "}}]}, "is empty"),
+        ({"messages": [{"role": "user", "content": {"type": "image"}}]}, "text only"),
+        ({"tools": [{"name": "read"}]}, "not given tools"),
+        ({"systemPrompt": "x" * 100_001}, "at most 100,000 characters"),
+    ],
+)
+def test_what_the_model_is_not_asked(change: dict[str, Any], reason: str) -> None:
+    asked = {"mode": "sampling", "model": "m", "maxTokens": 5}
+    asked |= {"messages": [{"role": "user", "content": TEXT}]}
+    assert make_question(asked, call="c", server="s").prompt["messages"][0]["text"] == "Why?"
+    with pytest.raises(BadQuestion, match=reason):
+        make_question(asked | change, call="c", server="s")

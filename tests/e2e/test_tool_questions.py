@@ -25,7 +25,11 @@ def server(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Server:
     file: Path = tmp_path_factory.mktemp("mcp") / "mcp.json"
-    servers = {"almanac": plain("asks", effect="reads"), "sdk": sdk(env={"START_SECONDS": "3"})}
+    servers = {
+        "almanac": plain("asks", effect="reads"),
+        "sdk": sdk(env={"START_SECONDS": "3"}),
+        "writer": plain("samples", effect="reads", sampling={}),
+    }
     file.write_text(json.dumps({"servers": servers}))
     return start_ordinary(make_server, provider, LOOM_MCP_CONFIG=str(file))
 
@@ -44,6 +48,29 @@ def ask(chat: Chat, wire: WireThread, tool: str) -> Locator:
     chat.send("Who am I?")
     expect(card(chat.page)).to_have_count(1)
     return card(chat.page)
+
+
+def test_a_server_asks_the_model_once_that_is_approved(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(
+        Scenario(text="I ask.", tools=(ToolCall(name="mcp__writer__sum_up"),)),
+        Scenario(text="They are dry."),
+        Scenario(text="Thank you."),
+    )
+    page = chat.page
+    chat.send("How are the beans?")
+    expect(card(page)).to_have_count(1)
+    expect(card(page)).to_contain_text("writer asks the model")
+    expect(card(page)).to_contain_text("Sum up: the beans")
+    expect(card(page).get_by_role("button", name="Deny")).to_be_focused()
+    assert violations_everywhere(page, "sampling") == []
+    card(page).get_by_role("button", name="Approve").click()
+    answered = page.locator("[data-code=model_answered]")
+    expect(answered).to_contain_text("claude-haiku-5-5 answered writer.")
+    expect(page.locator("[data-code=model_answered]")).to_contain_text(
+        "claude-haiku-5-5 answered writer."
+    )
+    take_picture(page, "sampling-answered")
+    same_after_reload(chat)
 
 
 @pytest.mark.noisy

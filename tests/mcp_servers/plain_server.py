@@ -29,6 +29,7 @@ def tools() -> list[dict[str, Any]]:
     how = "anew" if "described_anew" in BEHAVIOURS else "well"
     names = ["echo", "wait", "die", "environment", "touch", "deaf"]
     names += ["ask", "visit"] if "asks" in BEHAVIOURS else []
+    names += ["sum_up"] if "samples" in BEHAVIOURS else []
     found = [
         {"name": name, "description": f"It does {name} {how}.", "inputSchema": OBJECT}
         for name in names
@@ -79,6 +80,20 @@ def ask_person(number: Any, by_address: bool) -> dict[str, Any]:
     return answers[f"ask-{number}"]
 
 
+def ask_model(number: Any, round: int) -> str:
+    said = {"role": "user", "content": {"type": "text", "text": "Sum up: the beans"}}
+    asked = {"messages": [said], "maxTokens": 5000, "systemPrompt": "Be short."}
+    asked["modelPreferences"] = {"hints": [{"name": "haiku"}]}
+    key = f"model-{number}-{round}"
+    send({"id": key, "method": "sampling/createMessage", "params": asked})
+    while key not in answers:
+        time.sleep(0.01)
+    given = answers[key]
+    if "message" in given:
+        return str(given["message"])
+    return f"{given['model']} ({given['stopReason']}): {given['content']['text']}"
+
+
 def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
     if name == "die":
         print("it was too much", file=sys.stderr, flush=True)
@@ -95,6 +110,9 @@ def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         Path(arguments.get("name", "touched")).write_text("by a server\n")
     if name in ("ask", "visit"):
         text = json.dumps(ask_person(number, name == "visit"))
+    elif name == "sum_up":
+        times = arguments.get("times", 1)
+        text = "\n".join(ask_model(number, round) for round in range(times))
     elif name == "environment":
         text = json.dumps({"env": dict(os.environ), "cwd": str(Path.cwd()), "pid": os.getpid()})
     elif name == "list":

@@ -11,7 +11,8 @@ from typing import Annotated
 
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, Image, MCPServer
-from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
+from mcp_types import CreateMessageResult, ModelHint, ModelPreferences, SamplingMessage, TextContent
 from pydantic import BaseModel
 
 server = MCPServer("sdk")
@@ -77,6 +78,19 @@ async def ask(answer: Annotated[ElicitationResult[Answer], Resolve(who)]) -> str
     """Ask a person something."""
     name = f" {answer.data.name}" if isinstance(answer, AcceptedElicitation) else ""
     return f"{answer.action}{name}"
+
+
+async def summary(text: str) -> Sample:
+    said = SamplingMessage(role="user", content=TextContent(type="text", text=f"Sum up: {text}"))
+    wanted = ModelPreferences(hints=[ModelHint(name="haiku")])
+    return Sample([said], max_tokens=5000, system_prompt="Be short.", model_preferences=wanted)
+
+
+@server.tool()
+async def sum_up(text: str, answer: Annotated[CreateMessageResult, Resolve(summary)]) -> str:
+    """Have the model sum up a text."""
+    assert isinstance(answer.content, TextContent)
+    return f"{answer.model} ({answer.stop_reason}): {answer.content.text}"
 
 
 @server.prompt()

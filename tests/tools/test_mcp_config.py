@@ -92,6 +92,8 @@ def test_a_workspace_adds_replaces_and_turns_off() -> None:
         ({"servers": {"a": {"url": "http://x", "effect": "none"}}}, "one of reads, changes"),
         ({"servers": {"a": {"url": "http://x", "trust_hints": 1}}}, "must be true or false"),
         ({"servers": {"a": {"url": "http://x", "timeout_seconds": 0}}}, "a number from 1 to 3600"),
+        ({"servers": {"a": {"url": "http://x", "sampling": {"max_tokens": 0}}}}, "1 to 100000"),
+        ({"servers": {"a": {"url": "http://x", "sampling": {"model": "m"}}}}, "unknown key"),
         ({"workspaces": {"garden": {"of": []}}}, "workspaces.garden: unknown key 'of'"),
     ],
 )

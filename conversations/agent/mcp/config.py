@@ -24,7 +24,8 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _STDIO = {"command", "args", "env", "folder", "sandbox", "network"}
 _HTTP = {"url", "headers"}
-_COMMON = {"timeout_seconds", "effect", "trust_hints", "tools"}
+_COMMON = {"timeout_seconds", "effect", "trust_hints", "tools", "sampling"}
+_SAMPLING = {"max_requests": (5, 100), "max_tokens": (1000, 100_000)}  # by default, at most
 
 
 class ConfigError(Exception):
@@ -44,12 +45,21 @@ class CallRefused(McpError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingLimits:
+    """How often a server may ask the model during a call, and how long an answer may be."""
+
+    max_requests: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """One server: a ``command`` with its arguments to run, or a ``url`` to speak to. ``folder`` is
     where a command runs, None: in the workspace's; ``sandbox``: it sees that folder and nothing
     else of the machine, and the network only with ``network``. ``effect`` is what its tools do,
     unless it is believed when it says that one only reads (``trust_hints``). ``tools`` are the
-    names of those that are wanted, None: all."""
+    names of those that are wanted, None: all. ``sampling``: it may ask the model, if a person
+    approves."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -63,6 +73,7 @@ class ServerConfig:
     effect: str = CHANGES
     trust_hints: bool = False
     tools: frozenset[str] | None = None
+    sampling: SamplingLimits | None = None
 
     @property
     def is_program(self) -> bool:
@@ -163,9 +174,21 @@ def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str,
             effect=effect,
             trust_hints=_flag(entry, "trust_hints", place),
             tools=None if tools is None else frozenset(_texts(tools, f"{place}.tools")),
+            sampling=_read_sampling(entry.get("sampling"), f"{place}.sampling"),
             **read(entry, place, environment),
         )
     return found
+
+
+def _read_sampling(given: Any, where: str) -> SamplingLimits | None:
+    if given is None:
+        return None
+    table = _table(given, where, _SAMPLING)
+    limits = {name: table.get(name, default) for name, (default, _) in _SAMPLING.items()}
+    for name, (_, most) in _SAMPLING.items():
+        if type(limits[name]) is not int or not 1 <= limits[name] <= most:
+            raise ConfigError(f"{where}.{name} must be a whole number from 1 to {most}.")
+    return SamplingLimits(**limits)
 
 
 def _program(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import READS
-from conversations.domain.tool_questions import CANCEL
+from conversations.domain.tool_questions import CANCEL, SAMPLING
 
 from .config import CallRefused, McpError, ServerConfig, ServerFailed
 
@@ -306,10 +306,16 @@ class ToolServerConnection:
                 raise ServerFailed(self.reason or reason or "The server is not connected.")
         session = self._session
         self.open_calls += 1
-        questions = 0
+        questions = samples = 0
+        sampling = self.config.sampling
 
         async def ask_in_time(asked: Mapping[str, Any]) -> dict[str, Any]:
-            nonlocal questions
+            nonlocal questions, samples
+            if sampling is not None and asked.get("mode") == SAMPLING:
+                samples += 1
+                if samples > sampling.max_requests:
+                    words = f"A call may ask the model {sampling.max_requests} times."
+                    return {"action": CANCEL, "reason": words}
             questions += 1
             limit.reschedule(None)
             try:

@@ -26,8 +26,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from conversations.agent.undo.disk import carry_through
 from conversations.domain.text import one_line, storable
+from conversations.domain.tool_questions import ACCEPT, SAMPLING
 
-from .config import CallRefused, ServerConfig, ServerFailed
+from .config import CallRefused, SamplingLimits, ServerConfig, ServerFailed
 from .program import MAX_LINE_BYTES, MAX_NOISE_BYTES, Program, ProgramError
 
 CONNECT_TIMEOUT = 30.0
@@ -38,6 +39,7 @@ LISTEN_AGAIN = 2.0
 WRITE_SECONDS = 20.0
 
 MAX_ROUNDS = 10  # How often a server may ask for something in the middle of a call
+SAMPLING_REFUSED = -1  # The protocol's code for a person's no
 STATE_PAUSE = 0.25  # Seconds before a call is asked for again that only needs time
 
 LIST_CHANGES = (types.ToolListChangedNotification, types.PromptListChangedNotification)
@@ -62,9 +64,10 @@ for _name in ("httpx2", "httpcore2"):
 class ToolServerSession:
     """An open session. Methods raise ServerFailed when the connection is no more."""
 
-    def __init__(self, client: Client, root: Path | None) -> None:
+    def __init__(self, client: Client, root: Path | None, config: ServerConfig) -> None:
         self._client = client
         self._root = root
+        self._sampling = config.sampling
         info = client.server_info
         self.title = one_line(storable(f"{info.name} {info.version}"), limit=80) if info else ""
 
@@ -111,7 +114,8 @@ class ToolServerSession:
     ) -> dict[str, Any]:
         """The result as the server gives it, unchecked; its own schema of results is not applied,
         since that would run its patterns here. ``ask`` is asked what the server wants to know of
-        a person: the parameters and the result of an elicitation. Raises CallRefused."""
+        a person: the parameters and the result of an elicitation, or of sampling. Raises
+        CallRefused."""
 
         async def show(progress: float, total: float | None, message: str | None) -> None:
             of = f"/{total:g}" if total is not None else ""
@@ -140,6 +144,8 @@ class ToolServerSession:
             if isinstance(request, types.ElicitRequest):
                 answer = await ask(_plain(request.params))
                 responses[key] = types.ElicitResult.model_validate(answer)
+            elif isinstance(request, types.CreateMessageRequest) and self._sampling is not None:
+                responses[key] = await _sample(request.params, self._sampling, ask)
             elif isinstance(request, types.ListRootsRequest) and self._root is not None:
                 responses[key] = _list_roots(self._root)
             else:
@@ -181,6 +187,16 @@ def _translated() -> Iterator[None]:
         raise CallRefused(f"The server's response violates the protocol: {where}.") from error
 
 
+async def _sample(
+    params: types.CreateMessageRequestParams, limits: SamplingLimits, ask: Ask
+) -> types.CreateMessageResult:
+    asked = _plain(params) | {"maxTokens": max(1, min(params.max_tokens, limits.max_tokens))}
+    answer = await ask(asked | {"mode": SAMPLING})
+    if answer["action"] != ACCEPT:
+        raise CallRefused(str(answer.get("reason") or "The request to the model was denied."))
+    return types.CreateMessageResult.model_validate(answer["content"])
+
+
 def _list_roots(root: Path) -> types.ListRootsResult:
     roots = [{"uri": root.as_uri(), "name": root.name}]
     return types.ListRootsResult.model_validate({"roots": roots})
@@ -219,6 +235,15 @@ async def open_session(
     ) -> types.ElicitResult:
         return types.ElicitResult.model_validate(await on_question(_plain(params)))
 
+    async def sample(
+        context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        assert config.sampling is not None
+        try:
+            return await _sample(params, config.sampling, on_question)
+        except CallRefused as error:
+            return types.ErrorData(code=SAMPLING_REFUSED, message=str(error))
+
     roots: Any = list_roots if root is not None else None
     try:
         async with AsyncExitStack() as stack:
@@ -232,10 +257,11 @@ async def open_session(
                 message_handler=notice,
                 list_roots_callback=roots,
                 elicitation_callback=elicit,
+                sampling_callback=sample if config.sampling is not None else None,
             )
             with _translated():
                 await stack.enter_async_context(client)
-            yield ToolServerSession(client, root)
+            yield ToolServerSession(client, root, config)
     except (Exception, ExceptionGroup) as error:
         raise ServerFailed(_describe(error, said)) from error
 

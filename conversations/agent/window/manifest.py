@@ -25,6 +25,7 @@ from conversations.domain.text import load_json
 
 from .messages import MessageCaps, make_piece
 from .parent import ParentPurged, rebuild_parent_account
+from .sampling import SAMPLED, rebuild_sampling_request
 from .summary import COMPACTION, rebuild_summary_request
 from .title import TITLE, rebuild_title_request
 from .window import CHARS_READ, MANIFEST_VERSION, Texts, make_request, preamble_of, request_digest
@@ -130,7 +131,11 @@ class RebuiltRequest:
 
 
 # What else than a window is made of, by the kind of the manifest.
-REBUILT_BY = {COMPACTION: rebuild_summary_request, TITLE: rebuild_title_request}
+REBUILT_BY = {
+    COMPACTION: rebuild_summary_request,
+    SAMPLED: rebuild_sampling_request,
+    TITLE: rebuild_title_request,
+}
 
 
 def rebuild_request(call_pk: int) -> RebuiltRequest:

@@ -1,0 +1,61 @@
+"""The request to the model that a tool server makes, and the answer that it is given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from conversations.archive.journal import walk_events
+from conversations.domain.errors import NotFound
+from conversations.domain.events import Info
+from conversations.domain.stream import MessageCompleted, ModelRequest
+from conversations.domain.text import dump_json
+from conversations.domain.tool_questions import read_question
+from conversations.domain.turns import text_of_answer
+
+from .window import MANIFEST_VERSION
+
+SAMPLED = "sampling"  # The kind of its manifest
+
+# Why the model stopped, in the words of the Model Context Protocol.
+STOP_REASONS = {"max_tokens": "maxTokens", "stop_sequence": "stopSequence"}
+
+
+def make_sampling_request(prompt: Mapping[str, Any]) -> ModelRequest:
+    """``prompt`` is that of a :class:`~conversations.domain.tool_questions.ToolQuestion`."""
+    messages = [
+        {"role": one["role"], "content": [{"type": "text", "text": one["text"]}]}
+        for one in prompt["messages"]
+    ]
+    system = prompt["system"]
+    return ModelRequest(
+        model=prompt["model"],
+        messages=messages,
+        system=[{"type": "text", "text": system}] if system else [],
+        max_tokens=prompt["max_tokens"],
+        choices={"stop_sequences": prompt["stop"]} if prompt["stop"] else {},
+    )
+
+
+def sampling_manifest(prompt: Mapping[str, Any], *, seq: int) -> str:
+    """``seq`` is that of the row in which the server asked."""
+    return dump_json(
+        {"v": MANIFEST_VERSION, "kind": SAMPLED, "model": prompt["model"], "asked_at": seq}
+    )
+
+
+def rebuild_sampling_request(session_pk: int, manifest: Mapping[str, Any]) -> ModelRequest:
+    """The request as it was sent."""
+    [asked] = walk_events(session_pk, start=manifest["asked_at"] - 1, limit=1)
+    question = read_question(asked.payload.data) if isinstance(asked.payload, Info) else None
+    if question is None or not question.prompt:
+        raise NotFound("The question of the tool server is not there.")
+    return make_sampling_request(question.prompt)
+
+
+def sampling_result(message: MessageCompleted) -> dict[str, Any]:
+    """The answer as the protocol has it."""
+    return {
+        "role": "assistant",
+        "content": {"type": "text", "text": text_of_answer(message.blocks)},
+        "model": message.model,
+        "stopReason": STOP_REASONS.get(message.stop_reason, "endTurn"),
+    }

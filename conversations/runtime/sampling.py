@@ -1,0 +1,76 @@
+"""What tool servers ask the model, once a person has approved it."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from time import monotonic
+from typing import Any
+
+from conversations.agent.window.sampling import (
+    make_sampling_request,
+    sampling_manifest,
+    sampling_result,
+)
+from conversations.agent.window.window import request_digest
+from conversations.archive.append import prepare_events
+from conversations.archive.model_calls import append_call, append_failed_call, check_model_call
+from conversations.domain.errors import BudgetReached, ProviderError
+from conversations.domain.stream import MessageCompleted
+from conversations.domain.tool_questions import (
+    ACCEPT,
+    CANCEL,
+    ToolQuestion,
+    make_model_answered_notice,
+)
+
+from .execution import Execution
+from .models import Models
+
+
+def prepare_prompt(asked: Mapping[str, Any], models: Models, *, own_model: str) -> dict[str, Any]:
+    """The parameters of sampling, with the model that is to answer and what it can."""
+    preferences = asked.get("modelPreferences") or {}
+    hints = [hint["name"] for hint in preferences.get("hints") or () if hint.get("name")]
+    model = models.sampling_model_for(own_model, hints)
+    most = models.limits_of(model)[1]
+    return {**asked, "model": model, "maxTokens": min(asked["maxTokens"], most)}
+
+
+async def answer_prompt(
+    execution: Execution, question: ToolQuestion, *, seq: int
+) -> dict[str, Any]:
+    """The model's answer, as the tool server is given it. It is kept in the transcript, and its
+    call counts like every other. ``seq`` is that of the row in which the server asked."""
+    context, claimed = execution.context, execution.claimed
+    request = make_sampling_request(question.prompt)
+    message, failure, began = None, None, monotonic()
+    try:
+        await context.database.readers.read(
+            check_model_call, claimed.session_pk, person_pk=claimed.user_pk
+        )
+        async with aclosing(context.models.stream(request)) as items:
+            async for item in items:
+                message = item if isinstance(item, MessageCompleted) else message
+    except BudgetReached as error:
+        return {"action": CANCEL, "reason": error.message}
+    except ProviderError as error:
+        failure = error
+    call = execution.record(
+        message,
+        model=request.model,
+        manifest=sampling_manifest(question.prompt, seq=seq),
+        request_digest=request_digest(request),
+        error_code=failure.code if failure else "",
+        duration_ms=int((monotonic() - began) * 1000),
+    )
+    if message is None:
+        await execution.writer.write(append_failed_call, claimed, call=call)
+        reason = failure.message if failure else "It gave no answer."
+        return {"action": CANCEL, "reason": f"The model did not answer: {reason}"}
+    result = sampling_result(message)
+    notice = make_model_answered_notice(
+        question, model=request.model, answer=result["content"]["text"]
+    )
+    events = await asyncio.to_thread(prepare_events, [notice], session=claimed.session)
+    await execution.commit(execution.writer.write(append_call, claimed, call=call, events=events))
+    return {"action": ACCEPT, "content": result}
