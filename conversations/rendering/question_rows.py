@@ -48,8 +48,8 @@ def _describe_prompt(prompt: dict[str, Any]) -> dict[str, Any]:
     names = {"user": "User", "assistant": "Assistant"}
     said = [(names.get(one["role"], one["role"]), one["text"]) for one in prompt["messages"]]
     note = (
-        f"{prompt['model']} would answer with at most {number_text(prompt['max_tokens'])} tokens. It"
-        " is given nothing else of this session. Its answer goes to this tool server and into the"
+        f"{prompt['model']} would answer with at most {number_text(prompt['max_tokens'])} tokens."
+        " It is given nothing else of this session. Its answer goes to this server and into the"
         " archive."
     )
     return {
