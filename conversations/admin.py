@@ -326,6 +326,9 @@ TABLES: dict[str, Table] = {
         filters=(choice_filter("state", TOOL_CALL_STATES),),
     ),
     "conversations.ToolPermission": Table("label workspace granted_by granted_at revoked_at"),
+    "conversations.ToolServerGrant": Table(
+        "server workspace granted_by granted_at", left_out="secrets answer state_digest"
+    ),
     "conversations.FileChange": Table("__str__ session call created_at done_at"),
     "conversations.Revert": Table("uuid session actor created_at"),
     "conversations.Attachment": Table("uuid session kind media_type size turn_number created_at"),

@@ -139,8 +139,7 @@ async def play(data_dir: Path, frames: list[str], digests: list[str]) -> None:
     options = replace(
         read_options(supervise=True),
         data_dir=data_dir / "runtime",
-        api_key=wire.key,
-        base_url=wire.url,
+        providers=(wire.provider,),
         model=MODEL.id,
         models=(MODEL,),
     )

@@ -59,6 +59,7 @@ from conversations.models import (
     StateCheckpoint,
     ToolCall,
     ToolPermission,
+    ToolServerGrant,
     Turn,
     TurnEmbedding,
     Workspace,
@@ -203,6 +204,9 @@ def fill_accounts(workspace: Workspace, user: User, *, number: int) -> None:
     )
     ApiToken.objects.create(
         digest=f"{number:064}", hint="loom_abcd", user=user, name="", scopes="read", created_at=now
+    )
+    ToolServerGrant.objects.create(
+        workspace=workspace.slug, server=f"server {number}", url="https://example.org/mcp"
     )
     WorkspaceGroup.objects.create(
         workspace=workspace, group=Group.objects.create(name=f"group {number}"), created_at=now

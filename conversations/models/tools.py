@@ -46,6 +46,34 @@ class ToolPermission(models.Model):
         return is_kind(self.kind)
 
 
+class ToolServerGrant(models.Model):
+    """What a tool server's authorization server has granted. ``workspace`` is the slug of the
+    workspace whose own server it is, empty for one of the installation. ``secrets`` and ``answer``
+    are encrypted. While somebody signs in, ``state_digest`` says which answer is expected."""
+
+    workspace = models.CharField(max_length=100, blank=True)
+    server = models.CharField(max_length=40)
+    url = models.TextField()
+    secrets = models.TextField(default="")
+    granted_by = actor_field()
+    granted_at = models.DateTimeField(null=True)
+    state_digest = models.CharField(max_length=64, default="", db_index=True)
+    answer = models.TextField(default="")
+    problem = models.TextField(default="")
+    asked_in = models.CharField(max_length=100, default="")
+    asked_by = actor_field()
+    asked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            UniqueConstraint(fields=("workspace", "server"), name="tool_server_grant_unique"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.workspace} {self.server}".strip()
+
+
 class Revert(models.Model):
     """A person put files back as they were before a call, a run or the session."""
 

@@ -66,7 +66,12 @@ class Runtime:
         )
         self.publisher = Publisher(self.hub, self.relay, self.readers)
         self.models = Models(options, self.database)
-        self.tool_servers = ToolServers(options.mcp, options.mcp_timing)
+        self.tool_servers = ToolServers(
+            options.mcp,
+            options.mcp_timing,
+            read=self.database.readers.read,
+            write=self.database.writer.write,
+        )
         self.program_tools = ProgramTools()
         self.drafts = DraftWorker(
             self.writer,

@@ -68,7 +68,7 @@ from .attachments import FilesRefused, require_files
 from .commands import FILE, NoCommand, execute, read_command
 from .hydration import hydrate
 from .session_list import read_session_list
-from .tool_rules import failed_tool_servers, list_tool_servers, tool_rules_context
+from .tool_rules import failed_tool_servers, tool_rules_context, tool_servers_with_grants
 
 EXAMPLES = (
     "What is in this workspace?",
@@ -183,7 +183,7 @@ def _settings_page(
         "can_manage": True,
         "models": list_models(),
         "tools": tool_rules_context(found),
-        "tool_servers": list_tool_servers(found.slug),
+        "tool_servers": tool_servers_with_grants(found.slug),
         "skill_problems": describe_problems(Path(found.root)),
     }
     status = 400 if form.errors or member_form.errors else 200

@@ -16,10 +16,11 @@ from conversations.agent.sandbox.support import describe
 from conversations.agent.tools.registry import TOOLS, is_offered
 from conversations.archive.rights import MANAGE, change_channel_recall
 from conversations.archive.tool_calls import list_permissions, revoke_permission
+from conversations.archive.tool_server_grants import list_grants
 from conversations.archive.workspaces import change_tool_rules
 from conversations.domain.errors import NotFound
 from conversations.domain.tool_calls import ToolScope
-from conversations.models import Workspace
+from conversations.models import ToolServerGrant, Workspace
 from conversations.runtime.current import current_runtime, started_runtime
 
 from .forms import ToolRulesForm
@@ -79,8 +80,21 @@ def list_tool_servers(workspace: str) -> list[ServerState]:
     return servers.describe(workspace)
 
 
+def tool_servers_with_grants(workspace: str) -> list[tuple[ServerState, ToolServerGrant | None]]:
+    """The workspace's servers, each with what its authorization server has granted."""
+    servers = list_tool_servers(workspace)
+    grants = list_grants(workspace) if servers else {}
+    return [(server, grants.get(server.name)) for server in servers]
+
+
 def failed_tool_servers(workspace: str) -> list[str]:
     return [state.name for state in list_tool_servers(workspace) if state.is_failed]
+
+
+def require_tool_server(workspace: str, name: str) -> None:
+    """Raises NotFound."""
+    if name not in [state.name for state in list_tool_servers(workspace)]:
+        raise NotFound("This workspace has no such tool server.")
 
 
 @require_POST
@@ -92,8 +106,7 @@ async def workspace_tool_server_connect(
     if not user.is_authenticated:
         return sign_in_first(slug=slug)
     found, _ = await sync_to_async(get_workspace_for)(visit_of(request, user), slug, to=MANAGE)
-    if name not in [state.name for state in list_tool_servers(slug)]:
-        raise NotFound("This workspace has no such tool server.")
+    require_tool_server(slug, name)
     runtime = await current_runtime()
     state = await runtime.tool_servers.connect_again(slug, Path(found.root), name)
     if state is not None:

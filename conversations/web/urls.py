@@ -31,6 +31,7 @@ from . import (
     panel,
     providers,
     tool_rules,
+    tool_server_sign_in,
 )
 from .consumers import NoSessionConsumer, SessionConsumer
 
@@ -52,6 +53,8 @@ of_workspace = [
     page("memory/<uuid:entry>/remove/", memory.workspace_memory_remove),
     page("tools/", tool_rules.workspace_tools),
     page("tool-servers/<str:name>/connect/", tool_rules.workspace_tool_server_connect),
+    page("tool-servers/<str:name>/sign-in/", tool_server_sign_in.workspace_tool_server_sign_in),
+    page("tool-servers/<str:name>/sign-out/", tool_server_sign_in.workspace_tool_server_sign_out),
     page("permissions/<int:pk>/revoke/", tool_rules.workspace_permission_revoke),
     page("groups/add/", members.workspace_group_add),
     page("groups/<int:pk>/remove/", members.workspace_group_remove),
@@ -169,6 +172,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("sign-out/", LogoutView.as_view(next_page="sign_in"), name="sign_out"),
     path("people/", include(of_people)),
     path("providers/", include(of_providers)),
+    page("tool-servers/callback/", tool_server_sign_in.tool_server_callback),
     page("join/<str:token>/", joining.join),
     path("account/", include(of_account)),
     path("password/", signing_in.PasswordChange.as_view(), name="password_change"),

@@ -2,13 +2,22 @@
 URL`` connects to one of their servers and calls all its tools, as the product does."""
 
 import asyncio
+import json
+import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+from urllib.parse import parse_qsl, urljoin, urlsplit
 
-from conversations.agent.mcp.config import parse_config
+import httpx2
+
+from conversations.agent.mcp.config import Grants, ServerConfig, ServerFailed, parse_config
 from conversations.agent.mcp.connection import READY, Timing, ToolServerConnection
+from conversations.agent.mcp.oauth import sign_in
 from conversations.domain.tool_questions import make_question, read_content
+
+BACK = "http://127.0.0.1:9/callback"
 
 SAMPLES = {"number": 5, "integer": 5, "string": "beans", "boolean": True}
 
@@ -19,17 +28,75 @@ async def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"action": "accept", "content": read_content(question, {})}
 
 
+class Kept(dict[str, Any]):
+    """A grant in memory."""
+
+    @property
+    def grants(self) -> Grants:
+        async def read() -> dict[str, Any]:
+            return self
+
+        async def keep(**changed: Any) -> None:
+            self.update(changed)
+
+        return Grants(read=read, keep=keep)
+
+
+async def sign_in_at_once(config: ServerConfig, grants: Grants) -> None:
+    """As a person whose browser is sent back without a question."""
+    answers: list[dict[str, str]] = []
+
+    async def show(url: str, _: str) -> None:
+        async with httpx2.AsyncClient() as browser:
+            response = await browser.get(url, follow_redirects=False)
+        answers.append(dict(parse_qsl(urlsplit(response.headers["location"]).query)))
+
+    async def wait_for_answer(_: str) -> dict[str, str]:
+        return answers[-1]
+
+    await sign_in(config, grants, redirect_uri=BACK, show=show, wait_for_answer=wait_for_answer)
+
+
+async def read_oauth(url: str) -> dict[str, str]:
+    """What the suite gives a client that is known already; an administrator would know the rest."""
+    given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    known = {name: given[name] for name in ("client_id", "client_secret") if name in given}
+    if "client-credentials" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
+        where = urljoin(url, "/.well-known/oauth-protected-resource/mcp")
+        async with httpx2.AsyncClient() as client:
+            issuer = (await client.get(where)).json()["authorization_servers"][0]
+        known |= {"grant": "client_credentials", "issuer": issuer}
+    return known
+
+
 async def main(url: str) -> None:
-    config = parse_config({"servers": {"conformance": {"url": url}}}, environment={})
-    connection = ToolServerConnection(config.servers["conformance"], root=None, timing=Timing())
+    server = {"url": url, "oauth": await read_oauth(url)}
+    config = parse_config({"servers": {"conformance": server}}, environment={})
+    grants = Kept().grants
+    connection = ToolServerConnection(
+        config.servers["conformance"], root=None, timing=Timing(), grants=grants
+    )
     connection.use()
     await connection.wait_connected(seconds=30)
+    if connection.needs_sign_in:
+        await sign_in_at_once(connection.config, grants)
+        connection.connect_again()
+        await connection.wait_connected(seconds=30)
     if connection.state != READY:
         sys.exit(connection.reason)
     for offer in connection.offers:
         properties = offer.input_schema.get("properties", {})
         arguments = {name: SAMPLES.get(one.get("type")) for name, one in properties.items()}
-        print(await connection.call(offer.own_name, arguments, report=print, ask=answer))
+        call = partial(connection.call, offer.own_name, arguments, report=print, ask=answer)
+        try:
+            print(await call())
+        except ServerFailed:  # the call needs more than was granted
+            if not connection.needs_sign_in:
+                raise
+            await sign_in_at_once(connection.config, grants)
+            connection.connect_again()
+            await connection.wait_connected(seconds=30)
+            print(await call())
     await connection.close()
 
 

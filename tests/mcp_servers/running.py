@@ -32,8 +32,10 @@ def config(**servers: dict[str, Any]) -> McpConfig:
 class HttpServer:
     """The SDK's server behind an address of this machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, *command: str, **environment: str) -> None:
         self.port = 0
+        self._command = command or ("sdk_server.py", "http")
+        self._environment = environment
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -43,8 +45,8 @@ class HttpServer:
     def start(self, *, port: int = 0) -> None:
         self.stop()
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "sdk_server.py"), "http"],
-            env=os.environ | {"PORT": str(port)},
+            [sys.executable, str(HERE / self._command[0]), *self._command[1:]],
+            env=os.environ | {"PORT": str(port)} | self._environment,
             stdout=subprocess.PIPE,
             text=True,
         )

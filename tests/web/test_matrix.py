@@ -82,6 +82,9 @@ TABLE: dict[str, Row] = {
         data={"tool_policy": "ask", "channel_recall": "session"},
     ),
     "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_tool_server_sign_in": Row(get=REFUSED, post=managers(404)),
+    "workspace_tool_server_sign_out": Row(get=REFUSED, post=managers(404)),
+    "tool_server_callback": Row(get=signed_in(302), post=REFUSED),
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_feed": Row(get=readers(200) | {"stranger": 401}, post=REFUSED),
     "workspace_files": Row(get=members(200), post=signed_in(405)),

@@ -139,7 +139,7 @@ def read_part(part: dict[str, Any]) -> dict[str, Any]:
     kind = part["type"]
     if kind in ("text", "input_text", "output_text"):
         return {"type": "text", "text": part["text"]}
-    url = part.get("image_url", part.get("file_data"))
+    url: Any = part.get("image_url", part.get("file_data"))
     if kind in ("image_url", "input_image"):
         url = url["url"] if isinstance(url, dict) else url
         return {"type": "image", "source": read_url(url)}
@@ -302,7 +302,7 @@ def make_response_frames(answer: Answer) -> Iterator[Frame]:
             "thinking": ("response.reasoning_summary_text.delta", block.get("thinking", "")),
             "tool_use": ("response.function_call_arguments.delta", item.get("arguments", "")),
         }[block["type"]]
-        more = {"content_index": 0} if block["type"] == "text" else {}
+        more: dict[str, Any] = {"content_index": 0} if block["type"] == "text" else {}
         for piece in pieces_of(text, scenario.chunk):
             yield make_event(kind, is_delta=True, delta=piece, **where, **more)
         yield make_event("response.output_item.done", output_index=place, item=item)
@@ -317,7 +317,7 @@ def make_response_frames(answer: Answer) -> Iterator[Frame]:
 def make_response(answer: Answer, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
     reason = INCOMPLETE.get(answer.stop_reason) if status == "incomplete" else None
     figures = answer.cache
-    usage = None
+    usage: dict[str, Any] | None = None
     if answer.scenario.usage and status != "in_progress":
         prompt = figures.input_tokens + figures.read_tokens + figures.written_tokens
         usage = {"input_tokens": prompt, "output_tokens": answer.output_tokens}

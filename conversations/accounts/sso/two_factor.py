@@ -1,8 +1,6 @@
 """The pages of a person's second factor: to ask for it, set it up, end it."""
 
-from base64 import b64encode, urlsafe_b64encode
-from functools import cache
-from hashlib import sha256
+from base64 import b64encode
 from typing import Any
 
 from allauth.account.internal.decorators import login_stage_required
@@ -25,7 +23,7 @@ from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.totp.internal.auth import TOTP, clear_totp_secret
 from allauth.mfa.totp.views import ActivateTOTPView, DeactivateTOTPView
 from allauth.mfa.utils import is_mfa_enabled
-from cryptography.fernet import Fernet
+from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required
@@ -37,6 +35,10 @@ from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
+
+from conversations.domain.secrets import decrypt_secret, encrypt_secret
+
+_PURPOSE = "two_factor"
 
 
 def totp_picture(user: User, secret: str) -> dict[str, str]:
@@ -176,16 +178,15 @@ class TwoFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
     """What is in the database is unreadable without the server's secret key."""
 
     def encrypt(self, text: str) -> str:
-        return _cipher(settings.SECRET_KEY).encrypt(text.encode()).decode()
+        return encrypt_secret(text, purpose=_PURPOSE, secret_key=settings.SECRET_KEY)
 
     def decrypt(self, encrypted_text: str) -> str:
         """Raises InvalidToken when the secret key is another one."""
-        return _cipher(settings.SECRET_KEY).decrypt(encrypted_text.encode()).decode()
+        key = settings.SECRET_KEY
+        text = decrypt_secret(encrypted_text, purpose=_PURPOSE, secret_key=key)
+        if text is None:
+            raise InvalidToken
+        return text
 
     def get_totp_label(self, user: User) -> str:
         return user.get_username()
-
-
-@cache
-def _cipher(secret_key: str) -> Fernet:
-    return Fernet(urlsafe_b64encode(sha256(b"loom.two_factor:" + secret_key.encode()).digest()))

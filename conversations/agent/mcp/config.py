@@ -10,7 +10,7 @@
 import json
 import re
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ CALL_SECONDS = 60.0
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _STDIO = {"command", "args", "env", "folder", "sandbox", "network"}
-_HTTP = {"url", "headers"}
+_HTTP = {"url", "headers", "oauth"}
+_OAUTH = {"client_id", "client_secret", "scopes", "grant", "issuer"}
 _COMMON = {"timeout_seconds", "effect", "trust_hints", "tools", "sampling"}
 _SAMPLING = {"max_requests": (5, 100), "max_tokens": (1000, 100_000)}  # by default, at most
 
@@ -40,8 +41,35 @@ class ServerFailed(McpError):
     """The connection cannot be made, or is no more."""
 
 
+class SignInNeeded(ServerFailed):
+    """A person has to sign in at the server's authorization server."""
+
+    def __init__(self) -> None:
+        super().__init__("Sign-in needed.")
+
+
 class CallRefused(McpError):
     """The server answers this request with an error; the connection holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grants:
+    """Where a server's grant is kept: :mod:`conversations.archive.tool_server_grants`."""
+
+    read: Callable[[], Awaitable[dict[str, Any]]]
+    keep: Callable[..., Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthConfig:
+    """What is known of a server's authorization server; without a ``client_id`` one is asked for.
+    ``is_own_account``: signed in as the client itself (``client_credentials``), not as a person."""
+
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scopes: str = ""
+    issuer: str = ""
+    is_own_account: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +97,7 @@ class ServerConfig:
     network: bool = False
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    oauth: OAuthConfig = OAuthConfig()
     timeout_seconds: float = CALL_SECONDS
     effect: str = CHANGES
     trust_hints: bool = False
@@ -82,6 +111,12 @@ class ServerConfig:
     @property
     def transport(self) -> str:
         return "stdio" if self.is_program else "HTTP"
+
+    @property
+    def can_sign_in(self) -> bool:
+        """A person can sign in: nothing else says who we are."""
+        names = {name.lower() for name in self.headers}
+        return bool(self.url) and "authorization" not in names and not self.oauth.is_own_account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +159,9 @@ def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     servers = [one for some in (config.servers, *config.own.values()) for one in some.values()]
-    holds_secrets = any(server.environment or server.headers for server in servers)
+    holds_secrets = any(
+        server.environment or server.headers or server.oauth.client_secret for server in servers
+    )
     if holds_secrets and mode & (stat.S_IRGRP | stat.S_IROTH):
         # They belong into a file that nobody else can read.
         warning = f"{path} can be read by others on this machine: chmod 600 it."
@@ -231,7 +268,21 @@ def _address(
     for name, value in headers.items():
         if not (name.isascii() and name.isprintable() and value.isascii() and value.isprintable()):
             raise ConfigError(f"{where}.headers: {name!r} cannot be sent as a header.")
-    return {"url": url, "headers": headers}
+    oauth = _read_oauth(entry.get("oauth", {}), f"{where}.oauth", environment)
+    return {"url": url, "headers": headers, "oauth": oauth}
+
+
+def _read_oauth(data: Any, where: str, environment: Mapping[str, str]) -> OAuthConfig:
+    given = {name: _text(data[name], f"{where}.{name}") for name in _table(data, where, _OAUTH)}
+    grant = given.pop("grant", "authorization_code")
+    if grant not in ("authorization_code", "client_credentials"):
+        words = "authorization_code or client_credentials"
+        raise ConfigError(f"{where}.grant must be {words}.")
+    is_own_account = grant == "client_credentials"
+    if is_own_account and not {"client_id", "client_secret", "issuer"} <= given.keys():
+        raise ConfigError(f"{where} needs client_id, client_secret and issuer for this grant.")
+    secret = _filled(given.pop("client_secret", ""), f"{where}.client_secret", environment)
+    return OAuthConfig(client_secret=secret, is_own_account=is_own_account, **given)
 
 
 def _filled_table(data: Any, where: str, environment: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_questions import CANCEL, SAMPLING
 
-from .config import CallRefused, McpError, ServerConfig, ServerFailed
+from .config import CallRefused, Grants, McpError, ServerConfig, ServerFailed, SignInNeeded
 
 PREFIX = "mcp__"
 MAX_NAME_CHARS = 128  # The provider's limit
@@ -222,8 +222,16 @@ class ToolServerConnection:
     """``root`` is the folder of the workspace whose server it is, None: it is shared. ``version``
     counts the lists of tools; ``left_out`` says what of the last one is not on offer."""
 
-    def __init__(self, config: ServerConfig, *, root: Path | None, timing: Timing) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        root: Path | None,
+        timing: Timing,
+        grants: Grants | None = None,
+    ) -> None:
         self.config = config
+        self.grants = grants
         self.root = root
         self.state = OFF
         self.reason = ""
@@ -233,6 +241,7 @@ class ToolServerConnection:
         self.left_out: tuple[str, ...] = ()
         self.prompts: tuple[PromptOffer, ...] = ()
         self.version = 0
+        self.needs_sign_in = False
         self.open_calls = 0
         self.last_used = monotonic()
         self._timing = timing
@@ -378,7 +387,7 @@ class ToolServerConnection:
         wait = self._timing.first_wait
         while not self._is_closing:
             self._is_lost = self._has_new_list = self._is_asked_again = False
-            began = monotonic()
+            began, self.needs_sign_in = monotonic(), False
             reason = await self._connect()
             if self._is_closing:
                 break
@@ -408,6 +417,7 @@ class ToolServerConnection:
         except TimeoutError:
             return f"It did not respond within {self._timing.connect:g} s."
         except McpError as error:
+            self.needs_sign_in = isinstance(error, SignInNeeded)
             return str(error)
         except Exception as error:
             logger.exception("mcp_connection_failed")
@@ -424,6 +434,7 @@ class ToolServerConnection:
             on_change=self._notice_list,
             on_end=self._notice_end,
             on_question=self._answer,
+            grants=self.grants,
         )
         async with opened as session:
             await self._take_list(session)

@@ -10,7 +10,7 @@ import binascii
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -29,11 +29,21 @@ from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.agent.undo.disk import Author
 from conversations.agent.undo.trees import Watch, watched
 from conversations.archive.file_types import examine
+from conversations.archive.tool_server_grants import (
+    MAX_SIGN_IN,
+    ServerKey,
+    begin_sign_in,
+    finish_sign_in,
+    forget_grant,
+    read_answer,
+    read_secrets,
+    save_secrets,
+)
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan
 
-from .config import CallRefused, McpConfig, McpError, ServerConfig
+from .config import CallRefused, Grants, McpConfig, McpError, ServerConfig, ServerFailed
 from .connection import (
     CONNECTING,
     FAILED,
@@ -234,7 +244,8 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
     """A server as people see it in a workspace. ``left_out`` says what of its list is not on offer;
-    ``is_off``: the configuration turns it off there."""
+    ``is_off``: the configuration turns it off there; ``needs_sign_in``: at its authorization
+    server."""
 
     name: str
     transport: str
@@ -245,17 +256,32 @@ class ServerState:
     left_out: tuple[str, ...] = ()
     since: datetime | None = None
     is_off: bool = False
+    needs_sign_in: bool = False
 
     @property
     def is_failed(self) -> bool:
         return self.state == FAILED
 
 
+type Cross = Callable[..., Awaitable[Any]]
+"""Runs a function of the archive with its arguments, in a thread for the database."""
+
+
 class ToolServers:
     """Lives on the loop of the runtime; what only looks may be called from any thread."""
 
-    def __init__(self, config: McpConfig, timing: Timing | None = None) -> None:
+    def __init__(
+        self,
+        config: McpConfig,
+        timing: Timing | None = None,
+        *,
+        read: Cross | None = None,
+        write: Cross | None = None,
+    ) -> None:
         self.config = config
+        self._read = read
+        self._write = write
+        self._signing_in: set[asyncio.Task[None]] = set()
         self.is_used = not config.is_empty
         self._timing = timing or Timing()
         self._connections: dict[tuple[str, str], ToolServerConnection] = {}
@@ -275,6 +301,8 @@ class ToolServers:
     async def stop(self) -> None:
         """Nothing of them is left when this returns."""
         self._is_stopped = True
+        for task in self._signing_in:
+            task.cancel()
         if self._sweeping is not None:
             self._sweeping.cancel()
         for connection in self._connections.values():
@@ -375,6 +403,108 @@ class ToolServers:
                 return self._describe(connection.config, workspace)
         return None
 
+    def is_shared(self, workspace: str, name: str) -> bool:
+        """Whether other workspaces have this server as well."""
+        return not self.config.is_own(workspace, name)
+
+    async def begin_sign_in(
+        self, workspace: str, root: Path, name: str, *, user_pk: int, redirect_uri: str
+    ) -> str:
+        """Have a person sign in at a server's authorization server, which sends them back to
+        ``redirect_uri``; the address to go to. Raises Rejected with a sentence."""
+        connection = self._signable(workspace, root, name)
+        shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        work = self._sign_in(connection, workspace, user_pk, redirect_uri, shown)
+        task = asyncio.create_task(work)
+        self._signing_in.add(task)
+        task.add_done_callback(self._signing_in.discard)
+        return await shown
+
+    async def sign_out(self, workspace: str, root: Path, name: str) -> None:
+        """Forget a server's grant, and say so to its authorization server. Raises Rejected."""
+        from .oauth import revoke
+
+        connection = self._signable(workspace, root, name)
+        key = self._grant_key(connection.config, workspace)
+        assert self._read is not None
+        assert self._write is not None
+        kept = await self._read(read_secrets, key)
+        await self._write(forget_grant, key)
+        await revoke(connection.config, kept)
+        connection.connect_again()
+        await connection.wait_connected()
+
+    def _signable(self, workspace: str, root: Path, name: str) -> ToolServerConnection:
+        for connection in self._connections_of(workspace, root):
+            config = connection.config
+            if config.name == name and config.can_sign_in and connection.grants is not None:
+                return connection
+        raise Rejected(f"There is no sign-in for {name}.", code="no_sign_in")
+
+    async def _sign_in(
+        self,
+        connection: ToolServerConnection,
+        workspace: str,
+        user_pk: int,
+        redirect_uri: str,
+        shown: "asyncio.Future[str]",
+    ) -> None:
+        from .oauth import poll, sign_in
+
+        config, grants, read, write = connection.config, connection.grants, self._read, self._write
+        assert grants is not None
+        assert read is not None
+        assert write is not None
+        key, states = self._grant_key(config, workspace), list[str]()
+
+        async def show(url: str, state: str) -> None:
+            states.append(state)
+            await write(begin_sign_in, key, state=state, user_pk=user_pk, slug=workspace)
+            shown.set_result(url)
+
+        async def wait_for_answer(state: str) -> dict[str, str]:
+            seconds = MAX_SIGN_IN.total_seconds()
+            found: dict[str, str] = await poll(partial(read, read_answer, key, state), seconds)
+            return found
+
+        problem = ""
+        try:
+            await sign_in(
+                config,
+                grants,
+                redirect_uri=redirect_uri,
+                show=show,
+                wait_for_answer=wait_for_answer,
+            )
+            connection.connect_again()
+            await connection.wait_connected(seconds=self._timing.connect)
+        except (ServerFailed, Rejected) as error:
+            problem = str(error)
+        except TimeoutError:
+            problem = "Nobody signed in within ten minutes."
+        except Exception:
+            logger.exception("mcp_sign_in_failed")
+            problem = "The sign-in failed; the log has the reason."
+        finally:
+            if not shown.done():
+                reason = problem or "The server ends."
+                shown.set_exception(Rejected(f"{config.name}: {reason}", code="no_sign_in"))
+            if states:
+                await write(finish_sign_in, key, states[0], problem=problem)
+
+    def _grant_key(self, server: ServerConfig, workspace: str) -> ServerKey:
+        name, slug = self._key(server, workspace)
+        return ServerKey(workspace=slug, name=name, url=server.url)
+
+    def _grants_of(self, server: ServerConfig, workspace: str) -> Grants | None:
+        if server.is_program or self._read is None or self._write is None:
+            return None
+        key = self._grant_key(server, workspace)
+        return Grants(
+            read=partial(self._read, read_secrets, key),
+            keep=partial(self._write, save_secrets, key),
+        )
+
     def count_states(self) -> dict[str, int]:
         counts = dict.fromkeys((CONNECTING, READY, FAILED, OFF), 0)
         for connection in list(self._connections.values()):
@@ -403,6 +533,7 @@ class ToolServers:
             tools=tuple(offer.own_name for offer in connection.offers),
             left_out=connection.left_out,
             since=connection.since,
+            needs_sign_in=connection.needs_sign_in,
         )
 
     def _key(self, server: ServerConfig, workspace: str) -> tuple[str, str]:
@@ -423,7 +554,9 @@ class ToolServers:
             self._close(connection)
             connection = None
         if connection is None:
-            connection = ToolServerConnection(server, root=root, timing=self._timing)
+            connection = ToolServerConnection(
+                server, root=root, timing=self._timing, grants=self._grants_of(server, workspace)
+            )
             self._connections[key] = connection
             self._tools.pop(key, None)
         if self._sweeping is None:

@@ -1,5 +1,5 @@
-"""A session with one server, by the SDK. Nothing else here imports it, and this module is imported
-when there is a server to connect to: it takes most of a second.
+"""A session with one server, by the SDK. Only this module and :mod:`.oauth` import it, and they are
+imported when there is a server to connect to: it takes most of a second.
 
 The SDK's contexts are entered and left by one task, the connection's. Requests may be sent by any
 task; a cancelled one tells the server so.
@@ -28,7 +28,15 @@ from conversations.agent.undo.disk import carry_through
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_questions import ACCEPT, SAMPLING
 
-from .config import CallRefused, SamplingLimits, ServerConfig, ServerFailed
+from .config import (
+    CallRefused,
+    Grants,
+    SamplingLimits,
+    ServerConfig,
+    ServerFailed,
+    SignInNeeded,
+)
+from .http import ServerTransport
 from .program import MAX_LINE_BYTES, MAX_NOISE_BYTES, Program, ProgramError
 
 CONNECT_TIMEOUT = 30.0
@@ -53,6 +61,7 @@ type Streams = tuple[
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
+SIGN_IN_NEEDED = "sign-in needed"
 _LOST = ("Session terminated", "Connection closed")
 
 for _name in ("mcp", "client"):
@@ -215,11 +224,13 @@ async def open_session(
     on_change: Callable[[], None],
     on_end: Callable[[], None],
     on_question: Ask,
+    grants: Grants | None = None,
 ) -> AsyncIterator[ToolServerSession]:
     """Connect. ``root`` is the workspace's folder, if the server may know of it: there a program
     runs. ``on_change``: its list of tools is another one; ``on_end``: a program is gone, the body
     has to end; ``on_question``: it asks a person, and does not say during which call. Raises
-    ServerFailed when it breaks, with the reason, also where the body raises it."""
+    ServerFailed when it breaks, with the reason, also where the body raises it; SignInNeeded where
+    ``grants`` has nothing that the server accepts."""
     said: list[str] = []  # why it broke, from where that is known best
 
     async def notice(message: IncomingMessage) -> None:
@@ -248,7 +259,9 @@ async def open_session(
     try:
         async with AsyncExitStack() as stack:
             transport = (
-                _program(config, root, said, on_end) if config.is_program else _http(config, said)
+                _program(config, root, said, on_end)
+                if config.is_program
+                else _http(config, said, grants)
             )
             client = Client(
                 transport,
@@ -263,6 +276,8 @@ async def open_session(
                 await stack.enter_async_context(client)
             yield ToolServerSession(client, root, config)
     except (Exception, ExceptionGroup) as error:
+        if said == [SIGN_IN_NEEDED]:
+            raise SignInNeeded from error
         raise ServerFailed(_describe(error, said)) from error
 
 
@@ -281,9 +296,18 @@ def _describe(error: BaseException, said: list[str]) -> str:
 
 
 @asynccontextmanager
-async def _http(config: ServerConfig, said: list[str]) -> AsyncIterator[Any]:
+async def _http(config: ServerConfig, said: list[str], grants: Grants | None) -> AsyncIterator[Any]:
+    auth: httpx2.Auth | None = None
+    can_sign_in = config.can_sign_in and grants is not None
+    if grants is not None and (config.oauth.is_own_account or (await grants.read()).get("tokens")):
+        from .oauth import make_auth
+
+        auth = make_auth(config, grants, lambda: said.__setitem__(slice(None), [SIGN_IN_NEEDED]))
+
     async def look(response: httpx2.Response) -> None:
-        if response.status_code in (401, 403):
+        if response.status_code == 401 and can_sign_in and auth is None:
+            said[:] = [SIGN_IN_NEEDED]
+        elif response.status_code in (401, 403):
             said[:] = [f"It refused access (HTTP {response.status_code})."]
         elif response.status_code >= 500:
             said[:] = [f"It responded with an error (HTTP {response.status_code})."]
@@ -294,9 +318,10 @@ async def _http(config: ServerConfig, said: list[str]) -> AsyncIterator[Any]:
         CONNECT_TIMEOUT, read=max(LEAST_READ_TIMEOUT, config.timeout_seconds + CONNECT_TIMEOUT)
     )
     client = httpx2.AsyncClient(
+        auth=auth,
         headers={**config.headers, "Accept-Encoding": "identity"},
         timeout=timeout,
-        transport=_BoundedTransport(),
+        transport=ServerTransport(config),
         event_hooks={"response": [look]},
     )
     connecting = streamable_http_client(
@@ -304,37 +329,6 @@ async def _http(config: ServerConfig, said: list[str]) -> AsyncIterator[Any]:
     )
     async with client, connecting as streams:
         yield streams
-
-
-class _BoundedTransport(httpx2.AsyncHTTPTransport):
-    """An answer has a size that one can live with; events are bounded by the SDK."""
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await super().handle_async_request(request)
-        if response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise httpx2.DecodingError("an unexpectedly compressed response")
-        kind = response.headers.get("content-type", "").lower()
-        if not kind.startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _Bounded(response.stream)
-        return response
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for data in self._stream:
-            size += len(data)
-            if size > MAX_LINE_BYTES:
-                raise httpx2.ReadError(f"a response of more than {MAX_LINE_BYTES:,} bytes")
-            yield data
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 @asynccontextmanager

@@ -1,0 +1,98 @@
+"""Requests to a tool server with an address, and to hosts that it names for a sign-in."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpcore2
+import httpx2
+
+from conversations.agent.tools.web_client import is_private_host, is_public
+
+from .config import ServerConfig, ServerFailed
+from .program import MAX_LINE_BYTES
+
+MAX_NAMED_BYTES = 1_000_000  # Of a response of another host
+
+
+def require_secure(url: str, config: ServerConfig) -> None:
+    """An address that a server names has to be one of https; of http where the server itself is on
+    a private network. Raises ServerFailed."""
+    parts = urlsplit(url)
+    is_allowed = parts.scheme == "https" or (
+        parts.scheme == "http" and is_private_host(urlsplit(config.url).hostname or "")
+    )
+    if not is_allowed or not parts.hostname:
+        raise ServerFailed(f"{parts.hostname or url[:80]} is not an address of https.")
+
+
+class ServerTransport(httpx2.AsyncHTTPTransport):
+    """An answer has a size that one can live with; events are bounded by the SDK. Hosts that a
+    server names must be public, unless it is in this network itself."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        super().__init__(trust_env=False)
+        self._config = config
+        own = urlsplit(config.url)
+        self._own = own.scheme, own.netloc.rpartition("@")[2].lower()
+        pool: Any = self._pool
+        pool._network_backend = _CheckedHosts(own.hostname or "")
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        is_own = (request.url.scheme, request.url.netloc.decode().lower()) == self._own
+        if not is_own:
+            require_secure(str(request.url), self._config)
+        response = await super().handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.DecodingError("an unexpectedly compressed response")
+        kind = response.headers.get("content-type", "").lower()
+        if not is_own or not kind.startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            most = MAX_LINE_BYTES if is_own else MAX_NAMED_BYTES
+            response.stream = _Bounded(response.stream, most)
+        return response
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
+        self._stream = stream
+        self._most = most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for data in self._stream:
+            size += len(data)
+            if size > self._most:
+                raise httpx2.ReadError(f"a response of more than {self._most:,} bytes")
+            yield data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _CheckedHosts(httpcore2.AnyIOBackend):
+    """Connects to the configured host, wherever it is, and to others that are public."""
+
+    def __init__(self, own: str) -> None:
+        super().__init__()
+        self._own = own
+
+    async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> Any:
+        if host != self._own:
+            addresses = await _find_addresses(host, port)
+            if not all(map(is_public, addresses)):
+                own = await _find_addresses(self._own, port)
+                if all(map(is_public, own)):
+                    raise httpcore2.ConnectError("private address")
+            host = addresses[0]  # the one that was looked at
+        return await super().connect_tcp(host, port, *args, **options)
+
+
+async def _find_addresses(host: str, port: int) -> list[str]:
+    try:
+        found = await anyio.getaddrinfo(host, port)
+    except OSError as error:
+        raise httpcore2.ConnectError(str(error)) from error
+    return [str(address[0]) for *_, address in found]

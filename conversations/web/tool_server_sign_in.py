@@ -1,0 +1,118 @@
+"""Signing in to a tool server, at the authorization server that it names."""
+
+import asyncio
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from asgiref.sync import sync_to_async
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from conversations.access import get_workspace_for, require_administrator, sign_in_first, visit_of
+from conversations.agent.mcp.servers import ToolServers
+from conversations.archive.rights import MANAGE
+from conversations.archive.tool_server_grants import keep_answer, read_outcome
+from conversations.domain.errors import Rejected
+from conversations.domain.text import storable
+from conversations.models import Workspace
+from conversations.runtime.current import current_runtime
+
+from .tool_rules import require_tool_server
+
+MAX_WAIT_SECONDS, PAUSE_SECONDS = 20.0, 0.2  # For a server after its answer
+ANSWER_FIELDS = ("code", "state", "iss", "error", "error_description")
+MAX_FIELD_CHARS = 2_000
+
+
+@require_POST
+async def workspace_tool_server_sign_in(
+    request: HttpRequest, slug: str, name: str
+) -> HttpResponseBase:
+    """Show where a person is sent to sign in, and what that means."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first(slug=slug)
+    found, servers = await _managed(request, user, slug, name)
+    redirect_uri = request.build_absolute_uri(reverse("tool_server_callback"))
+    try:
+        url = await servers.begin_sign_in(
+            slug, Path(found.root), name, user_pk=user.pk, redirect_uri=redirect_uri
+        )
+    except Rejected as error:
+        messages.error(request, error.message)
+        return redirect("workspace_settings", slug=slug)
+    context = {
+        "workspace": found,
+        "server": name,
+        "url": url,
+        "host": urlsplit(url).hostname,
+        "is_shared": servers.is_shared(slug, name),
+    }
+    return await sync_to_async(render)(request, "tool_server_sign_in.html", context)
+
+
+@require_POST
+async def workspace_tool_server_sign_out(
+    request: HttpRequest, slug: str, name: str
+) -> HttpResponseBase:
+    """Forget what a server was granted."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first(slug=slug)
+    found, servers = await _managed(request, user, slug, name)
+    try:
+        await servers.sign_out(slug, Path(found.root), name)
+        messages.success(request, f"Signed out of {name}.")
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("workspace_settings", slug=slug)
+
+
+@never_cache
+@require_GET
+async def tool_server_callback(request: HttpRequest) -> HttpResponseBase:
+    """An authorization server sends a person back."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first()
+    answer = {
+        field: storable(request.GET[field])[:MAX_FIELD_CHARS]
+        for field in ANSWER_FIELDS
+        if field in request.GET
+    }
+    try:
+        kept = await sync_to_async(keep_answer)(answer, user_pk=user.pk)
+    except Rejected as error:
+        messages.error(request, error.message)
+        return redirect("home")
+    outcome = await sync_to_async(read_outcome)(kept)
+    for _ in range(int(MAX_WAIT_SECONDS / PAUSE_SECONDS)):
+        if outcome.is_over:
+            break
+        await asyncio.sleep(PAUSE_SECONDS)
+        outcome = await sync_to_async(read_outcome)(kept)
+    if outcome.problem:
+        messages.error(request, f"{outcome.server}: {outcome.problem}")
+    elif outcome.is_over:
+        messages.success(request, f"Signed in to {outcome.server}.")
+    else:
+        messages.info(request, f"{outcome.server} is still connecting.")
+    return redirect("workspace_settings", slug=outcome.slug)
+
+
+async def _managed(
+    request: HttpRequest, user: User, slug: str, name: str
+) -> tuple[Workspace, ToolServers]:
+    """The workspace and its servers, for those who may sign in for all who use that one: its
+    managers, or administrators where other workspaces have it too."""
+    found, _ = await sync_to_async(get_workspace_for)(visit_of(request, user), slug, to=MANAGE)
+    require_tool_server(slug, name)
+    servers = (await current_runtime()).tool_servers
+    if servers.is_shared(slug, name):
+        await sync_to_async(require_administrator)(request)
+    return found, servers

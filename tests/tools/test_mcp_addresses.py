@@ -1,0 +1,53 @@
+"""Which hosts a tool server can have requests sent to."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from conversations.agent.mcp.config import OAuthConfig, ServerConfig, ServerFailed
+from conversations.agent.mcp.http import ServerTransport, require_secure
+from tests.mcp_servers.running import HttpServer
+
+PUBLIC = ServerConfig(name="a", url="https://93.184.215.14/mcp")
+PRIVATE = ServerConfig(name="a", url="http://127.0.0.1:9/mcp")
+
+
+@pytest.mark.parametrize(
+    ("config", "url", "is_allowed"),
+    [
+        (PUBLIC, "https://auth.example.org/authorize", True),
+        (PUBLIC, "http://auth.example.org/authorize", False),
+        (PUBLIC, "javascript:alert(1)", False),
+        (PUBLIC, "https:///authorize", False),
+        (PRIVATE, "http://auth.internal/authorize", True),
+        (PRIVATE, "file:///etc/passwd", False),
+    ],
+)
+def test_a_named_address_is_of_https(config: ServerConfig, url: str, is_allowed: bool) -> None:
+    if is_allowed:
+        require_secure(url, config)
+    else:
+        with pytest.raises(ServerFailed, match="not an address of https"):
+            require_secure(url, config)
+
+
+async def test_a_public_server_names_no_private_host() -> None:
+    async with httpx2.AsyncClient(transport=ServerTransport(PUBLIC), timeout=5) as client:
+        for url in ("https://127.0.0.1:1/", "https://localhost:1/", "https://169.254.169.254/"):
+            with pytest.raises(httpx2.ConnectError, match="private address"):
+                await client.get(url)
+
+
+async def test_a_response_of_a_named_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conversations.agent.mcp.http.MAX_NAMED_BYTES", 10)
+    with HttpServer("oauth_server.py") as server:
+        async with httpx2.AsyncClient(transport=ServerTransport(PRIVATE)) as client:
+            where = server.url.replace("/mcp", "/.well-known/oauth-authorization-server")
+            with pytest.raises(httpx2.ReadError, match="more than 10 bytes"):
+                await client.get(where)
+
+
+def test_a_password_in_the_configuration_is_not_shown() -> None:
+    made: dict[str, Any] = {"client_id": "a", "client_secret": "hidden"}
+    assert "hidden" not in repr(ServerConfig(name="a", oauth=OAuthConfig(**made)))
