@@ -1,10 +1,11 @@
 """Files: attachments in and out."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from ninja import File, Path, Router, Schema, Status, UploadedFile
+from ninja import Field, File, Path, Router, Schema, Status, UploadedFile
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
@@ -12,7 +13,8 @@ from conversations.archive.attachments import get_attachment, remove_attachment
 from conversations.archive.file_types import FORMATS
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.domain.errors import StorageFull
-from conversations.web.attachments import give_attachment, lacks_space, save_files
+from conversations.models import Session
+from conversations.web.attachments import give_attachment, lacks_space, read_resource, save_files
 
 from .auth import caller_of, needs
 from .idempotency import belongs_to, makes_once
@@ -52,6 +54,12 @@ def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] 
     ``files`` of the problem, beside the others, which are kept."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     belongs_to(request, session)
+    return _keep(request, session, files)
+
+
+def _keep(
+    request: HttpRequest, session: Session, files: Sequence[Any]
+) -> Status[Any] | HttpResponse:
     results = save_files(session.pk, files, user_pk=caller_of(request).user.pk)
     refused = [result for result in results if "reason" in result]
     if refused:
@@ -61,6 +69,26 @@ def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] 
             status, code = StorageFull.status, StorageFull.code
         return problem(status, detail, code=code, files=results)
     return Status(201, {"items": [result["attachment"] for result in results]})
+
+
+class ResourceIn(Schema):
+    resource: str = Field(max_length=2_100, description="`server:uri`, listed or not.")
+
+
+@router.post(
+    "/attachments/resource",
+    auth=needs(WRITE),
+    response={201: AttachmentsOut},
+    url_name="attachments_resource",
+)
+@makes_once(in_one=False)
+def attach_resource(
+    request: HttpRequest, uuid: Path[UUID], wanted: ResourceIn
+) -> Status[Any] | HttpResponse:
+    """Keep the contents of a tool server's resource, to be sent as files."""
+    session, _ = get_session_for(request, uuid, to=TO_WRITE)
+    belongs_to(request, session)
+    return _keep(request, session, read_resource(session, wanted.resource))
 
 
 @router.get(

@@ -124,14 +124,24 @@ def recover_session(session_pk: int) -> bool:
     return True
 
 
+def require_runtime() -> Runtime:
+    """The one that serves, from a request's thread. Raises Unavailable where there is none."""
+    runtime = started_runtime()
+    if runtime is None or runtime.loop is None:
+        raise Unavailable("The server is starting. Try again in a moment.")
+    return runtime
+
+
 def run_on_runtime[T](work: Coroutine[Any, Any, T], *, seconds: float) -> T:
     """Wait in a request's thread for work on the loop that serves. Raises Unavailable where
     there is none, or when it takes too long."""
-    runtime = started_runtime()
-    if runtime is None or runtime.loop is None:
+    try:
+        loop = require_runtime().loop
+    except Unavailable:
         work.close()
-        raise Unavailable("The server is starting. Try again in a moment.")
-    waiting = asyncio.run_coroutine_threadsafe(work, runtime.loop)
+        raise
+    assert loop is not None
+    waiting = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return waiting.result(seconds)
     except TimeoutError as error:

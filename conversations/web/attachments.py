@@ -5,13 +5,14 @@ inside a page, and never runs it.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadedfile import SimpleUploadedFile, UploadedFile
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header
@@ -25,9 +26,14 @@ from conversations.archive.rights import WRITE
 from conversations.archive.storage import translate_storage_error
 from conversations.domain.attachments import HIDDEN, TEXT, clean_name, shown_attachment
 from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull
-from conversations.models import Attachment
+from conversations.domain.text import storable
+from conversations.models import Attachment, Session
+from conversations.runtime.current import require_runtime, run_on_runtime
 
 from .forms import check_attachment_ids
+from .tool_rules import require_tool_server
+
+RESOURCE_SECONDS = 90.0  # That a tool server may take to give a resource
 
 # Files that come with a form.
 
@@ -71,6 +77,17 @@ def save_files(
             shown = shown_attachment(archive_attachments.attachment_block(kept))
             results.append({"name": name, "attachment": shown})
     return results
+
+
+def read_resource(session: Session, name: str) -> list["UploadedFile[Any]"]:
+    """The contents of a tool server's resource, ``server:uri``, as files to be kept. Raises
+    NotFound, and Rejected with the reason."""
+    workspace = session.workspace
+    require_tool_server(workspace.slug, name.partition(":")[0])
+    servers = require_runtime().tool_servers
+    reading = servers.read_resource(workspace.slug, Path(workspace.root), name)
+    found = run_on_runtime(reading, seconds=RESOURCE_SECONDS)
+    return [SimpleUploadedFile(name, data) for name, data in found]
 
 
 def require_files(
@@ -121,7 +138,13 @@ def describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
 def take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Keep files that are to be sent; says of each what became of it."""
     found, _ = get_session_for(request, uuid, to=WRITE)
-    files = request.FILES.getlist("files")
+    files: Sequence[UploadedFile[Any]] = request.FILES.getlist("files")
+    if resource := storable(request.POST.get("resource", "")):
+        try:
+            files = read_resource(found, resource)
+        except LoomError as error:  # said of it, as of a file
+            refusal = {"name": resource, "code": error.code, "reason": error.message}
+            return JsonResponse({"files": [refusal]})
     if not files:
         raise Rejected("The request contains no file.", code="no_file")
     results = save_files(found.pk, files, user_pk=person(request).pk)

@@ -75,9 +75,9 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
         return sign_in_first(uuid=uuid)
     if request.method != "POST":
         described = await sync_to_async(_list_commands)(request, uuid)
-        prompts, is_complete = await _list_prompts(request, user, uuid)
-        described["commands"] += prompts
-        return JsonResponse(described | {"is_complete": is_complete})
+        offered = await _list_offers(request, user, uuid)
+        described["commands"] += offered.pop("prompts")
+        return JsonResponse(described | offered)
     try:
         session, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
         text = storable(request.POST.get("text", ""))
@@ -121,14 +121,12 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     }
 
 
-async def _list_prompts(
-    request: HttpRequest, user: User, uuid: UUID
-) -> tuple[list[dict[str, Any]], bool]:
-    """Those of the workspace's tool servers, for whoever may write: it may start them. False if
-    some of the servers are still connecting."""
+async def _list_offers(request: HttpRequest, user: User, uuid: UUID) -> dict[str, Any]:
+    """Prompts and resources of the workspace's tool servers, for whoever may write: it may start
+    them. ``is_complete``: no server is still connecting."""
     session, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
     if not access.can_write or settings.LOOM.mcp.is_empty:
-        return [], True
+        return {"prompts": [], "resources": [], "is_complete": True}
     servers, slug = (await current_runtime()).tool_servers, session.workspace.slug
     await servers.prepare(slug, Path(session.workspace.root))
     prompts = [
@@ -142,7 +140,11 @@ async def _list_prompts(
         }
         for name, one in servers.prompts_of(slug).items()
     ]
-    return prompts, all(server.state != CONNECTING for server in servers.describe(slug))
+    resources = [
+        {"name": name, "says": one.says} for name, one in servers.resources_of(slug).items()
+    ]
+    is_complete = all(server.state != CONNECTING for server in servers.describe(slug))
+    return {"prompts": prompts, "resources": resources, "is_complete": is_complete}
 
 
 async def _write_prompt(

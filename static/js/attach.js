@@ -112,15 +112,19 @@ function remove(element) {
 function upload(element, item) {
   const request = item.request = new XMLHttpRequest();
   const data = new FormData();
-  data.append("files", item.file, item.name);
+  if (item.resource) data.append("resource", item.resource);
+  else data.append("files", item.file, item.name);
   request.upload.onprogress = ({ loaded, total }) => { item.bar.value = loaded / total; };
   request.onerror = () => fail(element, `${item.name} did not arrive. The connection was lost.`, true);
   request.onload = () => {
     let answer;
-    try { answer = JSON.parse(request.response).files[0]; } catch { /* a page: signed out, or refused */ }
+    let rest = [];
+    try { [answer, ...rest] = JSON.parse(request.response).files; } catch { /* a page: signed out, or refused */ }
+    for (const { attachment } of rest) if (attachment) show(attachment);
     if (answer?.attachment) settle(element, answer.attachment);
     else if (answer) fail(element, answer.reason, answer.code === "storage_full");
     else if (request.status === 413) fail(element, `${item.name} is too large for this server.`);
+    else if (item.resource) fail(element, `${item.name} could not be read from its tool server.`, true);
     else fail(element, `${item.name} was not taken. Sign in again in another tab, and try it again.`, true);
   };
   request.open("POST", at(""));
@@ -148,6 +152,12 @@ export function add(files) {
   }
   startWaiting();
   byId("message").focus();
+}
+
+/** What a tool server has under ``server:uri``. */
+export function addResource(resource) {
+  show({ resource, name: resource, size: 0 });
+  startWaiting();
 }
 
 /** Files that are on the server already. */

@@ -7,6 +7,7 @@ const { url } = byId("transcript").dataset;
 const form = byId("composer");
 const field = byId("message");
 const ADDRESS = `${url}commands/`;
+const MAX_RESOURCES = 8; // that are offered at once
 const LOST = "The server is not responding. Nothing was changed; try again.";
 const FILE = /(?:^|\s)@("[^"\n]*|[^\s"@]*)$/;
 // A command, or a prompt of a tool server: "server:prompt".
@@ -193,6 +194,7 @@ let closedFor = null;
 
 function choose(item, byTab) {
   if (item.file) return putFile(item.file);
+  if (item.resource) return putResource(item.resource);
   if (item.choice) return byTab ? setText(item.choice) : take(item.choice);
   const { command } = item;
   if (command.choices.length || command.needs_argument || (byTab && command.argument)) return setText(`/${command.name} `);
@@ -213,6 +215,16 @@ function putFile(path) {
   const after = field.value.slice(caret).replace(/^"? ?/, "");
   menu.hide();
   setText(before.slice(0, start) + name + after, start + name.length);
+}
+
+/** It becomes a file of the message, and what was typed of it goes. */
+async function putResource(name) {
+  const caret = field.selectionStart;
+  const before = field.value.slice(0, caret);
+  const start = caret - FILE.exec(before)[1].length - 1;
+  menu.hide();
+  setText(before.slice(0, start) + field.value.slice(caret), start);
+  (await import("./attach.js")).addResource(name);
 }
 
 const asItem = (command) => ({
@@ -247,14 +259,15 @@ async function offerFiles(typed) {
   const mine = ++asked;
   typing?.abort();
   typing = new AbortController();
-  const { files: address } = await loadCommands();
+  const { files: address, resources } = await loadCommands();
   await new Promise((resolve) => { setTimeout(resolve, 100); });
   if (mine !== asked) return;
   const query = new URLSearchParams({ q: typed.replace(/^"/, "") });
   const { files, note } = await getJson(`${address}?${query}`, { signal: typing.signal });
   if (mine !== asked) return;
+  const found = fitting(resources, typed).slice(0, MAX_RESOURCES).map((one) => ({ ...one, isCode: true, resource: one.name }));
   const items = files.map((path) => ({ name: path, isCode: true, file: path }));
-  menu.show([{ items }], { note, empty: "No matching files." });
+  menu.show([{ label: found.length ? "Resources" : "", items: found }, { label: found.length ? "Files" : "", items }], { note, empty: "No matching files." });
 }
 
 function askAgain() {

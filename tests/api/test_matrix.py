@@ -124,6 +124,9 @@ TABLE: dict[Operation, Row] = {
     ("GET", SESSION + "/recall"): Row(gets=readers(200), query="?q=beans"),
     ("GET", "/search"): Row(gets=signed_in(200), query="?q=beans", reads=True),
     ("POST", SESSION + "/attachments"): Row(gets=writers(201), scope=WRITE, file="files"),
+    ("POST", SESSION + "/attachments/resource"): Row(
+        gets=writers(404), scope=WRITE, body={"resource": "none:a:b"}
+    ),
     ("GET", SESSION + "/attachments/{attachment}"): Row(gets=readers(200)),
     ("DELETE", SESSION + "/attachments/{attachment}"): Row(gets=writers(409), scope=WRITE),
     ("GET", SESSION + "/runs"): Row(gets=readers(200)),

@@ -147,3 +147,27 @@ def test_a_question_is_answered_without_javascript(
     expect(plain_page).to_have_url(re.compile(rf"/s/{chat.uuid}/$"))
     chat.wait_idle()
     assert "Eve" in str(wire.requests[-1]["messages"])
+
+
+def test_a_resource_becomes_a_file_of_the_message(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    wire.enqueue(Scenario(text="Beans."))
+    chat.message.press_sequentially("What grows? @sou")
+    option = page.get_by_role("option").filter(has_text="sdk:beds://south")
+    expect(option).to_contain_text("The south bed")
+    take_picture(page, "resource-offered")
+    option.click()
+    tray = page.get_by_role("list", name="Attached files")
+    expect(tray).to_contain_text("south")
+    expect(tray.get_by_role("progressbar")).to_have_count(0)
+    expect(chat.message).to_have_value("What grows? ")
+    take_picture(page, "resource-attached")
+    chat.message.press("Enter")
+    expect(page.locator("#rows > [data-event-type=assistant_text]")).to_contain_text("Beans.")
+    chat.wait_idle()
+    assert "Beans, 40 cm apart." in str(wire.requests[-1]["messages"])
+    same_after_reload(chat)
+    page.evaluate(
+        "import('/static/js/attach.js').then(({ addResource }) => addResource('sdk:beds://x'))"
+    )
+    expect(tray).to_contain_text("The tool server sdk did not give beds://x.")

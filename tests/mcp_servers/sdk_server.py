@@ -93,6 +93,24 @@ async def sum_up(text: str, answer: Annotated[CreateMessageResult, Resolve(summa
     return f"{answer.model} ({answer.stop_reason}): {answer.content.text}"
 
 
+@server.resource("beds://south", description="The south bed")
+def south() -> str:
+    """Its plan."""
+    return "Beans, 40 cm apart."
+
+
+@server.resource("beds://{name}/picture", mime_type="image/png")
+def bed_picture(name: str) -> bytes:
+    """Of any bed."""
+    from io import BytesIO
+
+    from PIL import Image as Pillow
+
+    out = BytesIO()
+    Pillow.new("RGB", (30, 20), "green").save(out, "PNG")
+    return out.getvalue()
+
+
 @server.prompt()
 def plan(bed: str, season: str = "spring") -> str:
     """Plan a bed."""

@@ -32,10 +32,12 @@ MAX_DESCRIPTION_CHARS = 2000
 MAX_SCHEMA_CHARS = 20_000
 MAX_TOOLS = 128
 MAX_PROMPTS = 64
+MAX_RESOURCES = 200
 MAX_NOTES = 20
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _PROMPT = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_RESOURCE = re.compile(r"[a-z][a-z0-9+.-]*:[^\s\"<>]{1,2000}", re.IGNORECASE)
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NOT_AT_TOP = ("oneOf", "anyOf", "allOf")
 
@@ -131,6 +133,26 @@ def make_prompts(listed: Sequence[Mapping[str, Any]]) -> tuple[PromptOffer, ...]
             ),
         )
     return tuple(found[name] for name in sorted(found)[:MAX_PROMPTS])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceOffer:
+    """A resource that a server lists."""
+
+    uri: str
+    says: str
+
+
+def make_resources(listed: Sequence[Mapping[str, Any]]) -> tuple[ResourceOffer, ...]:
+    """Those of a list that can be typed, by address."""
+    found = {}
+    for one in listed:
+        uri = one.get("uri")
+        if isinstance(uri, str) and _RESOURCE.fullmatch(uri) and storable(uri) == uri:
+            words = (one.get("title") or one.get("name"), one.get("description"))
+            says = " · ".join(str(text) for text in words if text)
+            found[uri] = ResourceOffer(uri=uri, says=one_line(storable(says), limit=200))
+    return tuple(found[uri] for uri in sorted(found)[:MAX_RESOURCES])
 
 
 def find_problem(schema: Any) -> str:
@@ -240,6 +262,7 @@ class ToolServerConnection:
         self.offers: tuple[Offer, ...] = ()
         self.left_out: tuple[str, ...] = ()
         self.prompts: tuple[PromptOffer, ...] = ()
+        self.resources: tuple[ResourceOffer, ...] = ()
         self.version = 0
         self.needs_sign_in = False
         self.open_calls = 0
@@ -359,11 +382,19 @@ class ToolServerConnection:
 
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
         """The messages of a prompt. Raises McpError."""
+        return await self._ask_session(lambda session: session.get_prompt(name, arguments))
+
+    async def read_resource(self, uri: str) -> list[dict[str, Any]]:
+        """The contents of a resource, unchecked. Raises McpError."""
+        return await self._ask_session(lambda session: session.read_resource(uri))
+
+    async def _ask_session[T](self, ask: "Callable[[ToolServerSession], Awaitable[T]]") -> T:
+        self.last_used = monotonic()
         if self._session is None:
             raise ServerFailed(self.reason or "The server is not connected.")
         try:
             async with asyncio.timeout(self.config.timeout_seconds):
-                return await self._session.get_prompt(name, arguments)
+                return await ask(self._session)
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(f"No answer within {seconds} s.") from None
@@ -474,6 +505,8 @@ class ToolServerConnection:
     async def _take_list(self, session: "ToolServerSession") -> None:
         with contextlib.suppress(CallRefused):  # it does without them
             self.prompts = make_prompts(await session.list_prompts())
+        with contextlib.suppress(CallRefused):
+            self.resources = make_resources(await session.list_resources())
         try:
             listed = await session.list_tools()
         except CallRefused as error:

@@ -10,7 +10,7 @@ import binascii
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -52,6 +52,7 @@ from .connection import (
     READY,
     Offer,
     PromptOffer,
+    ResourceOffer,
     Timing,
     ToolServerConnection,
 )
@@ -267,6 +268,24 @@ type Cross = Callable[..., Awaitable[Any]]
 """Runs a function of the archive with its arguments, in a thread for the database."""
 
 
+def _read_contents(uri: str, contents: Sequence[Mapping[str, Any]]) -> list[tuple[str, bytes]]:
+    files = []
+    for content in contents[:MAX_FILES]:
+        name = str(content.get("uri") or uri).rstrip("/").rpartition("/")[2] or "resource"
+        try:
+            data = (
+                str(content["text"]).encode()
+                if "text" in content
+                else base64.b64decode(str(content.get("blob")), validate=True)
+            )
+        except (binascii.Error, ValueError) as error:
+            raise Rejected(f"{name} is damaged.", code="resource_failed") from error
+        files.append((name, data))
+    if not files:
+        raise Rejected(f"{one_line(uri, limit=200)} is empty.", code="resource_failed")
+    return files
+
+
 class ToolServers:
     """Lives on the loop of the runtime; what only looks may be called from any thread."""
 
@@ -356,6 +375,32 @@ class ToolServers:
             if connection is not None and connection.state == READY:
                 found |= {f"{server.name}:{one.name}": one for one in connection.prompts}
         return found
+
+    def resources_of(self, workspace: str) -> dict[str, ResourceOffer]:
+        """The resources that its servers list, by the name under which one is typed:
+        ``server:uri``."""
+        found: dict[str, ResourceOffer] = {}
+        for server in self.config.servers_of(workspace):
+            connection = self._connections.get(self._key(server, workspace))
+            if connection is not None and connection.state == READY:
+                found |= {f"{server.name}:{one.uri}": one for one in connection.resources}
+        return found
+
+    async def read_resource(self, workspace: str, root: Path, name: str) -> list[tuple[str, bytes]]:
+        """Files with the contents of the resource ``server:uri``, whether it is listed or not:
+        their names and bytes. Raises Rejected."""
+        server, _, uri = name.partition(":")
+        for connection in self._connections_of(workspace, root):
+            if connection.config.name == server:
+                connection.use()
+                await connection.wait_connected(seconds=self._timing.connect)
+                try:
+                    contents = await connection.read_resource(uri)
+                except McpError as error:
+                    words = f"The tool server {server} did not give {one_line(uri, limit=200)}."
+                    raise Rejected(f"{words} {error}", code="resource_failed") from error
+                return await asyncio.to_thread(_read_contents, uri, contents)
+        raise Rejected(f"The tool server {server} is not there.", code="resource_failed")
 
     async def write_prompt(self, workspace: str, root: Path, name: str, words: str) -> str:
         """The text of one, with these words as its arguments: one word for each, the last gets

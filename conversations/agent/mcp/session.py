@@ -108,6 +108,27 @@ class ToolServerSession:
                 break
         return prompts
 
+    async def list_resources(self) -> list[dict[str, Any]]:
+        """As the server lists them, unchecked; none where it has none."""
+        if self._client.server_capabilities.resources is None:
+            return []
+        resources: list[dict[str, Any]] = []
+        cursor = None
+        for _ in range(MAX_PAGES):
+            with _translated():
+                page = await self._client.list_resources(cursor=cursor)
+            resources += [_plain(resource) for resource in page.resources]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return resources
+
+    async def read_resource(self, uri: str) -> list[dict[str, Any]]:
+        """The contents of a resource, unchecked. Raises CallRefused."""
+        with _translated():
+            result = await self._client.read_resource(uri, cache_mode="bypass")
+        return [_plain(content) for content in result.contents]
+
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
         """The messages of a prompt, unchecked. Raises CallRefused."""
         with _translated():
