@@ -33,6 +33,7 @@ MAX_SCHEMA_CHARS = 20_000
 MAX_TOOLS = 128
 MAX_PROMPTS = 64
 MAX_RESOURCES = 200
+TASK_SUPPORT = ("optional", "required")
 MAX_NOTES = 20
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
@@ -44,13 +45,15 @@ _NOT_AT_TOP = ("oneOf", "anyOf", "allOf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A tool of a server: under which ``name`` the model knows it, and the server."""
+    """A tool of a server: under which ``name`` the model knows it, and the server. ``as_task``: a
+    call of it can be a task of the server."""
 
     name: str
     own_name: str
     description: str
     input_schema: dict[str, Any]
     effect: str
+    as_task: bool = False
 
 
 def make_offers(
@@ -187,6 +190,7 @@ def find_problem(schema: Any) -> str:
 def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, Any]) -> Offer:
     annotations = tool.get("annotations")
     hints = annotations if isinstance(annotations, dict) else {}
+    execution = tool.get("execution")
     is_believed = config.trust_hints and hints.get("readOnlyHint") is True
     words = tool.get("description")
     text = storable(words).strip() if isinstance(words, str) else ""
@@ -201,6 +205,7 @@ def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, An
         ),
         input_schema=dict(tool["inputSchema"]),
         effect=READS if is_believed else config.effect,
+        as_task=isinstance(execution, dict) and execution.get("taskSupport") in TASK_SUPPORT,
     )
 
 
@@ -361,6 +366,10 @@ class ToolServerConnection:
         self._asking.append(ask_in_time)
         try:
             async with asyncio.timeout(self.config.timeout_seconds) as limit:
+                if session.runs_tasks and any(
+                    offer.as_task for offer in self.offers if offer.own_name == name
+                ):
+                    return await self._call_as_task(session, name, arguments, report=report)
                 return await session.call_tool(name, arguments, report=report, ask=ask_in_time)
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
@@ -379,6 +388,39 @@ class ToolServerConnection:
             self._asking.remove(ask_in_time)
             self.open_calls -= 1
             self.last_used = monotonic()
+
+    async def _call_as_task(
+        self,
+        session: "ToolServerSession",
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        report: Callable[[str], None],
+    ) -> dict[str, Any]:
+        """The result of a call that goes on at the server while there is no connection."""
+        task = await session.begin_task(name, arguments)
+        try:
+            while True:
+                try:
+                    return await session.finish_task(task, report=report)
+                except ServerFailed:
+                    if self.config.is_program:  # its tasks have ended with it
+                        raise
+                    session = await self._connect_anew(session)
+        except asyncio.CancelledError:
+            with contextlib.suppress(McpError, TimeoutError):
+                async with asyncio.timeout(self._timing.close):
+                    await session.cancel_task(task)
+            raise
+
+    async def _connect_anew(self, lost: "ToolServerSession") -> "ToolServerSession":
+        """Another session, however long it takes."""
+        while self._session is None or self._session is lost:
+            self.connect_again()
+            await self.wait_connected(seconds=self._timing.connect)
+            if self._session is None:
+                await asyncio.sleep(self._timing.first_wait)
+        return self._session
 
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
         """The messages of a prompt. Raises McpError."""

@@ -48,6 +48,8 @@ WRITE_SECONDS = 20.0
 
 MAX_ROUNDS = 10  # How often a server may ask for something in the middle of a call
 SAMPLING_REFUSED = -1  # The protocol's code for a person's no
+TASK_TTL_MS = 3_600_000  # That a server keeps a task: the longest time of a call
+MIN_POLL, MAX_POLL = 0.5, 10.0  # Seconds between two looks at a task
 STATE_PAUSE = 0.25  # Seconds before a call is asked for again that only needs time
 
 LIST_CHANGES = (types.ToolListChangedNotification, types.PromptListChangedNotification)
@@ -133,6 +135,58 @@ class ToolServerSession:
         """The messages of a prompt, unchecked. Raises CallRefused."""
         with _translated():
             return _plain(await self._client.get_prompt(name, arguments))
+
+    @property
+    def runs_tasks(self) -> bool:
+        """A call can be begun, and its result be asked for later (protocol version 2025-11-25)."""
+        tasks = self._client.server_capabilities.tasks
+        requests = tasks.requests if tasks else None
+        return bool(requests and requests.tools and requests.tools.call)
+
+    async def begin_task(self, name: str, arguments: dict[str, Any]) -> str:
+        """Have a tool called as a task; its id. Raises CallRefused."""
+        kept = types.TaskMetadata(ttl=TASK_TTL_MS)
+        params = types.CallToolRequestParams(name=name, arguments=arguments, task=kept)
+        request, options = _plain(types.CallToolRequest(params=params)), dict[str, Any]()
+        # The SDK has the types of tasks, but its session takes no other answer to this request
+        # than a call's result.
+        session: Any = self._client.session
+        with _translated():
+            session._stamp(request, options)
+            given = await session._dispatcher.send_raw_request(
+                request["method"], request["params"], options
+            )
+            return types.CreateTaskResult.model_validate(given, by_name=False).task.task_id
+
+    async def finish_task(self, task: str, *, report: Callable[[str], None]) -> dict[str, Any]:
+        """The result of a task, unchecked, once it has one. Raises CallRefused."""
+        params = types.GetTaskPayloadRequestParams(task_id=task)
+        asking = asyncio.create_task(
+            self._send(types.GetTaskPayloadRequest(params=params), types.CallToolResult)
+        )
+        looked = types.GetTaskRequest(params=types.GetTaskRequestParams(task_id=task))
+        pause, said = MIN_POLL, ""
+        try:
+            while not (await asyncio.wait({asking}, timeout=pause))[0]:
+                found = await self._send(looked, types.GetTaskResult)
+                if found.status_message and found.status_message != said:
+                    said = found.status_message
+                    report(f"{storable(said)}\n")
+                pause = min(max((found.poll_interval or 0) / 1000, MIN_POLL), MAX_POLL)
+            return _plain(asking.result())
+        finally:
+            asking.cancel()
+            await asyncio.wait({asking})
+
+    async def cancel_task(self, task: str) -> None:
+        params = types.CancelTaskRequestParams(task_id=task)
+        await self._send(types.CancelTaskRequest(params=params), types.CancelTaskResult)
+
+    async def _send[T: types.Result](
+        self, request: types.Request[Any, Any], result_type: type[T]
+    ) -> T:
+        with _translated():
+            return await self._client.session.send_request(request, result_type)
 
     async def call_tool(
         self,

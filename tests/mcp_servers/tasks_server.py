@@ -1,0 +1,85 @@
+"""A server in plain Python, by address, whose one tool runs as a task: it ends when there is a file
+``go`` in ``FOLDER``. Its tasks are there after a restart; cancelling one makes a file."""
+
+import json
+import os
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(os.environ["FOLDER"])
+TOOL = {
+    "name": "grow",
+    "description": "Grow beans.",
+    "inputSchema": {"type": "object", "properties": {}},
+    "execution": {"taskSupport": "required"},
+    "annotations": {"readOnlyHint": True},
+}
+TIME = "2026-01-01T00:00:00Z"
+
+
+def describe_task(status: str) -> dict[str, Any]:
+    task = {"taskId": "beans", "status": status, "statusMessage": "They grow."}
+    return task | {"createdAt": TIME, "lastUpdatedAt": TIME, "ttl": None, "pollInterval": 100}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    status = "completed" if (FOLDER / "go").exists() else "working"
+    if method == "initialize":
+        tasks = {"requests": {"tools": {"call": {}}}, "cancel": {}}
+        return {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}, "tasks": tasks},
+            "serverInfo": {"name": "tasks", "version": "1"},
+        }
+    if method == "tools/list":
+        return {"tools": [TOOL]}
+    if method == "tools/call":
+        assert params["task"]
+        (FOLDER / "begun").touch()
+        return {"task": describe_task("working")}
+    if method == "tasks/get":
+        return describe_task(status)
+    if method == "tasks/cancel":
+        (FOLDER / "cancelled").touch()
+        return describe_task("cancelled")
+    if method == "tasks/result":
+        while not (FOLDER / "go").exists():
+            time.sleep(0.02)
+        return {"content": [{"type": "text", "text": "They are grown."}]}
+    return None
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "id" not in message:
+            return self._send(202, b"")
+        result = answer(message["method"], message.get("params") or {})
+        outcome = {"error": {"code": -32601, "message": "Method not found"}}
+        outcome = outcome if result is None else {"result": result}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}).encode()
+        return self._send(200, body)
+
+    def do_GET(self) -> None:
+        self._send(405, b"")
+
+    do_DELETE = do_GET
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "0"))), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
