@@ -185,15 +185,14 @@ class TranscriptMarkdown(MarkdownIt):
 _WORK: ContextVar[Work] = ContextVar("work")
 
 
+# The buttons come first: what a table grows by is then at the end of its HTML, but for tags.
 TABLE_START = (
-    '<div class="table"><div class="table-wrap" tabindex="0" role="group" aria-label="Table">'
-    "<table>\n"
-)
-TABLE_END = (
-    '</table></div><p class="table-acts">'
+    '<p class="table-acts">'
     '<button type="button" data-action="copy-csv">Copy as CSV</button>'
-    '<button type="button" data-action="copy-table">Copy as Markdown</button></p></div>\n'
+    '<button type="button" data-action="copy-table">Copy as Markdown</button></p>'
+    '<div class="table-wrap" tabindex="0" role="group" aria-label="Table"><table>\n'
 )
+TABLE_END = "</table></div>\n"
 
 
 class TranscriptRenderer(RendererHTML):
@@ -244,7 +243,9 @@ class TranscriptRenderer(RendererHTML):
 
     def note_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
         label = escape_text(tokens[idx].info)
-        return f'<div class="note rich" data-note="{label}"><span class="note-label">{label}</span>\n'
+        return (
+            f'<div class="note rich" data-note="{label}"><span class="note-label">{label}</span>\n'
+        )
 
     def note_ref(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
         label = escape_text(tokens[idx].content)
@@ -298,7 +299,9 @@ def formula_block(state: StateBlock, start_line: int, end_line: int, silent: boo
     while next_line < end_line and not is_closed and not state.isEmpty(next_line):
         if state.sCount[next_line] < state.blkIndent:
             break
-        line = state.src[state.bMarks[next_line] + state.tShift[next_line] : state.eMarks[next_line]]
+        line = state.src[
+            state.bMarks[next_line] + state.tShift[next_line] : state.eMarks[next_line]
+        ]
         _, closes, tail = line.partition(closing)
         next_line, is_closed = next_line + 1, bool(closes)
     state.line = next_line

@@ -90,7 +90,7 @@ _CLEANER = nh3.Cleaner(
         "a": {"img-blocked"},
         "button": {"code-copy", "code-wrap"},
         "code": {"hl", "tex"},
-        "div": {"alert", "code", "code-head", "math", "note", "rich", "table", "table-wrap"},
+        "div": {"alert", "code", "code-head", "math", "note", "rich", "table-wrap"},
         "li": {"task-list-item"},
         "math": {"rich"},
         "mrow": {"menclose-updiagonalstrike", "menclose-downdiagonalstrike"},
