@@ -187,7 +187,7 @@ _WORK: ContextVar[Work] = ContextVar("work")
 
 # The buttons come first: what a table grows by is then at the end of its HTML, but for tags.
 TABLE_START = (
-    '<p class="table-acts">'
+    '<p class="table-acts rich">'
     '<button type="button" data-action="copy-csv">Copy as CSV</button>'
     '<button type="button" data-action="copy-table">Copy as Markdown</button></p>'
     '<div class="table-wrap" tabindex="0" role="group" aria-label="Table"><table>\n'

@@ -65,7 +65,7 @@ _CLEANER = nh3.Cleaner(
     | {
         "a": {"href", "title"},
         "button": {"aria-label", "data-note"},
-        "div": {"data-file", "data-lang", "data-note"},
+        "div": {"data-file", "data-lang", "data-lines", "data-note"},
         "ol": {"start"},
         "span": {"title"},
     },
@@ -96,7 +96,7 @@ _CLEANER = nh3.Cleaner(
         "mrow": {"menclose-updiagonalstrike", "menclose-downdiagonalstrike"},
         "mtable": _MATH_CLASSES,
         "mtd": _MATH_CLASSES,
-        "p": {"alert-title", "table-acts", "tex", "unformatted", "verbatim"},
+        "p": {"alert-title", "rich", "table-acts", "tex", "unformatted", "verbatim"},
         "span": {"code-lang", "img-blocked", "link-blocked", "note-label"} | TOKEN_CLASSES,
         "sup": {"rich"},
         "td": _ALIGNMENTS,

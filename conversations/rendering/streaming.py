@@ -21,7 +21,7 @@ from typing import NamedTuple
 from markdown_it.rules_block.table import escapedSplit
 from markdown_it.token import Token
 
-from .code_blocks import CODE_BLOCK_END, find_language, open_code_block
+from .code_blocks import CODE_BLOCK_END, MAX_INFO_CHARS, open_code_block
 from .formulas import CLOSING, MAX_TEX_CHARS, find_formula
 from .markdown import (
     TOO_MUCH_WORK,
@@ -424,7 +424,7 @@ class OpenFence(OpenText):
         assert fence is not None
         indent, self._marks, info = fence.groups()
         self._indent = re.compile(rf"^ {{1,{len(indent)}}}", re.MULTILINE) if indent else None
-        self._html = Pieces(open_code_block(find_language(info)))
+        self._html = Pieces(open_code_block(info.strip()[:MAX_INFO_CHARS]))
         self._line = Pieces()
 
     @property

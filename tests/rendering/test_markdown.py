@@ -346,9 +346,10 @@ class TestCodeBlocks:
     def test_a_code_block_has_its_shape(self) -> None:
         assert render_markdown("```py\nx <y\n```\n", highlight=False) == (
             '<div class="code" data-lang="python"><div class="code-head">'
-            '<span class="code-lang">python</span>'
+            '<span class="code-lang">Python</span>'
             '<button type="button" class="code-wrap" data-action="wrap-code"'
             ' aria-pressed="false">Wrap</button>'
+            '<button type="button" data-action="download-code">Download</button>'
             '<button type="button" class="code-copy" data-action="copy-code">Copy</button></div>'
             '<pre tabindex="0"><code class="hl">x &lt;y\n</code></pre></div>\n'
         )
