@@ -14,7 +14,7 @@ async function draw({ text, dark }) {
   document.documentElement.style.colorScheme = dark ? "dark" : "light";
   mermaid.initialize({
     startOnLoad: false, securityLevel: "strict", suppressErrorRendering: true, secure,
-    theme: dark ? "dark" : "default", fontFamily: "system-ui, sans-serif", maxTextSize: 20000, maxEdges: 500,
+    layout: "dagre", look: "classic", theme: dark ? "dark" : "default", fontFamily: "system-ui, sans-serif", maxTextSize: 20000, maxEdges: 500,
   });
   try {
     const { svg } = await mermaid.render(`drawing-${drawn += 1}`, text);

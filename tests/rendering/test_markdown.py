@@ -43,6 +43,7 @@ ALLOWED_ATTRIBUTES = {
         "data-file",
         "data-kind",
         "data-lang",
+        "data-lines",
         "data-note",
         "tabindex",
         "role",
