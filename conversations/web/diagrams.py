@@ -13,7 +13,7 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.csp import csp_override
 from django.views.decorators.http import require_safe
 
-_POLICY = {
+_POLICY: dict[str, list[str]] = {
     "sandbox": ["allow-scripts"],
     "default-src": [CSP.NONE],
     "script-src": [CSP.SELF],
