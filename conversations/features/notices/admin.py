@@ -7,13 +7,16 @@ show_tables(
         "conversations.NoticeChoice": Table("user finished failed asks by_email", first="user"),
         # Without the address and the keys: with them somebody else could send.
         "conversations.PushSubscription": Table(
-            "uuid device created_at", left_out="endpoint endpoint_digest p256dh auth"
+            "uuid site created_at", left_out="endpoint endpoint_digest p256dh auth"
         ),
-        "conversations.MutedSession": Table("user session"),
-        "conversations.SessionView": Table("user session seen_at watched_until"),
+        "conversations.MutedSession": Table("user session", says_something=False),
+        "conversations.SessionView": Table(
+            "user session seen_at watched_until", says_something=False
+        ),
         "conversations.Notice": Table(
             "uuid user session event created_at",
             filters=(choice_filter("event", NOTICE_EVENTS),),
+            says_something=False,
         ),
         "conversations.NoticeMessage": Table(
             "notice subscription state attempts next_at sent_at shown_at",

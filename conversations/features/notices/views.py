@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 from uuid import UUID
@@ -26,6 +27,7 @@ from conversations.access import (
     post_by_person,
     post_to_session,
     sign_in_first,
+    visit_of,
 )
 from conversations.accounts.devices import name_of_agent
 from conversations.domain.errors import LoomError, Rejected
@@ -190,6 +192,8 @@ def _question_text(call: ToolCall) -> tuple[str, bool]:
         and text.isprintable()
     )
     shown = text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
+    # What cannot be seen may make a text look like another one.
+    shown = "".join(one if one.isprintable() else "\ufffd" for one in shown)
     return f"Needs your approval: {shown}", is_whole
 
 
@@ -258,10 +262,16 @@ async def test(request: HttpRequest, device: UUID) -> HttpResponse:
 # Of the chat's page.
 
 
+def _find_session(request: HttpRequest, uuid: UUID) -> Session:
+    # Nothing of what was said is shown: for a reviewer this is no reading.
+    session, _ = get_session_for(replace(visit_of(request), action=""), uuid)
+    return session
+
+
 @post_by_person
 def mute(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Mute the session, or with ``unmute`` tell of it again; then go back."""
-    session, _ = get_session_for(request, uuid)
+    session = _find_session(request, uuid)
     change = service.unmute if request.POST.get("unmute") else service.mute
     change(person(request).pk, session)
     if request.POST.get("next") == "notifications":
@@ -272,7 +282,7 @@ def mute(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def watch(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """The person has the session in view; without ``open``, not any more."""
-    session, _ = get_session_for(request, uuid)
+    session = _find_session(request, uuid)
     service.record_view(person(request).pk, session, is_open=bool(request.POST.get("open")))
     return HttpResponse(status=204)
 
