@@ -5,14 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
 from .conftest import (
+    NARROW,
     Chat,
     Server,
+    sign_in,
+    start_ordinary,
+    take_both_pictures,
+    take_picture,
     wait_until,
 )
 
@@ -55,6 +60,17 @@ async () => (await registration.getNotifications()).map(({ title, body, tag, act
 KEPT = """
 async () => (await (await caches.open("loom-pages")).keys()).map(({ url }) => new URL(url).pathname)
 """
+
+
+@pytest.fixture(scope="module")
+def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    """One of its own: who is told has more on every page."""
+    return start_ordinary(make_server, provider)
+
+
+@pytest.fixture(scope="module")
+def signed_in_state(browser: Browser, server: Server) -> Any:
+    return sign_in(browser, server)
 
 
 @pytest.fixture
@@ -151,6 +167,7 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
     assert worker.shown == []
 
 
+@pytest.mark.noisy  # without a network
 def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_sign_in(
     person: Page, server: Server, wire: WireThread
 ) -> None:
@@ -175,3 +192,16 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     page.goto(f"{server.url}/s/{uuid[:-4]}0000/")
     expect(page.get_by_role("heading", level=1)).to_have_text("You are offline")
     page.context.set_offline(False)
+    page.goto(f"{server.url}/account/notifications/")
+    take_picture(page, "notifications-narrow")
+    page.locator("form[action='/sign-out/'] button").first.evaluate("(one) => one.click()")
+    expect(page).to_have_url(re.compile("/sign-in/"))
+    wait_until(lambda: worker.evaluate(KEPT) == [])
+
+
+def test_the_tab_says_what_the_session_does(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(text="Beans.", delay=2))
+    chat.send("Which?")
+    expect(chat.page).to_have_title(re.compile(r"^\(…\) "))
+    chat.wait_idle()
+    expect(chat.page).to_have_title(re.compile(r"^Which"))
