@@ -34,6 +34,7 @@ from .append import (
     lock_session,
     locked_session,
 )
+from .asides import make_marker, read_aside
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
 from .rewinds import (
     NOTHING_REWOUND,
@@ -370,6 +371,20 @@ def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int |
         if first is None:  # all are system messages: what comes after them begins
             first = Session.objects.values_list("next_turn", flat=True).get(pk=session.pk)
         return _rewind(session, first, actor_pk)
+
+
+def include_turn(session: Session, *, turn: int) -> Appended:
+    """Give the model again what stands aside: this turn, and those refused together with it.
+    Raises Rejected for a turn that does not stand aside, Conflict while a run is active and for a
+    session that is archived or expired."""
+    with locked_session(session.pk) as locked:
+        refuse_closed(locked.closed)
+        refuse_busy(session.pk)
+        found = next((pair for pair in read_aside(session.pk) if pair[0] <= turn <= pair[1]), None)
+        if found is None:
+            raise Rejected("This message is sent to the model already.", code="not_aside")
+        marker, notice = make_marker(*found, is_aside=False)
+        return locked.append(turns=[marker], events=[notice])
 
 
 def _rewind(

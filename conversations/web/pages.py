@@ -453,6 +453,19 @@ async def session_undo_compaction(
     return redirect("session", uuid=found.uuid)
 
 
+@post_to_session
+async def session_include(
+    request: HttpRequest, found: Session, access: Access, user: User, *, turn: int
+) -> HttpResponse:
+    """Give the model again what stands aside since a request was refused."""
+    try:
+        runtime = await current_runtime()
+        await runtime.include_turn(found, turn=turn)
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("session", uuid=found.uuid)
+
+
 def _refused(
     request: HttpRequest,
     found: Session,
