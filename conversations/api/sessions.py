@@ -232,19 +232,19 @@ async def rewind(
 
 
 @router.post(
-    "/sessions/{uuid:uuid}/turns/{int:turn}/include",
+    "/sessions/{uuid:uuid}/turns/{int:number}/include",
     auth=needs(WRITE),
     response=SessionOut,
     url_name="turn_include",
 )
 async def include_turn(
-    request: HttpRequest, uuid: UUID, turn: Path[int]
+    request: HttpRequest, uuid: UUID, number: Path[int]
 ) -> session_records.SessionRecord:
     """Give the model again a message that stands aside since the provider refused it, with what
     was refused together with it. The row of the type `info` with the code `set_aside` names the
     turns."""
     session, runtime, _ = await open_for_writing(request, uuid)
-    await runtime.include_turn(session, turn=turn)
+    await runtime.include_turn(session, turn=number)
     return await sync_to_async(session_records.read_session_record)(session.pk)
 
 

@@ -6,6 +6,7 @@ the turns, and leaves the active path with them: who retries or edits a message 
 
 from typing import Any
 
+from conversations.domain.errors import Rejected
 from conversations.domain.events import INCLUDED, SET_ASIDE, Info
 from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.turns import ASIDE, ASSISTANT, SYSTEM, NewTurn, StoredTurn, read_metadata
@@ -45,6 +46,14 @@ def _read_marker(turn: StoredTurn) -> tuple[bool, set[int]] | None:
             # An import may name any turns; those that come later are not marked.
             return is_aside, set(range(max(low, 1), min(high, turn.number - 1) + 1))
     return None
+
+
+def require_aside(session_pk: int, turn: int) -> tuple[int, int]:
+    """The turns that stand aside together with this one. Raises Rejected for one that does not."""
+    for low, high in read_aside(session_pk):
+        if low <= turn <= high:
+            return low, high
+    raise Rejected("This message is not left out.", code="not_aside")
 
 
 def find_refused(session_pk: int) -> tuple[int, int] | None:

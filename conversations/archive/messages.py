@@ -34,7 +34,7 @@ from .append import (
     lock_session,
     locked_session,
 )
-from .asides import make_marker, read_aside
+from .asides import make_marker, require_aside
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
 from .rewinds import (
     NOTHING_REWOUND,
@@ -380,10 +380,7 @@ def include_turn(session: Session, *, turn: int) -> Appended:
     with locked_session(session.pk) as locked:
         refuse_closed(locked.closed)
         refuse_busy(session.pk)
-        found = next((pair for pair in read_aside(session.pk) if pair[0] <= turn <= pair[1]), None)
-        if found is None:
-            raise Rejected("This message is sent to the model already.", code="not_aside")
-        marker, notice = make_marker(*found, is_aside=False)
+        marker, notice = make_marker(*require_aside(session.pk, turn), is_aside=False)
         return locked.append(turns=[marker], events=[notice])
 
 
