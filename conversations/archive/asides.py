@@ -80,7 +80,7 @@ def make_marker(low: int, high: int, *, is_aside: bool) -> tuple[NewTurn, NewEve
     text = (
         f"{what} not sent to the model with later messages, since the request was refused."
         if is_aside
-        else f"{what} sent to the model again with the next message."
+        else f"{what} sent to the model again, as far as there is room."
     )
     data: dict[str, Any] = {"from": low, "to": high}
     turn = NewTurn(

@@ -34,7 +34,7 @@ from .append import (
     lock_session,
     locked_session,
 )
-from .asides import make_marker, require_aside
+from .asides import make_marker, read_aside, require_aside
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
 from .rewinds import (
     NOTHING_REWOUND,
@@ -333,6 +333,9 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
         turn = last_user_turn(session.pk)
         if turn is None:
             raise Rejected("There is nothing to continue yet.", code="nothing_to_answer")
+        if any(low <= turn <= high for low, high in read_aside(session.pk)):
+            text = "The last message was refused. Retry it, edit it, or send another."
+            raise Rejected(text, code="nothing_to_answer")
         asked = _choices_for(session.pk, turn)
         return accepted_run(
             create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=asked)

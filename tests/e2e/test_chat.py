@@ -375,7 +375,7 @@ def test_a_refused_message_is_left_out_until_it_is_included_again(
     assert not chat.page.evaluate("document.documentElement.scrollWidth > innerWidth")
     plain = open_chat(java_script_enabled=False).open(chat.uuid)
     plain.page.get_by_role("button", name="Include it again").press("Enter")
-    told = "Turn 3 is sent to the model again with the next message."
+    told = "Turn 3 is sent to the model again, as far as there is room."
     expect(plain.page.get_by_text(told)).to_be_visible()
     expect(chat.page.get_by_text(told)).to_be_visible()
     chat.page.get_by_role("button", name="Include it again").press("Enter")

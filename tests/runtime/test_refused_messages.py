@@ -76,6 +76,8 @@ async def test_who_retries_it_gives_it_again(
 ) -> None:
     wire.enqueue(REFUSED)
     await ask(runtime, garden, "bombs")
+    with pytest.raises(Rejected):
+        await runtime.continue_run(garden, client_id="continue-0001", user_pk=None)
     await runtime.regenerate(garden, client_id="retry-0001", turn=1, user_pk=None)
     await runtime.wait_idle(garden.pk)
     assert (given(wire.requests[-1]), await asides_of(garden)) == (["bombs"], [])
