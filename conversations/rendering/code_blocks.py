@@ -5,7 +5,7 @@ lexers are quadratic in the length of a line, of a run of white space, or of
 something they fail to find, hence limits on the first two here and on the length in
 :mod:`work`; code beyond them is shown plain. They are counted, not timed, so a row has the
 same HTML on every machine. A lexer that raises, or does not give back what it was given, is
-ignored.
+ignored. A block names its language as people write it, or the file that it is.
 """
 
 import logging
@@ -19,12 +19,21 @@ from pygments.lexers import find_lexer_class, get_all_lexers
 from pygments.token import Comment, Generic, Keyword, Name, Number, String
 from pygments.token import _TokenType as TokenType
 
-from .source_text import escape_text
+from .source_text import escape_attribute, escape_text
 
 logger = logging.getLogger(__name__)
 PLAIN_LANGUAGE = "text"
 _UNHIGHLIGHTABLE = re.compile(r"^[^\n]{501}|(?<!\s)\s{201}", re.MULTILINE)
 _LANGUAGE_WORD = re.compile(r"\s*([\w+#.-]{1,40})")
+_FILE_NAME = re.compile(
+    r"(?:title|file|filename|path)\s?=\s?(?:\"([^\"]{1,200})\"|'([^']{1,200})'|(\S{1,200}))"
+    r"|^\s{0,3}[\w+#-]{1,40}:(\S{0,200}[\w-])|^\s{0,3}([\w./-]{0,200}[\w-]\.\w{1,10})(?!\S)"
+)
+_PLAIN_NAMES = {"", "text", "txt", "plain", "plaintext"}
+MAX_INFO_CHARS = 300
+MAX_OPEN_LINES = 60
+"""Of code that a page shows at once."""
+DIAGRAM, DIAGRAM_LABEL = "mermaid", "Mermaid"
 
 _CLASSES: dict[TokenType, str] = {
     Comment: "c",
@@ -56,20 +65,32 @@ TOKEN_CLASSES = frozenset(_CLASSES.values())
 
 def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> str:
     """The HTML of a code block; ``info`` is what follows the opening fence."""
+    info = info[:MAX_INFO_CHARS]
     language = find_language(info)
     body = _highlight(code, language) if highlight else escape_text(code)
-    return f"{open_code_block(language)}{body}{CODE_BLOCK_END}"
+    lines = code.count("\n")
+    opening = open_code_block(info, lines=lines if lines > MAX_OPEN_LINES else 0)
+    return f"{opening}{body}{CODE_BLOCK_END}"
 
 
 @lru_cache(maxsize=512)
-def open_code_block(language: str) -> str:
-    """The HTML of a code block up to its first character of code."""
-    label = escape_text(language)
+def open_code_block(info: str, *, lines: int = 0) -> str:
+    """The HTML of a code block up to its first character of code; ``lines`` where there are
+    so many that the page folds it. The class ``rich`` marks what the page has a module for."""
+    language, file_name = find_language(info), find_file_name(info)
+    label = file_name or language_label(info)
+    is_diagram = label == DIAGRAM_LABEL
+    shown = escape_text(label)
+    file_attribute = f' data-file="{escape_attribute(file_name)}"' if file_name else ""
+    lines_attribute = f' data-lines="{lines}"' if lines else ""
     return (
-        f'<div class="code" data-lang="{label}"><div class="code-head">'
-        f'<span class="code-lang">{label}</span>'
+        f'<div class="code{" rich" if is_diagram or lines else ""}"'
+        f' data-lang="{DIAGRAM if is_diagram else escape_text(language)}"'
+        f"{file_attribute}{lines_attribute}>"
+        f'<div class="code-head"><span class="code-lang">{shown}</span>'
         '<button type="button" class="code-wrap" data-action="wrap-code"'
         ' aria-pressed="false">Wrap</button>'
+        '<button type="button" data-action="download-code">Download</button>'
         '<button type="button" class="code-copy" data-action="copy-code">Copy</button>'
         '</div><pre tabindex="0"><code class="hl">'
     )
@@ -79,9 +100,34 @@ CODE_BLOCK_END = "</code></pre></div>\n"
 
 
 def find_language(info: str) -> str:
-    """The usual name of the language that ``info`` begins with, or ``"text"``."""
+    """The usual name of the language that ``info`` begins with, or that its file's name ends
+    with, or ``"text"``."""
     word = _LANGUAGE_WORD.match(info)
-    return known_languages().get(word[1].lower(), PLAIN_LANGUAGE) if word else PLAIN_LANGUAGE
+    if word and (known := known_languages().get(word[1].lower())):
+        return known
+    suffix = find_file_name(info).rpartition(".")[2].lower()
+    return known_languages().get(suffix) or _languages_by_suffix().get(suffix, PLAIN_LANGUAGE)
+
+
+def find_file_name(info: str) -> str:
+    """The file that a fence says it is: ``python title="a.py"``, ``python:a.py``, ``a.py``."""
+    word = _LANGUAGE_WORD.match(info)
+    if word and word.end() == len(info.rstrip()) and word[1].lower() in known_languages():
+        return ""
+    found = _FILE_NAME.search(info)
+    return next(part for part in found.groups() if part) if found else ""
+
+
+def language_label(info: str) -> str:
+    """The language as people write it; what is not known, as the fence has it."""
+    word = _LANGUAGE_WORD.match(info)
+    language = find_language(info)
+    if language == PLAIN_LANGUAGE:
+        name = word[1] if word else ""
+        if name.lower() == DIAGRAM:
+            return DIAGRAM_LABEL
+        return name if name.lower() not in _PLAIN_NAMES else "Text"
+    return _language_names()[language]
 
 
 @cache
@@ -91,6 +137,21 @@ def known_languages() -> dict[str, str]:
         alias.lower(): aliases[0].lower()
         for _, aliases, _, _ in reversed(list(get_all_lexers(plugins=False)))
         for alias in aliases
+    }
+
+
+@cache
+def _language_names() -> dict[str, str]:
+    return {aliases[0].lower(): name for name, aliases, _, _ in get_all_lexers(False) if aliases}
+
+
+@cache
+def _languages_by_suffix() -> dict[str, str]:
+    return {
+        pattern.removeprefix("*."): aliases[0].lower()
+        for _, aliases, patterns, _ in get_all_lexers(plugins=False)
+        if aliases
+        for pattern in patterns
     }
 
 

@@ -20,7 +20,7 @@ from .sanitiser import URL, normalise_url, sanitise, trim_url, web_host
 from .source_text import escape_attribute, escape_text, normalise_source
 
 logger = logging.getLogger(__name__)
-_PLAIN_LINE = r"(?![ \d#>+\-=|:])[^\x00-\x1f\x7f-\xa0\\`*_\[<&~]++(?<! )"
+_PLAIN_LINE = r"(?![ \d#>+\-=|:])[^\x00-\x1f\x7f-\xa0\\`*_\[<&~$]++(?<! )"
 _PLAIN_PARAGRAPH = re.compile(rf"{_PLAIN_LINE}(?:\n{_PLAIN_LINE})*+\n?")
 
 # Escape sequences as in ECMA-48, 5.4 and 5.6.

@@ -1,10 +1,14 @@
 """The Markdown dialect of the transcript, and how its tokens become HTML.
 
-CommonMark with tables, strikethrough, task lists and bare web addresses, without
-raw HTML. What differs from the usual rendering does so because the text is
+CommonMark with tables, strikethrough, task lists, alerts, footnotes, formulas and bare
+web addresses, without raw HTML. What differs from the usual rendering does so because the text is
 written by a model that may have been told what to write: an image becomes a
 labelled link, since fetching it would already report to its server; a link says
-where it leads; and of what is in the text, only an address becomes an attribute.
+where it leads; and of what is in the text, only an address and a formula become attributes.
+
+A block depends on nothing behind it, so that an answer can be shown while it is written: a
+footnote stands where it is written, under the label that it has, and a formula on lines of
+its own ends with its closing delimiter or a blank line, whatever comes then.
 """
 
 import re
@@ -24,6 +28,14 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
 from .code_blocks import render_code_block
+from .formulas import (
+    CHARS_OF_TEX_IN_A_STEP,
+    CLOSING,
+    STEPS_OF_FORMULA,
+    Formula,
+    find_formula,
+    render_formula,
+)
 from .sanitiser import (
     MAX_ADDRESS_CHARS,
     URL,
@@ -173,6 +185,16 @@ class TranscriptMarkdown(MarkdownIt):
 _WORK: ContextVar[Work] = ContextVar("work")
 
 
+# The buttons come first: what a table grows by is then at the end of its HTML, but for tags.
+TABLE_START = (
+    '<p class="table-acts rich">'
+    '<button type="button" data-action="copy-csv">Copy as CSV</button>'
+    '<button type="button" data-action="copy-table">Copy as Markdown</button></p>'
+    '<div class="table-wrap" tabindex="0" role="group" aria-label="Table"><table>\n'
+)
+TABLE_END = "</table></div>\n"
+
+
 class TranscriptRenderer(RendererHTML):
     """HTML for the tokens that the transcript shows in its own way."""
 
@@ -202,10 +224,35 @@ class TranscriptRenderer(RendererHTML):
         return f'<a class="img-blocked" href="{href}" title="{title}">{label}</a>'
 
     def table_open(self, *_: Any) -> str:
-        return '<div class="table-wrap" tabindex="0" role="group" aria-label="Table"><table>\n'
+        return TABLE_START
 
     def table_close(self, *_: Any) -> str:
-        return "</table></div>\n"
+        return TABLE_END
+
+    def formula(self, tokens: Sequence[Token], idx: int, _: Any, env: EnvType) -> str:
+        token = tokens[idx]
+        env["work"].spend(STEPS_OF_FORMULA + len(token.content) // CHARS_OF_TEX_IN_A_STEP)
+        formula = Formula(token.content, token.info, token.markup, 0)
+        return render_formula(formula, block=token.block)
+
+    def alert_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
+        return f'<div class="alert rich" data-kind="{tokens[idx].info.lower()}">\n'
+
+    def alert_title_open(self, *_: Any) -> str:
+        return '<p class="alert-title">'
+
+    def note_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
+        label = escape_text(tokens[idx].info)
+        return (
+            f'<div class="note rich" data-note="{label}"><span class="note-label">{label}</span>\n'
+        )
+
+    def note_ref(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
+        label = escape_text(tokens[idx].content)
+        return (
+            f'<sup class="rich"><button type="button" data-action="note" data-note="{label}"'
+            f' aria-label="Footnote {label}">{label}</button></sup>'
+        )
 
     def td_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
         # The parser hands the alignment of a cell over as a style.
@@ -227,12 +274,109 @@ def limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool)
     if silent or state.level < _MAX_BLOCK_LEVEL:
         return False
     state.line = end_line
-    state.push("paragraph_open", "p", 1).map = [start_line, end_line]
+    text = state.getLines(start_line, end_line, state.blkIndent, False).strip()
+    push_paragraph(state, text, [start_line, end_line])
+    return True
+
+
+def formula_block(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
+    """Block rule: a formula on lines of its own. Where text follows its closing delimiter,
+    these lines are a paragraph; where a blank line comes first, it is shown as source."""
+    start, maximum = state.bMarks[start_line] + state.tShift[start_line], state.eMarks[start_line]
+    opening = state.src[start : start + 2]
+    closing = CLOSING.get(opening)
+    if closing is None or state.is_code_block(start_line):
+        return False
+    behind = state.src[start + 2 : maximum].partition(closing)
+    if behind[1] and behind[2].strip():
+        return False
+    if silent:
+        # It goes on with a formula that the paragraph has begun.
+        before = state.src[state.bMarks[state.line] : start]
+        state.env["work"].spend(len(before) // CHARS_OF_HTML_IN_A_STEP)
+        return opening != "$$" or before.count("$$") % 2 == 0
+    next_line, is_closed, tail = start_line + 1, bool(behind[1]), ""
+    while next_line < end_line and not is_closed and not state.isEmpty(next_line):
+        if state.sCount[next_line] < state.blkIndent:
+            break
+        line = state.src[
+            state.bMarks[next_line] + state.tShift[next_line] : state.eMarks[next_line]
+        ]
+        _, closes, tail = line.partition(closing)
+        next_line, is_closed = next_line + 1, bool(closes)
+    state.line = next_line
+    text = state.getLines(start_line, next_line, state.blkIndent, False).strip()
+    if tail.strip() and is_closed:
+        push_paragraph(state, text, [start_line, next_line])
+        return True
+    token = state.push("formula", "math", 0)
+    token.map, token.block, token.info = [start_line, next_line], True, opening
+    token.markup = closing if is_closed else ""
+    token.content = text.removeprefix(opening).removesuffix(token.markup)
+    return True
+
+
+def push_paragraph(state: StateBlock, text: str, lines: list[int]) -> None:
+    state.push("paragraph_open", "p", 1).map = lines
     inline = state.push("inline", "", 0)
-    inline.content = state.getLines(start_line, end_line, state.blkIndent, False).strip()
-    inline.map = [start_line, end_line]
-    inline.children = []
+    inline.content, inline.map, inline.children = text, lines, []
     state.push("paragraph_close", "p", -1)
+
+
+def formula_inline(state: StateInline, silent: bool) -> bool:
+    """Inline rule: a formula within a line."""
+    if state.src[state.pos] not in "$\\":
+        return False
+    formula = find_formula(state.src, state.pos, state.posMax)
+    if formula is None:
+        return False
+    state.env["work"].spend(len(formula.tex) // CHARS_OF_TEX_IN_A_STEP)
+    if not silent:
+        token = state.push("formula", "math", 0)
+        token.content, token.info, token.markup = formula.tex, formula.opening, formula.closing
+    state.pos = formula.end
+    return True
+
+
+# Neither ``[^a-z]`` nor ``[^x]``, which are sets of characters.
+NOTE_LABEL = r"\[\^(\d{1,4}|[A-Za-z]\w{2,31}(?:-\w{2,31}){0,3})\]"
+_NOTE_REF = re.compile(NOTE_LABEL)
+_NOTE = re.compile(rf"{NOTE_LABEL}:[ \t]*")
+_NOTE_INDENT = 4
+
+
+def note_block(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
+    """Block rule: a footnote, and the indented blocks that go on with it."""
+    start = state.bMarks[start_line] + state.tShift[start_line]
+    found = _NOTE.match(state.src, start, state.eMarks[start_line])
+    if found is None or state.is_code_block(start_line):
+        return False
+    if silent:
+        return True
+    token = state.push("note_open", "div", 1)
+    token.info, token.block, token.map = found[1], True, (lines := [start_line, 0])
+    parent, state.parentType = state.parentType, "note"
+    kept = state.bMarks[start_line], state.tShift[start_line], state.sCount[start_line]
+    state.blkIndent += _NOTE_INDENT
+    state.bMarks[start_line], state.tShift[start_line] = found.end(), 0
+    state.sCount[start_line] = state.blkIndent
+    state.md.block.tokenize(state, start_line, end_line)
+    state.bMarks[start_line], state.tShift[start_line], state.sCount[start_line] = kept
+    state.blkIndent -= _NOTE_INDENT
+    state.parentType = parent
+    lines[1] = state.line
+    state.push("note_close", "div", -1)
+    return True
+
+
+def note_ref(state: StateInline, silent: bool) -> bool:
+    """Inline rule: ``[^label]``, whether or not there is such a footnote."""
+    found = _NOTE_REF.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("note_ref", "sup", 0).content = found[1]
+    state.pos = found.end()
     return True
 
 
@@ -311,13 +455,19 @@ def _settle_links(children: list[Token]) -> None:
 
 _PARSER = TranscriptMarkdown(
     "commonmark",
-    {"html": False, "tasklists": True, "xhtmlOut": False},
+    {"html": False, "tasklists": True, "alerts": True, "xhtmlOut": False},
     renderer_cls=TranscriptRenderer,
 )
 _PARSER.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
 _PARSER.block.ruler.before(
     "table", "limit_depth", limit_depth, {"alt": ["paragraph", "reference", "blockquote", "list"]}
 )
+_PARSER.block.ruler.before(
+    "fence", "formula", formula_block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
+)
+_PARSER.block.ruler.before("reference", "note", note_block, {"alt": ["paragraph", "reference"]})
+_PARSER.inline.ruler.before("escape", "formula", formula_inline)
+_PARSER.inline.ruler.before("link", "note_ref", note_ref)
 _PARSER.inline.ruler.at("autolink", link_in_angles)
 _PARSER.inline.ruler.before("newline", "bare_url", bare_url)
 _PARSER.inline.ruler.before("text", "count_step", count_step)

@@ -263,12 +263,16 @@ def mark_settled(rows: Sequence[str]) -> list[str]:
     return marked
 
 
+# Of what a page has a style sheet and a module of its own for.
+RICH_CONTENT = 'rich"'
+
+
 # The version of the HTML that the renderers of this package produce.
 
 # Raise this when the HTML for the same input changes. Rendered rows are stored beside their
 # source with the version that made them; a row with another version is rendered again when it is
 # next read.
-RENDER_VERSION: int = 7
+RENDER_VERSION: int = 8
 
 
 # The messages that wait, as HTML: for the page and for the socket.

@@ -13,33 +13,92 @@ import nh3
 from markdown_it.common.normalize_url import normalizeLink
 
 from .code_blocks import TOKEN_CLASSES
+from .formulas import STYLE_CLASSES
 from .source_text import STAND_INS
 
 _BLOCK_TAGS = {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
-_INLINE_TAGS = {"br", "code", "em", "s", "strong"}
+_INLINE_TAGS = {"br", "code", "em", "s", "strong", "sup"}
 _TABLE_TAGS = {"table", "tbody", "td", "th", "thead", "tr"}
 _ALIGNMENTS = {"ta-left", "ta-center", "ta-right"}
 
+# The elements and attributes of formulas: what the converter makes, and nothing that leads
+# somewhere, runs or holds HTML of its own (no href, maction, semantics or annotation-xml).
+_MATH_ATTRIBUTES = {
+    "math": {"alttext", "display"},
+    "menclose": {"notation"},
+    "mfrac": {"displaystyle", "linethickness", "scriptlevel"},
+    "mi": {"mathvariant"},
+    "mmultiscripts": set[str](),
+    "mn": set[str](),
+    "mo": {
+        *("form", "fence", "largeop", "lspace", "maxsize", "minsize", "movablelimits"),
+        *("rspace", "separator", "stretchy", "symmetric"),
+    },
+    "mover": {"accent"},
+    "mpadded": {"depth", "height", "lspace", "voffset", "width"},
+    "mphantom": set[str](),
+    "mprescripts": set[str](),
+    "mroot": set[str](),
+    "mrow": {"displaystyle", "mathcolor", "scriptlevel"},
+    "mspace": {"depth", "height", "width"},
+    "msqrt": set[str](),
+    "mstyle": {"displaystyle", "mathcolor", "scriptlevel"},
+    "msub": set[str](),
+    "msubsup": set[str](),
+    "msup": set[str](),
+    "mtable": {"displaystyle", "scriptlevel"},
+    "mtd": {"columnspan"},
+    "mtext": set[str](),
+    "mtr": set[str](),
+    "munder": {"accentunder"},
+    "munderover": {"accent", "accentunder"},
+}
+_MATH_CLASSES = set(STYLE_CLASSES.values())
+
 _CLEANER = nh3.Cleaner(
-    tags={"a", "button", "div", "span"} | _BLOCK_TAGS | _INLINE_TAGS | _TABLE_TAGS,
-    attributes={"a": {"href", "title"}, "div": {"data-lang"}, "ol": {"start"}, "span": {"title"}},
+    tags={"a", "button", "div", "span"}
+    | _BLOCK_TAGS
+    | _INLINE_TAGS
+    | _TABLE_TAGS
+    | set(_MATH_ATTRIBUTES),
+    attributes=_MATH_ATTRIBUTES
+    | {
+        "a": {"href", "title"},
+        "button": {"aria-label", "data-note"},
+        "div": {"data-file", "data-lang", "data-lines", "data-note"},
+        "ol": {"start"},
+        "span": {"title"},
+    },
     tag_attribute_values={
         "button": {
             "type": {"button"},
-            "data-action": {"wrap-code", "copy-code"},
+            "data-action": {
+                *("wrap-code", "copy-code", "download-code"),
+                *("copy-csv", "copy-table", "note"),
+            },
             "aria-pressed": {"false"},
         },
-        "div": {"tabindex": {"0"}, "role": {"group"}, "aria-label": {"Table"}},
+        "div": {
+            "tabindex": {"0"},
+            "role": {"group"},
+            "aria-label": {"Formula", "Table"},
+            "data-kind": {"note", "tip", "important", "warning", "caution"},
+        },
         "pre": {"tabindex": {"0"}},
     },
     allowed_classes={
         "a": {"img-blocked"},
         "button": {"code-copy", "code-wrap"},
-        "code": {"hl"},
-        "div": {"code", "code-head", "table-wrap"},
+        "code": {"hl", "tex"},
+        "div": {"alert", "code", "code-head", "math", "note", "rich", "table-wrap"},
         "li": {"task-list-item"},
-        "p": {"unformatted", "verbatim"},
-        "span": {"code-lang", "img-blocked", "link-blocked"} | TOKEN_CLASSES,
+        "math": {"rich"},
+        "mrow": {"menclose-updiagonalstrike", "menclose-downdiagonalstrike"},
+        "mtable": _MATH_CLASSES,
+        "mtd": _MATH_CLASSES,
+        "p": {"alert-title", "rich", "table-acts", "tex", "unformatted", "verbatim"},
+        "span": {"code-lang", "img-blocked", "link-blocked", "note-label"} | TOKEN_CLASSES,
+        "sup": {"rich"},
         "td": _ALIGNMENTS,
         "th": _ALIGNMENTS,
         "ul": {"contains-task-list"},

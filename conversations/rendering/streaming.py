@@ -21,7 +21,8 @@ from typing import NamedTuple
 from markdown_it.rules_block.table import escapedSplit
 from markdown_it.token import Token
 
-from .code_blocks import CODE_BLOCK_END, find_language, open_code_block
+from .code_blocks import CODE_BLOCK_END, MAX_INFO_CHARS, open_code_block
+from .formulas import CLOSING, MAX_TEX_CHARS, find_formula
 from .markdown import (
     TOO_MUCH_WORK,
     is_plain_paragraph,
@@ -33,6 +34,8 @@ from .markdown_parser import (
     MAX_FRAME_CODE_CHARS,
     MAX_FRAME_STEPS,
     MAX_OPEN_STEPS,
+    NOTE_LABEL,
+    TABLE_END,
     TooMuchWork,
     Work,
     parse,
@@ -45,10 +48,13 @@ from .source_text import escape_text, normalise_source
 # Markdown cut off in mid-word, made whole enough to look at.
 INLINE_LIMIT = 4_000  # Characters of one paragraph up to which its marks are mended.
 
-_FENCE = re.compile(
-    r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE
+_LINE_START_MARKS = r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+"
+_FENCE = re.compile(_LINE_START_MARKS + r"(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE)
+_FORMULA_LINE = re.compile(_LINE_START_MARKS + r"(\$\$|\\\[)", re.MULTILINE)
+_LONE_MARKERS = re.compile(
+    r"[ \t>]*+(?:\d{1,9}+[.)]?[ \t]*+)?"
+    r"(?:[-+*_=#|:`~> \t]*+|\$\$?|\\\[?|\[!\w*+\]?|\[\^[\w-]*+\]?)"
 )
-_LONE_MARKERS = re.compile(r"[ \t>]*+(?:\d{1,9}+[.)]?[ \t]*+)?[-+*_=#|:`~> \t]*+")
 _HALF_CLOSING_FENCE = re.compile(r"[ \t>]*+(?:`+|~+)")
 _HALF_CHECKBOX = re.compile(r"\[[ xX]?\]?[ \t]*")
 _TABLE_ROW = re.compile(r" {0,3}\|")
@@ -56,9 +62,12 @@ _RUN_START = re.compile(
     r"^[ \t>]*+(?:\n|(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)++|#{1,6}[ \t]++|(?=\|))", re.MULTILINE
 )
 _MARK = re.compile(
-    r"\\.?|`+|\*+|_+|~~+|!?\[|\]\(?|<[A-Za-z][^\s<>]*+(?!>)|https?://[^\s*<>\[\]`]*+", re.DOTALL
+    rf"\\.?|\$\$?|{NOTE_LABEL}|\[\^[\w-]*\Z"
+    r"|`+|\*+|_+|~~+|!?\[|\]\(?|<[A-Za-z][^\s<>]*+(?!>)|https?://[^\s*<>\[\]`]*+",
+    re.DOTALL,
 )
 _BACKTICKS = re.compile("`+")
+_WORDS = re.compile(r"(?<![\\\w])[^\W\d_]{3,}\s+[^\W\d_]{3,}")
 _WHOLE_TARGET = re.compile(
     r"\s*+(?:<[^<>\n]*>|[^\s()<>]*+(?:\([^\s()]*\)[^\s()]*+)*+)"
     r"(?:\s++(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*+\)"
@@ -92,8 +101,19 @@ def mend(source: str) -> str:
         return before if _HALF_CLOSING_FENCE.fullmatch(last_line) else source
     if _LONE_MARKERS.fullmatch(last_line) or _opens_fence(_FENCE.match(last_line)):
         source = before
-    # Marks pair up within the last paragraph, item, heading or cell.
+    # Marks pair up within the last paragraph, item, heading or cell, behind a formula.
     start = max((match.end() for match in _RUN_START.finditer(source)), default=0)
+    for formula in _FORMULA_LINE.finditer(source):
+        end = source.find(CLOSING[formula[1]], formula.end())
+        if (
+            source.find("\n\n", formula.end(), end) >= 0
+            if end >= 0
+            else "\n\n" in source[formula.end() :]
+        ):
+            continue
+        if end < 0:
+            return source  # shown as source until it is closed
+        start = max(start, end + 2)
     if source.startswith("|", start):
         start = source.rfind("|") + 1
     source = source[:start] + mend_inline(source[start:])[0]
@@ -159,8 +179,18 @@ class _Mender:
         """Note one mark, or change the text if it is half of one; where to go on. An address
         is matched too, so that what is in it is no mark."""
         match match[0][0]:
+            case "$" | "\\" if formula := find_formula(self.text, match.start()):
+                return formula.end
+            case "$":
+                return self._take_dollar(match)
             case "\\" if len(match[0]) == 1:
                 self._change(self.text[: match.start()])
+            case "\\" if match[0] in ("\\(", "\\["):
+                return self._show_source(match)
+            case "[" if match[0].startswith("[^"):
+                if not match[0].endswith("]"):
+                    self._change(self.text[: match.start()])
+                return match.end()
             case "`":
                 return self._take_backticks(match)
             case "<" if match.end() == len(self.text):
@@ -173,6 +203,27 @@ class _Mender:
             case "*" | "_" | "~":
                 self._take_emphasis(match)
         return match.end()
+
+    def _take_dollar(self, match: re.Match[str]) -> int:
+        # It may open a formula that is not closed yet, or be a sum of money.
+        rest = self.text[match.end() :]
+        is_behind_word = match.start() and self.text[match.start() - 1].isalnum()
+        if len(rest) > MAX_TEX_CHARS or is_behind_word:
+            return match.end()
+        if not rest:
+            self._change(self.text[: match.start()])
+            return len(self.text)
+        self.is_cut = True  # what follows may change what it means
+        if "`" in rest or rest[0].isspace() or rest[0].isdigit() or _WORDS.search(rest):
+            return match.end()
+        return self._show_source(match)
+
+    def _show_source(self, match: re.Match[str]) -> int:
+        """A formula that is not closed yet is shown as it is written."""
+        source = self.text[match.start() :]
+        ticks = "`" * (max(map(len, _BACKTICKS.findall(source)), default=0) + 1)
+        self._change(f"{self.text[: match.start()]}{ticks}{source}{ticks}")
+        return len(self.text)
 
     def _take_backticks(self, match: re.Match[str]) -> int:
         # A code span is skipped, closed if it is open, and dropped if it is empty.
@@ -236,6 +287,7 @@ _SMALL = 2_000  # Characters up to which the part being written is parsed at eve
 _GROWTH = 1.25  # By how much a longer one has to grow to be parsed again without a sign of its end.
 _LINE_START = 16  # Characters of a line that say whether it begins an item, row or paragraph.
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
+FORMULA, NOTE = "formula", "note_open"
 _KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
 
 # What a long block consists of: the token type of its parts, and its level.
@@ -245,7 +297,6 @@ _LINE_BEYOND_LIST = re.compile(r"^[ \t]*\n(?=[^\s\-+*0-9])", re.MULTILINE)
 _PART_START = {LIST: re.compile(r"(?:[-+*]|\d{1,9}[.)]) {1,4}\w"), TABLE: re.compile(r"\|")}
 _PARAGRAPH_LINE = re.compile(r"(?:[^\W\d_]|[\"'(“]|\*\*\w|`[^`\n])[^\n]*")
 _OPENING_LINE = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)\n")
-_TABLE_END = "</table></div>\n"
 _ROWS_START, _ROWS_END = "<tbody>\n", "</tbody>\n"
 
 
@@ -286,11 +337,13 @@ def outline(source: str, work: Work, *, offset: int = 0) -> list[MarkdownBlock]:
 
 def is_final(block: MarkdownBlock, source: str) -> bool:
     """Whether text after ``source``, whose lines are whole, leaves its last block as it is. A
-    list or indented code goes on after blank lines. A fence ends with its closing line, a
-    heading or rule with its own, unless that may yet become the header of a table. All others
-    have ended if a line follows."""
-    if block.kind in (LIST, CODE):
+    list, note or indented code goes on after blank lines. A fence or formula ends with its closing
+    line, a heading or rule with its own, unless that may yet become the header of a table. All
+    others have ended if a line follows."""
+    if block.kind in (LIST, CODE, NOTE):
         return False
+    if block.kind == FORMULA and block.markup and not may_become_table(block, source):
+        return True
     if block.kind == FENCE:
         lines = source[block.start : block.end].removesuffix("\n").rpartition("\n")
         return bool(lines[1]) and closing_fence(block.markup).fullmatch(lines[2]) is not None
@@ -371,7 +424,7 @@ class OpenFence(OpenText):
         assert fence is not None
         indent, self._marks, info = fence.groups()
         self._indent = re.compile(rf"^ {{1,{len(indent)}}}", re.MULTILINE) if indent else None
-        self._html = Pieces(open_code_block(find_language(info)))
+        self._html = Pieces(open_code_block(info.strip()[:MAX_INFO_CHARS]))
         self._line = Pieces()
 
     @property
@@ -403,14 +456,14 @@ class OpenFence(OpenText):
 
 def _split_container(html: str) -> tuple[str, str, str]:
     """The opening, the items or rows, and the closing of a list's or table's HTML."""
-    if not html.endswith(_TABLE_END):
+    if not html.endswith(TABLE_END):
         start = html.index("\n") + 1
         end = html.rindex("</")
     elif _ROWS_START in html:
         start = html.index(_ROWS_START) + len(_ROWS_START)
         end = html.rindex(_ROWS_END)
     else:
-        return html.removesuffix(_TABLE_END) + _ROWS_START, "", _ROWS_END + _TABLE_END
+        return html.removesuffix(TABLE_END) + _ROWS_START, "", _ROWS_END + TABLE_END
     return html[:start], html[start:end], html[end:]
 
 

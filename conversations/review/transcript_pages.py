@@ -26,7 +26,7 @@ from conversations.domain.errors import NotFound
 from conversations.domain.keyset import parse_cursor
 from conversations.models import Session
 from conversations.models.review import LABELS
-from conversations.rendering.rows import mark_settled
+from conversations.rendering.rows import RICH_CONTENT, mark_settled
 from conversations.web.hydration import hydrate
 
 from .forms import RemarkForm, carried_filters
@@ -76,6 +76,7 @@ def show_for_review(
         "session": session,
         "page": page,
         "parts": parts,
+        "has_rich": any(RICH_CONTENT in row.html for row in page.rows),
         "has_tools": any(TOOL_ROW in row.html for row in page.rows),
         "state": {
             "through": session.reviewed_turn,

@@ -49,6 +49,7 @@ from conversations.domain.text import storable
 from conversations.feature import features
 from conversations.models import Session, Workspace
 from conversations.rendering.rows import (
+    RICH_CONTENT,
     mark_settled,
     render_meter,
     render_queue,
@@ -329,6 +330,7 @@ def _chat(
             "last_seq": found.last_seq,
             "rewinds": found.rewind_count,
             "all": shows_replaced or request.GET.get("all") == "1",
+            "has_rich": any(RICH_CONTENT in row.html for row in page.rows),
             "has_tools": any(TOOL_ROW in row.html for row in page.rows),
         },
         "window": {"floor": mark.floor if line else 0, "line": line, "key": mark.key},

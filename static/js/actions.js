@@ -1,6 +1,6 @@
 // What can be done with a row: copy, link, edit, regenerate, retry, continue.
 // Loaded with the first use.
-import { announce, byId, find, fromTemplate } from "./dom.js";
+import { announce, byId, create, find, fromTemplate } from "./dom.js";
 import { putBack, refuse } from "./composer.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { LOST } from "./socket.js";
@@ -110,12 +110,50 @@ function toggleGroup(button) {
   find(`[data-first="${first}"]`, byId("rows")).focus();
 }
 
+/** A file that the browser saves, named as the block says or after its language. */
+function download(button) {
+  const { file, lang } = blockOf(button).dataset;
+  const url = URL.createObjectURL(new Blob([find("pre", blockOf(button)).textContent], { type: "text/plain" }));
+  create("a", { href: url, download: file?.split(/[\\/]/).at(-1) || `code.${SUFFIXES[lang] ?? "txt"}` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+const SUFFIXES = {
+  bash: "sh", c: "c", cpp: "cpp", csharp: "cs", css: "css", diff: "diff", go: "go", html: "html", java: "java",
+  javascript: "js", json: "json", jsx: "jsx", kotlin: "kt", lua: "lua", markdown: "md", mermaid: "mmd", php: "php",
+  powershell: "ps1", python: "py", r: "r", ruby: "rb", rust: "rs", sql: "sql", swift: "swift", tex: "tex",
+  toml: "toml", tsx: "tsx", typescript: "ts", xml: "xml", yaml: "yaml",
+};
+
+const tableOf = (button) => find("table", button.parentElement.nextElementSibling);
+const copyTable = (format) => (button) => copy(button, import("./tables.js").then((formats) => formats[format](tableOf(button))));
+
+/** From a mark to its note; the first mark takes the focus back. */
+function showNote(button, row) {
+  const note = find(`.note[data-note="${CSS.escape(button.dataset.note)}"]`, row);
+  if (!note) return announce("This footnote is not in this message");
+  note.tabIndex = -1;
+  note.focus({ preventScroll: true });
+  note.scrollIntoView({ block: "nearest" });
+}
+
+function unfoldCode(button) {
+  const isShort = blockOf(button).classList.toggle("short");
+  button.textContent = isShort ? `Show all ${blockOf(button).dataset.lines} lines` : "Show less";
+  if (isShort) blockOf(button).scrollIntoView({ block: "nearest" });
+}
+
 const blockOf = (button) => button.closest(".code");
 
 const ACTIONS = {
   copy: (button, row) => copy(button, row.dataset.turn ? sourceOf(row) : find(".md", row).innerText),
   "copy-output": (button, row) => copy(button, outputOf(button.parentElement.nextElementSibling, row)),
   "copy-code": (button) => copy(button, find("pre", blockOf(button)).textContent),
+  "download-code": download,
+  "unfold-code": unfoldCode,
+  "copy-csv": copyTable("csv"),
+  "copy-table": copyTable("markdown"),
+  "diagram-source": (button) => import("./diagrams.js").then(({ toggle }) => toggle(blockOf(button))),
+  note: showNote,
   "wrap-code": (button) => { button.ariaPressed = blockOf(button).classList.toggle("wrapped"); },
   link: (button) => copy(button, button.href),
   edit,

@@ -44,7 +44,7 @@ function showState({ run_state: state, text, elapsed_ms: elapsed = 0 }) {
   if (document.hidden) document.title = `(●) ${document.title.replace("(●) ", "")}`;
 }
 
-/** Most breaks are shorter than a second. Meanwhile nobody knows what it does. */
+/** Most breaks are shorter than a second. */
 function showConnection(state) {
   const say = () => {
     const lost = state !== "open" && fromTemplate(`line-${state}`);

@@ -32,7 +32,7 @@ function relative(moment) {
   }
 }
 
-/** Write times in the reader's zone: the clock; where it is relative, how long ago or the date. */
+/** Write times in the reader's zone. */
 export function localise(root) {
   for (const element of findAll("time", root)) {
     const moment = new Date(element.dateTime);

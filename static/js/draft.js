@@ -63,6 +63,7 @@ function addText(element, text) {
 function write(part, { text, blocks = [], drop, open }) {
   if (open === undefined) return part.body.append(text);
   for (const html of blocks) {
+    if (html.includes('rich"')) import("./rich.js");
     writeBlock(part, html);
     part.open = null;
     part.html = "";

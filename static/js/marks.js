@@ -21,6 +21,7 @@ function mark(row) {
   if (marked.has(row)) return;
   marked.add(row);
   localise(row);
+  if (find(".rich", row)) import("./rich.js").then(({ enrich }) => enrich(row));
   const { eventType, turn } = row.dataset;
   if (byId(`acts-${eventType}`)) {
     const acts = fromTemplate(`acts-${eventType}`);

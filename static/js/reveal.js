@@ -58,6 +58,7 @@ export function reveal(turn, words = leftWords()) {
   const ranges = words.length ? rangesOf(row, words) : [];
   ranges[0]?.startContainer.parentElement.closest("details:not([open])")?.toggleAttribute("open", true);
   if (ranges.length && CSS.highlights) CSS.highlights.set("found", new Highlight(...ranges));
+  ranges[0]?.startContainer.parentElement.closest(".short")?.classList.remove("short");
   row.scrollIntoView({ block: "center" });
   const log = byId("transcript");
   if (ranges.length && row.offsetHeight > log.clientHeight) {

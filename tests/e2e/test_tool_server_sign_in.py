@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
 from tests.e2e.accessibility import violations_everywhere
-from tests.e2e.conftest import Server, sign_in, start_ordinary
+from tests.e2e.conftest import Server, sign_in, start_ordinary, wait_until
 from tests.mcp_servers.running import HttpServer
 from tests.wire.server import WireThread
 
@@ -44,6 +44,7 @@ def test_a_person_signs_in_and_out(
     page = open_context().new_page()
     settings = f"{server.url}/w/example/settings/"
     page.goto(settings)
+    wait_until(lambda: bool(page.reload()) and "connecting" not in page.content())
     card = page.get_by_role("region", name="Tool servers")
     expect(card).to_contain_text("Sign-in needed")
     card.get_by_role("button", name="Sign in to tickets").click()

@@ -18,7 +18,14 @@ from conversations.rendering.markdown import (
     render_plain,
     render_source,
 )
-from conversations.rendering.markdown_parser import MAX_CODE_CHARS, Work, parse, render_tokens
+from conversations.rendering.markdown_parser import (
+    MAX_CODE_CHARS,
+    TABLE_END,
+    TABLE_START,
+    Work,
+    parse,
+    render_tokens,
+)
 from conversations.rendering.rows import RENDER_VERSION
 from conversations.rendering.source_text import normalise_source
 
@@ -29,9 +36,19 @@ CODE_CSS = Path(__file__).parents[2] / "static" / "css" / "code.css"
 
 ALLOWED_ATTRIBUTES = {
     "a": {"class", "href", "title", "target", "rel"},
-    "button": {"type", "class", "data-action", "aria-pressed"},
+    "button": {"type", "class", "data-action", "data-note", "aria-label", "aria-pressed"},
     "code": {"class"},
-    "div": {"class", "data-lang", "tabindex", "role", "aria-label"},
+    "div": {
+        "class",
+        "data-file",
+        "data-kind",
+        "data-lang",
+        "data-lines",
+        "data-note",
+        "tabindex",
+        "role",
+        "aria-label",
+    },
     "li": {"class"},
     "ol": {"class", "start"},
     "p": {"class"},
@@ -40,7 +57,20 @@ ALLOWED_ATTRIBUTES = {
     "td": {"class"},
     "th": {"class"},
     "ul": {"class"},
+    "sup": {"class"},
 }
+MATH_ATTRIBUTES = {
+    *("accent", "accentunder", "alttext", "class", "display", "displaystyle", "form", "height"),
+    *("linethickness", "lspace", "mathcolor", "mathvariant", "maxsize", "minsize"),
+    *("movablelimits", "notation", "rspace", "scriptlevel", "stretchy", "symmetric", "width"),
+    *("voffset", "depth", "columnspan", "largeop", "fence", "separator"),
+}
+MATH_TAGS = {
+    *("math", "menclose", "mfrac", "mi", "mmultiscripts", "mn", "mo", "mover", "mpadded"),
+    *("mphantom", "mprescripts", "mroot", "mrow", "mspace", "msqrt", "mstyle", "msub", "msubsup"),
+    *("msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover"),
+}
+ALLOWED_ATTRIBUTES |= dict.fromkeys(MATH_TAGS, MATH_ATTRIBUTES)
 PLAIN_TAGS = {"blockquote", "br", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "s", "strong"}
 TABLE_TAGS = {"table", "tbody", "thead", "tr"}
 
@@ -91,10 +121,8 @@ class TestMarkdown:
 
     def test_it_maps_table_alignment_to_classes(self) -> None:
         html = render_markdown("|a|b|c|d|\n|:-|-:|:-:|-|\n|1|2|3|4|\n")
-        assert html.startswith(
-            '<div class="table-wrap" tabindex="0" role="group" aria-label="Table"><table>\n<thead>'
-        )
-        assert html.endswith("</table></div>\n")
+        assert html.startswith(TABLE_START + "<thead>")
+        assert html.endswith(TABLE_END)
         assert '<th class="ta-left">a</th>\n<th class="ta-right">b</th>' in html
         assert '<td class="ta-center">3</td>\n<td>4</td>' in html
         assert "style" not in html
@@ -319,9 +347,10 @@ class TestCodeBlocks:
     def test_a_code_block_has_its_shape(self) -> None:
         assert render_markdown("```py\nx <y\n```\n", highlight=False) == (
             '<div class="code" data-lang="python"><div class="code-head">'
-            '<span class="code-lang">python</span>'
+            '<span class="code-lang">Python</span>'
             '<button type="button" class="code-wrap" data-action="wrap-code"'
             ' aria-pressed="false">Wrap</button>'
+            '<button type="button" data-action="download-code">Download</button>'
             '<button type="button" class="code-copy" data-action="copy-code">Copy</button></div>'
             '<pre tabindex="0"><code class="hl">x &lt;y\n</code></pre></div>\n'
         )

@@ -183,6 +183,7 @@ TABLE: dict[str, Row] = {
     "account_choose": Row(get=REFUSED, post=signed_in(204), data={"theme": "dark"}),
     "device_sign_out": Row(get=REFUSED, post=signed_in(404)),  # there is none
     "devices_sign_out": Row(get=REFUSED, post=signed_in(302), data={"others": "1"}),
+    "diagram": Row(get=everybody(200), post=REFUSED),
     "healthz": Row(get=everybody(200), post=REFUSED),
     "readyz": Row(get=everybody(200), post=REFUSED),
     "metrics": Row(get=everybody(200), post=REFUSED),

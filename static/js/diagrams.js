@@ -1,0 +1,76 @@
+// Diagrams in rows: each is drawn in a frame of its own once it is in sight. Loaded with the
+// first one. The frame is not trusted: of what it says, the page takes a height within limits.
+import { create, find } from "./dom.js";
+
+const MAX_CHARS = 20000; // of a text that is drawn
+const MIN_HEIGHT = 32;
+const MAX_HEIGHT = 2400;
+const MAX_WAIT_MS = 20000; // until there is a drawing
+const drawings = new Map(); // windows of frames, and what they draw
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => {
+  const { theme } = document.documentElement.dataset;
+  return theme === "dark" || (theme !== "light" && dark.matches);
+};
+
+function show(block, drawn) {
+  block.classList.toggle("drawn", drawn);
+  const button = find("[data-action=diagram-source]", block);
+  if (button) button.ariaPressed = !drawn;
+}
+
+function fail(frame, block) {
+  drawings.delete(frame.contentWindow);
+  frame.remove();
+  show(block, false);
+  find("[data-action=diagram-source]", block)?.remove();
+  find(".code-lang", block).append(" · cannot be drawn");
+}
+
+function start(block) {
+  const frame = create("iframe", { src: "/diagram/", title: "Diagram", referrerPolicy: "no-referrer" });
+  frame.sandbox = "allow-scripts";
+  const button = create("button", { type: "button", textContent: "Source", ariaPressed: "true" });
+  button.dataset.action = "diagram-source";
+  find(".code-lang", block).after(button);
+  block.append(frame);
+  const wait = setTimeout(() => fail(frame, block), MAX_WAIT_MS);
+  drawings.set(frame.contentWindow, { frame, block, wait, text: find("pre", block).textContent });
+}
+
+const send = ({ frame, text }) => frame.contentWindow?.postMessage({ text, dark: isDark() }, "*");
+
+addEventListener("message", ({ source, data }) => {
+  const drawing = drawings.get(source);
+  if (!drawing) return;
+  const { frame, block, wait } = drawing;
+  if (data?.ready === true) return send(drawing);
+  if (data?.failed === true) {
+    clearTimeout(wait);
+    return fail(frame, block);
+  }
+  if (!Number.isFinite(data?.height)) return;
+  clearTimeout(wait);
+  frame.style.height = `${Math.min(MAX_HEIGHT, Math.max(MIN_HEIGHT, Math.ceil(data.height)))}px`;
+  if (!drawing.isDrawn) show(block, drawing.isDrawn = true);
+});
+
+const drawAgain = () => drawings.forEach(send);
+dark.addEventListener("change", drawAgain);
+new MutationObserver(drawAgain).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+
+const seen = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    start(target);
+  }
+});
+
+/** Draw the diagram of a code block when it comes into sight. */
+export function watch(block) {
+  if (find("pre", block).textContent.length <= MAX_CHARS) seen.observe(block);
+}
+
+export const toggle = (block) => show(block, !block.classList.contains("drawn"));

@@ -1,0 +1,23 @@
+// What rows get that hold more than plain Markdown. Loaded with the first of them, like their
+// style sheet; without scripts all of it can be read.
+import { byId, create, find, findAll } from "./dom.js";
+
+const { richStyle } = byId("transcript").dataset;
+if (!find('link[href*="css/rich."]')) document.head.append(create("link", { rel: "stylesheet", href: richStyle }));
+
+/** Long code shows its beginning. What was written while the page was open has been watched: it
+ * stays as it is, so that nothing jumps under the reader. */
+function fold(block, row) {
+  const written = new Date(find(".foot > time", row)?.dateTime);
+  if (written > performance.timeOrigin || row.matches(".folding")) return;
+  block.classList.add("short");
+  const button = create("button", { type: "button", className: "unfold-code", textContent: `Show all ${block.dataset.lines} lines` });
+  button.dataset.action = "unfold-code";
+  block.append(button);
+}
+
+export function enrich(row) {
+  for (const block of findAll(".code[data-lines]", row)) fold(block, row);
+  const diagrams = findAll("[data-lang=mermaid]", row);
+  if (diagrams.length) import("./diagrams.js").then(({ watch }) => diagrams.forEach(watch));
+}

@@ -1,0 +1,256 @@
+"""What an answer may contain, in the browser: formulas, diagrams, tables, long code, notes."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.e2e.accessibility import violations_everywhere
+from tests.e2e.conftest import Chat, Server, take_picture
+from tests.rendering.hostile_content import HOSTILE_DIAGRAMS, HOSTILE_FORMULAS
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+FLOWCHART = """```mermaid
+flowchart LR
+  A[Seed] --> B{Rain?}
+  B -->|yes| C[Bean]
+  B -->|no| D[Water]
+```
+"""
+ANSWER = rf"""
+The area of a bed is $A = \pi r^2$, and its price $5 or $10. Beans grow as[^1]
+
+$$
+N(t) = \frac{{K}}{{1 + \left(\frac{{K - N_0}}{{N_0}}\right) e^{{-rt}}}}, \qquad
+\begin{{pmatrix}} a & b \\ c & d \end{{pmatrix}}
+$$
+
+> [!WARNING]
+> Frost *kills* beans.
+
+> [!TIP]
+> Water in the morning.
+
+| bed | price | sum |
+|:----|------:|-----|
+| `a` | $12   | $\frac12$ |
+| b, "c" | =1+1 | x \| y |
+
+{FLOWCHART}
+```python title="garden/beds.py"
+def plant(what: str) -> str:
+    return f"{{what}} planted"
+```
+
+```python
+{"".join(f"row_{n} = {n}\n" for n in range(90))}```
+
+[^1]: As measured in *May*, see $N_0$.
+"""
+
+
+def open_answer(server: Server, page: Page, *texts: str) -> None:
+    uuid = str(uuid4())
+    lines: list[dict[str, object]] = [
+        {"type": "session", "uuid": uuid, "workspace": "example", "title": "Beans"}
+    ]
+    for number, text in enumerate(texts, 1):
+        lines.append({"type": "turn", "number": number, "role": "assistant", "content": text})
+        event = {"event_type": "assistant_text", "payload": {"text": text}}
+        lines.append({"type": "event", "seq": number, "turn": number, **event})
+    server.import_lines(lines)
+    page.goto(f"{server.url}/s/{uuid}/")
+
+
+def sent_requests(page: Page) -> list[str]:
+    """The addresses of those that leave the browser, which its policy lets through."""
+    asked: list[str] = []
+    page.on("requestfinished", lambda request: asked.append(request.url))
+    page.on("requestfailed", lambda one: one.failure == "csp" or asked.append(one.url))
+    return asked
+
+
+def drawing(page: Page) -> str:
+    expect(page.locator(".code.drawn iframe").first).to_be_visible()
+    return page.frame_locator(".drawn iframe").first.locator("svg").text_content() or ""
+
+
+@pytest.mark.noisy  # axe asks frames, which have another origin
+def test_axe_finds_nothing_in_rich_answers(server: Server, tab: Page) -> None:
+    open_answer(server, tab, ANSWER)
+    tab.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
+    assert "Seed" in drawing(tab)
+    tab.locator(".alert").first.scroll_into_view_if_needed()
+    assert violations_everywhere(tab, "rich-answer") == []
+    for name in ("[data-lang=mermaid]", ".note"):
+        tab.locator(name).scroll_into_view_if_needed()
+        take_picture(tab, f"rich-answer{re.sub(r'\W', '-', name)}")
+    tab.emulate_media(color_scheme="light")
+    tab.set_viewport_size({"width": 360, "height": 740})
+    tab.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
+    take_picture(tab, "rich-answer-diagram-narrow")
+
+
+def test_tables_are_copied_and_code_is_saved(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    context = open_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    open_answer(server, page, ANSWER)
+    copied = "navigator.clipboard.readText()"
+    page.get_by_role("button", name="Copy as CSV").click()
+    expect(page.locator("#announce")).to_have_text("Copied")
+    assert page.evaluate(copied) == (
+        'bed,price,sum\r\na,$12,\\frac12\r\n"b, ""c""",\'=1+1,x | y\r\n'
+    )
+    page.get_by_role("button", name="Copy as Markdown").click()
+    expect(page.locator(".table-acts .copied")).to_have_count(2)
+    assert page.evaluate(copied) == (
+        "| bed | price | sum |\n| :-- | --: | --- |\n"
+        '| `a` | $12 | $\\frac12$ |\n| b, "c" | =1+1 | x \\| y |\n'
+    )
+    with page.expect_download() as saved:
+        page.locator("[data-file]").get_by_role("button", name="Download").click()
+    assert saved.value.suggested_filename == "beds.py"
+    assert Path(saved.value.path()).read_text().startswith("def plant(what")
+    page.get_by_role("button", name="Show all 90 lines").click()
+    expect(page.get_by_role("button", name="Show less")).to_be_visible()
+    page.get_by_role("button", name="Footnote 1").click()
+    expect(page.locator(".note")).to_be_focused()
+
+
+def test_an_answer_that_streams_ends_up_like_one_that_is_loaded(
+    chat: Chat, wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(text=ANSWER))
+    chat.ask("beans")
+    chat.page.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
+    drawing(chat.page)
+    bodies = "[...document.querySelectorAll('#rows .row > .md')].map((one) => one.innerHTML)"
+    live = re.sub("<iframe.*?</iframe>", "", chat.page.evaluate(bodies)[-1])
+    assert '<math class="rich" alttext="A = \\pi r^2">' in live
+    chat.page.get_by_role("button", name="Source").click()
+    expect(chat.page.locator("[data-lang=mermaid] pre")).to_be_visible()
+    chat.page.reload()
+    chat.page.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
+    drawing(chat.page)
+    loaded = re.sub("<iframe.*?</iframe>", "", chat.page.evaluate(bodies)[-1])
+    folded = '<button type="button" class="unfold-code" data-action="unfold-code">'
+    loaded = re.sub(f"{folded}.*?</button>", "", loaded).replace(" short", "")
+    assert loaded == live
+
+
+# What a script in the frame would do; the page around it and the server tell whether it could.
+ATTACK = """
+async () => {
+  const attempt = async (what) => { try { return await what(); } catch { return "refused"; } };
+  const outcome = {
+    origin: self.origin,
+    cookie: await attempt(() => document.cookie),
+    parent: await attempt(() => parent.document.title),
+    storage: await attempt(() => String(localStorage)),
+    session: await attempt(() => String(sessionStorage)),
+    database: await attempt(() => new Promise((done, fail) => {
+      const asked = indexedDB.open("x");
+      Object.assign(asked, { onsuccess: () => done("opened"), onerror: fail });
+    })),
+    cache: await attempt(() => caches.keys().then(String)),
+    network: await attempt(() => fetch("/healthz").then(() => "sent")),
+    elsewhere: await attempt(
+      () => fetch("http://127.0.0.1:9/x", { mode: "no-cors" }).then(() => "sent")
+    ),
+    beacon: String(navigator.sendBeacon("/beacon", "x")),
+    socket: await attempt(() => new Promise((done, fail) => {
+      const socket = new WebSocket(`ws://${new URL(location.href).host}/ws/s/x/`);
+      Object.assign(socket, { onopen: () => done("opened"), onerror: fail });
+    })),
+    image: await attempt(() => new Promise((done, fail) => {
+      const image = Object.assign(new Image(), { onload: () => done("loaded"), onerror: fail });
+      image.src = "/static/favicon.svg";
+    })),
+    window: await attempt(() => String(window.open("/"))),
+    worker: await attempt(() => new Promise((done, fail) => {
+      const worker = new Worker(URL.createObjectURL(new Blob(["postMessage(1)"])));
+      Object.assign(worker, { onmessage: () => done("ran"), onerror: fail });
+    })),
+    eval: await attempt(() => String(eval("1"))),
+  };
+  await attempt(() => { top.location = "/away"; });
+  const link = document.createElement("a");
+  Object.assign(link, { href: "http://127.0.0.1:9/?x", target: "_top" });
+  document.body.append(link);
+  link.click();
+  return outcome;
+}
+"""
+NOTHING = {
+    "origin": "null",
+    **dict.fromkeys(("cookie", "parent", "storage", "session", "database", "cache"), "refused"),
+    **dict.fromkeys(("network", "elsewhere", "socket", "image", "worker", "eval"), "refused"),
+    "window": "null",
+}
+
+
+@pytest.mark.noisy
+def test_a_diagram_reaches_no_cookie_parent_storage_or_network(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    context = open_context()
+    page = context.new_page()
+    open_answer(server, page, FLOWCHART)
+    drawing(page)
+    [frame] = [one for one in page.frames if one.url.endswith("/diagram/")]
+    asked = sent_requests(page)
+    address = page.url
+    outcome = frame.evaluate(ATTACK)
+    assert outcome.pop("beacon") in ("true", "false")  # says only that it was queued
+    assert outcome == NOTHING
+    assert page.url == address
+    assert asked == []
+
+
+@pytest.mark.noisy
+def test_hostile_texts_run_nothing_and_load_nothing(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    """Each of them in a page; then every diagram again in a frame, whatever became of it."""
+    page = open_context().new_page()
+    diagrams = [f"```mermaid\n{text}\n```\n" for text in HOSTILE_DIAGRAMS]
+    open_answer(server, page, FLOWCHART, *HOSTILE_FORMULAS, *diagrams[:3])
+    page.locator("[data-lang=mermaid]").first.scroll_into_view_if_needed()
+    drawing(page)
+    asked = sent_requests(page)
+    found = page.evaluate(DRAW_ALL, json.loads(json.dumps(HOSTILE_DIAGRAMS)))
+    assert found["alerts"] == 0
+    assert found["answered"] == len(HOSTILE_DIAGRAMS)
+    foreign = [url for url in asked if not url.startswith(f"{server.url}/static/vendor/mermaid-")]
+    assert foreign == []
+    frame = next(one for one in page.frames if one.url.endswith("/diagram/"))
+    assert frame.evaluate("[...document.scripts].length") == 1
+    assert page.evaluate("window.pwned ?? document.querySelector('#rows script') ?? 0") == 0
+
+
+DRAW_ALL = """
+async (texts) => {
+  const frame = document.querySelector(".drawn iframe");
+  const found = { answered: 0, alerts: 0, heights: [] };
+  window.alert = () => { found.alerts += 1; };
+  for (const text of texts) {
+    const answer = new Promise((done) => {
+      addEventListener("message", ({ source, data }) => {
+        if (source === frame.contentWindow && ("height" in data || data.failed)) done(data);
+      }, { once: true });
+    });
+    frame.contentWindow.postMessage({ text, dark: false }, "*");
+    const data = await Promise.race([answer, new Promise((done) => setTimeout(done, 15000))]);
+    if (data) found.answered += 1;
+    found.heights.push(data?.height ?? 0);
+  }
+  return found;
+}
+"""

@@ -1,0 +1,126 @@
+"""A hundred formulas and diagrams that somebody wrote to break out of the place they have."""
+
+_COMMANDS = [
+    r"\href{javascript:alert(1)}{x}",
+    r"\href{https://evil.org/?q=1}{x}",
+    r"\url{https://evil.org}",
+    r"\unicode{x3c}script\unicode{x3e}",
+    r"\unicode[x]{60}",
+    r"\style{background:url(https://evil.org)}{x}",
+    r"\class{alert}{x}",
+    r"\cssId{rows}{x}",
+    r"\htmlClass{md}{x}",
+    r"\htmlId{rows}{x}",
+    r"\htmlStyle{position:fixed}{x}",
+    r"\htmlData{hx-get=/sign-out/}{x}",
+    r"\includegraphics{https://evil.org/x.png}",
+    r"\input{/etc/passwd}",
+    r"\include{/etc/passwd}",
+    r"\openin\x=/etc/passwd",
+    r"\write18{id}",
+    r"\immediate\write18{id}",
+    r"\require{html}",
+    r"\texttip{x}{<script>}",
+    r"\mmlToken{mi}[onclick=alert(1)]{x}",
+    r"\toggle{a}{b}\endtoggle",
+    r"\data{x}",
+    r"\catcode`\<=13",
+    r"\csname x\endcsname",
+    r"\char60script\char62",
+    r"\color{red;background:url(//evil.org)}x",
+    r"\color{\"onclick=alert(1) x=\"}x",
+    r"\textcolor{expression(alert(1))}{x}",
+    r"\operatorname{<img src=x onerror=alert(1)>}",
+    r"\text{<img src=x onerror=alert(1)>}",
+    r"\text{</mtext></math><script>alert(1)</script>}",
+    r"\mathrm{</mi><annotation-xml encoding=text/html><script>alert(1)</script>}",
+    r"<maction actiontype=statusline href=javascript:alert(1)>x</maction>",
+    r"<math><mtext><table><mglyph><style><!--</style><img title='--&gt;<img src=x>'>",
+    r"\text{&lt;script&gt;alert(1)&lt;/script&gt;}",
+    r"\text{\" onmouseover=\"alert(1)}",
+    r"\hspace{1em\" onclick=\"alert(1)}",
+    r"\begin{array}{c\" onclick=\"alert(1)}x\end{array}",
+    r"\tag{<script>alert(1)</script>}x",
+    r"\label{\"><script>}x",
+    r"x\ref{<b>}",
+    r"\def\a{\a\a}\a",
+    r"\newcommand{\a}{\b\b}\newcommand{\b}{\a\a}\a",
+    r"\newcommand{\d}[1]{#1#1}" + r"\d{" * 20 + "x" + "}" * 20,
+    r"\let\frac=\sqrt \frac{a}",
+    "{" * 900 + "}" * 900,
+    r"\frac{" * 200 + "a" + "}{b}" * 200,
+    r"\left(" * 120 + r"\right)" * 120,
+    r"\begin{matrix}" * 60 + "a" + r"\end{matrix}" * 60,
+    r"\sqrt[" * 200 + "2" + "]{x}" * 200,
+    r"\hat" * 400 + " x",
+    "(" * 1_500,
+    "[" * 1_500,
+    r"\langle " * 200,
+    "x^{" * 300 + "}" * 300,
+    "a&" * 800,
+    "x" * 2_000,
+    "x" * 60_000,
+    "\u202e\u2066x\u0000\ufdd0",
+]
+HOSTILE_FORMULAS = [
+    f"Then {opening}{text}{closing} holds.\n"
+    for number, text in enumerate(_COMMANDS)
+    for opening, closing in [
+        [("$", "$"), ("\\(", "\\)"), ("\n$$\n", "\n$$\n"), ("\\[", "\\]")][number % 4]
+    ]
+]
+
+_EVIL = "https://evil.org/x"
+_INITS = [
+    '{"securityLevel": "loose"}',
+    '{"securityLevel": "antiscript", "htmlLabels": true}',
+    '{"themeCSS": "@import url(https://evil.org/x.css);"}',
+    '{"themeCSS": "*{background:url(https://evil.org/x.png)}"}',
+    '{"fontFamily": "x;} @import url(https://evil.org/x.css); a{"}',
+    '{"themeVariables": {"primaryColor": "url(https://evil.org/x)"}}',
+    '{"dompurifyConfig": {"ADD_TAGS": ["script"], "ADD_ATTR": ["onclick"]}}',
+    '{"secure": [], "securityLevel": "loose"}',
+    '{"startOnLoad": true, "maxTextSize": 999999999}',
+    '{"__proto__": {"polluted": 1}, "constructor": {"prototype": {"polluted": 1}}}',
+    '{"layout": "elk", "maxEdges": 999999}',
+    '{"theme": "base", "themeVariables": {"fontFamily": "</style><script>alert(1)</script>"}}',
+]
+_LABELS = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    f"<img src={_EVIL}.png>",
+    "<iframe src='javascript:alert(1)'></iframe>",
+    "<svg onload=alert(1)>",
+    "<a href='javascript:alert(1)'>a</a>",
+    "<style>@import url(https://evil.org/x.css);</style>",
+    "<foreignObject><body onload=alert(1)></foreignObject>",
+    "<form action=https://evil.org><button>a</button></form>",
+    "<math><mtext><script>alert(1)</script></mtext></math>",
+    f"<video src={_EVIL}.mp4 autoplay></video>",
+    "<meta http-equiv=refresh content='0;url=https://evil.org'>",
+    f"![a]({_EVIL}.png)",
+    "$$\\\\href{javascript:alert(1)}{x}$$",
+]
+HOSTILE_DIAGRAMS = [
+    *(
+        f'%%{{init: {init}}}%%\nflowchart LR\n  A["<img src=x onerror=alert(1)>"] --> B'
+        for init in _INITS
+    ),
+    *(f'flowchart LR\n  A["{label}"] --> B' for label in _LABELS),
+    'flowchart LR\n  A --> B\n  click A "javascript:alert(1)"',
+    "flowchart LR\n  A --> B\n  click A call alert()",
+    'flowchart LR\n  A --> B\n  click A href "https://evil.org" _top',
+    "flowchart LR\n  A --> B\n  style A fill:url(https://evil.org/x)",
+    "flowchart LR\n  A --> B\n  classDef x background:url(https://evil.org/x.png)\n  class A x",
+    'flowchart LR\n  A@{ img: "https://evil.org/x.png", label: "a" } --> B',
+    "sequenceDiagram\n  A->>B: <img src=x onerror=alert(1)>\n  link A: a @ https://evil.org",
+    'classDiagram\n  class A\n  link A "https://evil.org" "tip"\n  callback A "alert" "tip"',
+    "---\nconfig:\n  securityLevel: loose\n  themeCSS: '@import url(https://evil.org/x.css);'\n---\n"
+    "flowchart LR\n  A --> B",
+    "---\ntitle: <script>alert(1)</script>\n---\nflowchart LR\n  A --> B",
+    "gantt\n  section a\n  b :c, 2026-01-01, 1d\n  click c call alert(document.cookie)",
+    "flowchart LR\n" + "".join(f"  n{n} --> n{n + 1}\n" for n in range(1_500)),
+    "flowchart LR\n  A[" + "x" * 30_000 + "]",
+    "flowchart LR\n" + "subgraph a\n" * 100 + "x\n" + "end\n" * 100,
+]
+"""With the formulas these are a hundred and two."""
