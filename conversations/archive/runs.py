@@ -228,7 +228,7 @@ def finish_run(
         refused = find_refused(session.pk) if is_refused else None
         if refused is not None:
             marker, notice = make_marker(*refused, is_aside=True)
-            events.insert(-1, notice)  # the footer is a run's last row
+            events.insert(0, notice)  # the last two rows offer what to do next
         rows += session.append(turns=[marker] if refused else [], events=events).rows
         session.save()
         for feature in features():

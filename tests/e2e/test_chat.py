@@ -366,6 +366,8 @@ def test_a_refused_message_is_left_out_until_it_is_included_again(
     chat.ask("apples").ask("bombs")
     notice = chat.page.locator('#rows [data-code="set_aside"]')
     expect(notice).to_contain_text("Turn 3 is not sent to the model with later messages")
+    expect(chat.page.get_by_role("button", name="Retry")).to_be_visible()
+    take_both_pictures(chat.page, "refused-last-wide")
     wire.enqueue(Scenario(text="Red ones."))
     chat.ask("cherries")
     assert "bombs" not in str(wire.requests[-1]["messages"])
