@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Path, Query, Router, Schema, Status
 
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
@@ -228,6 +228,23 @@ async def rewind(
     given it any more."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
+    return await sync_to_async(session_records.read_session_record)(session.pk)
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/turns/{int:number}/include",
+    auth=needs(WRITE),
+    response=SessionOut,
+    url_name="turn_include",
+)
+async def include_turn(
+    request: HttpRequest, uuid: UUID, number: Path[int]
+) -> session_records.SessionRecord:
+    """Give the model again a message that stands aside since the provider refused it, with what
+    was refused together with it. The row of the type `info` with the code `set_aside` names the
+    turns."""
+    session, runtime, _ = await open_for_writing(request, uuid)
+    await runtime.include_turn(session, turn=number)
     return await sync_to_async(session_records.read_session_record)(session.pk)
 
 

@@ -34,6 +34,7 @@ from .append import (
     lock_session,
     locked_session,
 )
+from .asides import make_marker, read_aside, require_aside
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
 from .rewinds import (
     NOTHING_REWOUND,
@@ -332,6 +333,9 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
         turn = last_user_turn(session.pk)
         if turn is None:
             raise Rejected("There is nothing to continue yet.", code="nothing_to_answer")
+        if any(low <= turn <= high for low, high in read_aside(session.pk)):
+            text = "The last message was refused. Retry it, edit it, or send another."
+            raise Rejected(text, code="nothing_to_answer")
         asked = _choices_for(session.pk, turn)
         return accepted_run(
             create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=asked)
@@ -370,6 +374,17 @@ def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int |
         if first is None:  # all are system messages: what comes after them begins
             first = Session.objects.values_list("next_turn", flat=True).get(pk=session.pk)
         return _rewind(session, first, actor_pk)
+
+
+def include_turn(session: Session, *, turn: int) -> Appended:
+    """Give the model again what stands aside: this turn, and those refused together with it.
+    Raises Rejected for a turn that does not stand aside, Conflict while a run is active and for a
+    session that is archived or expired."""
+    with locked_session(session.pk) as locked:
+        refuse_closed(locked.closed)
+        refuse_busy(session.pk)
+        marker, notice = make_marker(*require_aside(session.pk, turn), is_aside=False)
+        return locked.append(turns=[marker], events=[notice])
 
 
 def _rewind(

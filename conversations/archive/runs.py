@@ -34,6 +34,7 @@ from conversations.feature import features
 from conversations.models import DraftChunk, Run, ToolCall
 
 from .append import Appended, LockedSession, NewEvent, Row, locked_session, moment_value
+from .asides import find_refused, make_marker
 from .attachments import attachment_block, list_attachments, read_uuids, record_sent
 from .journal import StoredEvent, append_draft_chunks, walk_events
 from .run_transcript import Draft, add_chunks
@@ -192,13 +193,15 @@ def finish_run(
     state: str,
     payloads: Sequence[Payload],
     error_code: str = "",
+    is_refused: bool = False,
     draft: Sequence[DraftChunk] = (),
     outputs: Mapping[int, str] | None = None,
 ) -> FinishedRun:
     """End a run with its last rows (footer, notice), in one transaction. A draft
     that is still there becomes a partial turn first: nothing shown is lost.
     ``draft`` is what has not been kept of it yet. Calls that are open end with it;
-    ``outputs``: what each, by its key, had shown. Raises RunLost."""
+    ``outputs``: what each, by its key, had shown. ``is_refused``: what was new in its last
+    request stands aside from later ones. Raises RunLost."""
     with locked_session(claimed.session_pk) as session:
         session.cursor.execute(
             _END_RUN,
@@ -221,7 +224,12 @@ def finish_run(
             turns, rows = kept.turns, kept.rows
         if has_calls:
             rows += close_open_calls(session, claimed.run_pk, state=STOPPED, outputs=outputs)
-        rows += session.append(events=[NewEvent(payload=payload) for payload in payloads]).rows
+        events = [NewEvent(payload=payload) for payload in payloads]
+        refused = find_refused(session.pk) if is_refused else None
+        if refused is not None:
+            marker, notice = make_marker(*refused, is_aside=True)
+            events.insert(0, notice)  # the last two rows offer what to do next
+        rows += session.append(turns=[marker] if refused else [], events=events).rows
         session.save()
         for feature in features():
             feature.on_run_finished(claimed.run_pk, claimed.session_pk)

@@ -30,6 +30,7 @@ from conversations.feature import features
 from conversations.models import PurgeOrder, Session, Workspace
 
 from .append import lock_session, require_first, walk_by_pk
+from .asides import MARKER_SQL
 from .rights import may_write_sql, roles_of_person
 from .workspaces import WorkspaceDir
 
@@ -324,6 +325,12 @@ class WindowFacts:
     has_skills: bool = field(
         metadata={
             "sql": "EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id)"
+        }
+    )
+    has_asides: bool = field(
+        metadata={
+            "sql": "EXISTS(SELECT 1 FROM conversations_turn t"  # noqa: S608 (our own)
+            f" WHERE t.session_id = s.id AND {MARKER_SQL})"
         }
     )
     has_parent: bool = field(metadata={"sql": "s.parent_id IS NOT NULL"})

@@ -76,10 +76,11 @@ def walk_active_turns_back(
     down_to: int = 1,
     before: int = _BEYOND_ALL,
     page: int = 100,
+    aside: Sequence[tuple[int, int]] = (),
 ) -> Iterator[StoredTurn]:
-    """Turns on the active path below ``before``, newest first, read a page at a time as
-    needed. Raw SQL, because every first word waits for it."""
-    gone = read_rewound(session_pk, "turn") if has_rewinds else []
+    """Turns on the active path below ``before``, newest first, without those ``aside``, read a
+    page at a time as needed. Raw SQL, because every first word waits for it."""
+    gone = [*(read_rewound(session_pk, "turn") if has_rewinds else []), *aside]
     statement = _WALK_BACK.format(" AND number NOT BETWEEN %s AND %s" * len(gone))
     while True:
         values = [session_pk, down_to, before, *chain.from_iterable(gone), page]
@@ -111,10 +112,14 @@ def read_turns_in(session_pk: int, ranges: Iterable[tuple[int, int]]) -> list[St
 
 
 def read_user_turn_before(
-    session_pk: int, number: int, *, has_rewinds: bool = True
+    session_pk: int,
+    number: int,
+    *,
+    has_rewinds: bool = True,
+    aside: Sequence[tuple[int, int]] = (),
 ) -> StoredTurn | None:
-    """The newest active message of a person below that number."""
-    turns = _user_turns_before(session_pk, number, has_rewinds=has_rewinds)
+    """The newest active message of a person below that number that does not stand ``aside``."""
+    turns = _user_turns_before(session_pk, number, has_rewinds=has_rewinds, aside=aside)
     return next(iter(stored_turns(turns[:1])), None)
 
 
@@ -122,16 +127,24 @@ LINE_TURNS = 400  # How far below a turn its predecessors are looked for.
 
 
 def list_user_turns_before(
-    session_pk: int, number: int, *, limit: int, has_rewinds: bool = True
+    session_pk: int,
+    number: int,
+    *,
+    limit: int,
+    has_rewinds: bool = True,
+    aside: Sequence[tuple[int, int]] = (),
 ) -> list[int]:
     """Numbers of the person's active messages that stand shortly below a turn."""
-    turns = _user_turns_before(session_pk, number, has_rewinds=has_rewinds)
+    turns = _user_turns_before(session_pk, number, has_rewinds=has_rewinds, aside=aside)
     turns = turns.filter(number__gte=number - LINE_TURNS)
     return list(turns.values_list("number", flat=True)[:limit])[::-1]
 
 
-def _user_turns_before(session_pk: int, number: int, *, has_rewinds: bool) -> QuerySet[Turn]:
+def _user_turns_before(
+    session_pk: int, number: int, *, has_rewinds: bool, aside: Sequence[tuple[int, int]]
+) -> QuerySet[Turn]:
     turns = Turn.objects.filter(session=session_pk, number__lt=number, role=USER)
+    turns = turns.exclude(_are_within(aside)) if aside else turns
     if has_rewinds:
         turns = turns.exclude(_are_within(read_rewound(session_pk, "turn")))
     return turns.order_by("-number")

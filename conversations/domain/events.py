@@ -32,6 +32,9 @@ REVERTED = "reverted"
 # The code of the notice that the turns before it came from another program, and the key of
 # the format that they came in, in their metadata. Its data: ``{"turns"}``, how many.
 BROUGHT_ALONG = "brought_along"
+# The codes of the notices that turns stand aside from later requests, and that they are included
+# again. Their data: ``{"from", "to"}``, numbers of turns.
+SET_ASIDE, INCLUDED = "set_aside", "included"
 COMPACTED = "compacted"  # The code of the notice of a summary; its data holds the summary.
 
 

@@ -24,6 +24,9 @@ ROLES = (USER, ASSISTANT, TOOL, SYSTEM)
 # In the metadata of a system turn: the model is given its text, as a note beside the person's
 # messages. Other system turns are not part of the window.
 MODEL_NOTE = "model_note"
+# In the metadata of a system turn: turns stand aside from later requests, or do no more (``from``,
+# ``to``, ``is_aside``).
+ASIDE = "set_aside"
 FILES_BACK = "files_back"  # In the metadata of such a turn: paths of files that a person put back.
 INDICATED_KINDS = {"image": "image", "document": "document", "file": "file"}
 

@@ -7,7 +7,7 @@ JSON is kept as text so that any content survives byte for byte.
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
-from conversations.domain.turns import ROLES
+from conversations.domain.turns import ROLES, SYSTEM
 
 from .fields import actor_field
 from .sessions import Session
@@ -48,6 +48,7 @@ class Turn(models.Model):
                 condition=Q(tool_name__isnull=False),
                 name="turn_by_tool",
             ),
+            Index(fields=("session", "number"), condition=Q(role=SYSTEM), name="turn_of_system"),
         )
 
     def __str__(self) -> str:

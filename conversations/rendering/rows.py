@@ -136,6 +136,9 @@ def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]
     # A notice.
     if payload.code == events.REVERTED:
         return {"changes_url": f"/s/{place.session}/changes/"}
+    first = (payload.data or {}).get("from")
+    if payload.code == events.SET_ASIDE and isinstance(first, int):
+        return {"include_url": f"/s/{place.session}/turns/{first}/include/"}
     summary = (payload.data or {}).get("summary")
     if payload.code != events.COMPACTED or not isinstance(summary, str):
         return {}

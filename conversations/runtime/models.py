@@ -373,6 +373,7 @@ def make_window(
         cache=options.prompt_cache,
         has_compactions=bool(facts.has_compactions),
         has_skills=bool(facts.has_skills),
+        has_asides=bool(facts.has_asides),
         **wishes,
     )
     return system, assemble_window(wish)

@@ -70,6 +70,9 @@ logger = logging.getLogger(__name__)
 # the provider does not say by how much: from 32,768 tokens that leads to 550.
 MAX_WINDOW_CUTS, CUT = 8, 0.6
 
+# The provider does not take what the request says: it would refuse it again and again.
+REFUSED_CODES = ("invalid_request", "request_too_large", "refusal")
+
 
 class RunOutcome(NamedTuple):
     """How a run ended."""
@@ -338,7 +341,7 @@ class RunExecution(Execution):
                 await self.writer.write(append_failed_call, self.claimed, call=call)
                 if answer.parts:
                     raise
-                is_refused = error.code in ("invalid_request", "request_too_large")
+                is_refused = error.code in REFUSED_CODES
                 model = answer.window.request.model
                 if error.code == "context_window_exceeded" and cuts < MAX_WINDOW_CUTS:
                     cuts += 1
@@ -458,6 +461,7 @@ class RunExecution(Execution):
                     state=outcome.state,
                     payloads=payloads,
                     error_code=outcome.error_code,
+                    is_refused=outcome.error_code in REFUSED_CODES,
                     draft=draft,
                     outputs=self.calls.outputs(),
                 )

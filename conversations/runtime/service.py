@@ -373,6 +373,10 @@ class Runtime:
         self.publisher.publish_rows(session.pk, appended.rows)
         await self.publisher.publish_window(session.pk)
 
+    async def include_turn(self, session: Session, *, turn: int) -> None:
+        appended = await self.writer.write(archive_messages.include_turn, session, turn=turn)
+        self.publisher.publish_rows(session.pk, appended.rows)
+
     async def edit_state(
         self, session: Session, *, actor_pk: int | None, action: str, item: str, text: str
     ) -> None:

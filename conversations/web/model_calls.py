@@ -164,6 +164,9 @@ def list_turns(manifest: Manifest) -> Iterator[FactText]:
         plural = "" if manifest.left_out == 1 else "s"
         count = f"{number_text(manifest.left_out)} earlier turn{plural}, in the archive"
         yield fact("Omitted", count if manifest.left_out else "nothing")
+    if manifest.aside:
+        aside = manifest.aside[:MAX_RANGES]
+        yield "Left aside, refused before", [(range_text(*one), one[0]) for one in aside]
     if manifest.kind == COMPACTION:
         yield fact("For", "writing a summary of them")
     elif manifest.strategy:

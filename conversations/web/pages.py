@@ -30,6 +30,7 @@ from conversations.accounts.members import members_context
 from conversations.agent.window.system_prompt import describe_problems
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
+from conversations.archive.asides import require_aside
 from conversations.archive.attachments import list_attachments
 from conversations.archive.context import require_compaction
 from conversations.archive.messages import queued_messages
@@ -450,6 +451,20 @@ async def session_undo_compaction(
     try:
         runtime = await current_runtime()
         await runtime.undo_compaction(found, uuid=compaction, user_pk=user.pk)
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("session", uuid=found.uuid)
+
+
+@post_to_session
+async def session_include(
+    request: HttpRequest, found: Session, access: Access, user: User, *, number: int
+) -> HttpResponse:
+    """Give the model again what stands aside since a request was refused."""
+    try:
+        await sync_to_async(require_aside)(found.pk, number)
+        runtime = await current_runtime()
+        await runtime.include_turn(found, turn=number)
     except Rejected as error:
         messages.error(request, error.message)
     return redirect("session", uuid=found.uuid)

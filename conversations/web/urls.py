@@ -100,6 +100,7 @@ of_session = [
     page("archive/", pages.session_archive),
     page("compact/", pages.session_compact),
     page("compactions/<uuid:compaction>/undo/", pages.session_undo_compaction),
+    page("turns/<int:number>/include/", pages.session_include),
     page("model/", pages.session_model),
 ]
 

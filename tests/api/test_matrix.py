@@ -110,6 +110,7 @@ TABLE: dict[Operation, Row] = {
     ("GET", SESSION + "/changes"): Row(gets=readers(200)),
     ("POST", SESSION + "/changes/revert"): Row(gets=writers(400), scope=WRITE, body={}),
     ("POST", SESSION + "/summaries/{summary}/undo"): Row(gets=writers(404), scope=WRITE),
+    ("POST", SESSION + "/turns/{number}/include"): Row(gets=writers(400), scope=WRITE),  # not aside
     ("GET", SESSION + "/turns"): Row(gets=readers(200)),
     ("GET", SESSION + "/turns/{number}"): Row(gets=readers(200)),
     ("GET", SESSION + "/events"): Row(gets=readers(200)),

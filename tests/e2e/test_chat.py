@@ -8,7 +8,16 @@ from playwright.sync_api import Locator, Page, expect
 
 from conversations.rendering.streaming import BlockStream
 from conversations.runtime.drafts import LiveBlock
-from tests.e2e.conftest import Chat, Server, long_session, settle, take_picture, wait_until
+from tests.e2e.conftest import (
+    NARROW,
+    Chat,
+    Server,
+    long_session,
+    settle,
+    take_both_pictures,
+    take_picture,
+    wait_until,
+)
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -348,3 +357,32 @@ def test_a_patched_draft_is_the_whole_one(chat: Chat) -> None:
         [shown, expected],
     )
     assert differing == []
+
+
+def test_a_refused_message_is_left_out_until_it_is_included_again(
+    chat: Chat, open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(text="Hello."), Scenario(status=400, error_message="messages: no"))
+    chat.ask("apples").ask("bombs")
+    notice = chat.page.locator('#rows [data-code="set_aside"]')
+    expect(notice).to_contain_text("Turn 3 is not sent to the model with later messages")
+    expect(chat.page.get_by_role("button", name="Retry")).to_be_visible()
+    take_both_pictures(chat.page, "refused-last-wide")
+    wire.enqueue(Scenario(text="Red ones."))
+    chat.ask("cherries")
+    assert "bombs" not in str(wire.requests[-1]["messages"])
+    take_both_pictures(chat.page, "refused-wide")
+    chat.page.set_viewport_size(NARROW)
+    take_both_pictures(chat.page, "refused-narrow")
+    assert not chat.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    plain = open_chat(java_script_enabled=False).open(chat.uuid)
+    plain.page.get_by_role("button", name="Include it again").press("Enter")
+    told = "Turn 3 is sent to the model again, as far as there is room."
+    expect(plain.page.get_by_text(told)).to_be_visible()
+    expect(chat.page.get_by_text(told)).to_be_visible()
+    chat.page.get_by_role("button", name="Include it again").press("Enter")
+    expect(chat.page.get_by_text("This message is not left out.")).to_be_visible()
+    take_both_pictures(chat.page, "refused-included-narrow")
+    wire.enqueue(Scenario(text="All of them."))
+    chat.ask("dates")
+    assert "bombs" in str(wire.requests[-1]["messages"])

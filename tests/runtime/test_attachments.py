@@ -362,4 +362,4 @@ async def test_a_request_that_is_refused_without_files_too_says_only_that(
         load_json(event.payload)["code"]
         async for event in ChatEvent.objects.filter(session=garden, event_type="info")
     ]
-    assert codes == ["invalid_request"]
+    assert codes == ["set_aside", "invalid_request"]

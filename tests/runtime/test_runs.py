@@ -13,7 +13,7 @@ from conversations.archive.transcript import read_page
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.events import Info, ToolCallCompleted, TurnSeparator
+from conversations.domain.events import SET_ASIDE, Info, ToolCallCompleted, TurnSeparator
 from conversations.models import DraftChunk, ModelCall, Run, Session, ToolCall
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, fresh, run_state
@@ -34,7 +34,8 @@ async def events_of(session: Session) -> list[Any]:
 
 
 async def notice_of(session: Session) -> Info:
-    [notice] = [event for event in await events_of(session) if isinstance(event, Info)]
+    found = [event for event in await events_of(session) if isinstance(event, Info)]
+    [notice] = [one for one in found if one.code != SET_ASIDE]
     return notice
 
 

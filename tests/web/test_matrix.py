@@ -124,6 +124,7 @@ TABLE: dict[str, Row] = {
     "session_archive": Row(get=REFUSED, post=writers(302)),
     "session_compact": Row(get=REFUSED, post=writers(302), data={"client_id": "bad"}),
     "session_undo_compaction": Row(get=REFUSED, post=writers(404)),  # there is none
+    "session_include": Row(get=REFUSED, post=writers(302)),
     "session_model": Row(get=REFUSED, post=writers(302), data={"model": "demo"}),
     "review": Row(get=reviewers(200), post=signed_in(405)),
     "review_next": Row(get=reviewers(302), post=signed_in(405)),

@@ -63,7 +63,8 @@ class Manifest(_Read):
     """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
     keys of their tables, ``choices`` what a program asked of the answer. ``withheld`` says why the
-    content of attachments, by digest, was left out; ``lacks_thinking`` in which turns another
+    content of attachments, by digest, was left out; ``aside`` are turns that an
+    earlier request was refused with, ``lacks_thinking`` in which turns another
     model's thinking was, ``has_tools`` that the model takes tools and the window has some.
     ``reduced`` names what is shortened or left out to fit into a small window."""
 
@@ -72,6 +73,7 @@ class Manifest(_Read):
     turns: tuple[tuple[int, int], ...] = ()
     floor: int | None = None
     left_out: int | None = None
+    aside: tuple[tuple[int, int], ...] = ()
     head: int | None = None
     strategy: str = ""
     go_on: bool = False

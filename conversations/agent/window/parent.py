@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from conversations.archive.asides import read_aside
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import StateText, read_state_text, rebuild_state_text
 from conversations.archive.turns import read_turns_in, walk_active_turns_back
@@ -37,7 +38,8 @@ def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount |
     if parent is None or not parent.turn_count:
         return None
     state, has_rewinds = read_state_text(parent.pk), parent.rewind_count > 0
-    last = walk_active_turns_back(parent.pk, has_rewinds=has_rewinds, page=MAX_TURNS)
+    aside = read_aside(parent.pk)
+    last = walk_active_turns_back(parent.pk, has_rewinds=has_rewinds, page=MAX_TURNS, aside=aside)
     asked, answered = None, None
     for _, turn in zip(range(MAX_TURNS), last, strict=False):
         if turn.role == ASSISTANT and turn.content and answered is None:

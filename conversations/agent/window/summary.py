@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from conversations.archive.asides import read_aside
 from conversations.archive.context import read_active_compaction
 from conversations.archive.model_calls import read_prompt_texts
 from conversations.archive.turns import read_turns_in, walk_active_turns_back
@@ -95,7 +96,10 @@ def plan_summary(
     exchanges = kept = gone = stays = tokens = 0
     goes = estimate_tokens(previous.summary) if previous else 0
     parts: list[SummaryTurn] = []  # from the newest back
-    for turn in walk_active_turns_back(session_pk, has_rewinds=has_rewinds, down_to=after + 1):
+    walk = walk_active_turns_back(
+        session_pk, has_rewinds=has_rewinds, down_to=after + 1, aside=read_aside(session_pk)
+    )
+    for turn in walk:
         if exchanges < keep_recent:
             exchanges += turn.role == USER
             kept += 1

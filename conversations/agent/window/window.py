@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any
 
 from conversations.agent.tools.registry import RECALL
+from conversations.archive.asides import read_aside
 from conversations.archive.context import (
     read_active_compaction,
     read_loaded_skills,
@@ -80,7 +81,8 @@ class WindowWish:
     the session has, ``share`` below 1 asks for a shorter one, ``tools`` are JSON.
     ``refuses_files``: the provider refused a request with what is attached; ``takes`` is what is
     known of the model (:data:`~conversations.domain.stream.CAPABILITIES`), ``first_tools`` names
-    those that matter most. ``has_compactions`` and ``has_skills`` False save looking for them."""
+    those that matter most. ``has_compactions``, ``has_skills`` and ``has_asides`` False
+    save looking for them."""
 
     session_pk: int
     floor: int
@@ -100,6 +102,7 @@ class WindowWish:
     refuses_files: bool = False
     has_compactions: bool = True
     has_skills: bool = True
+    has_asides: bool = True
     choices: RunChoices = NO_CHOICES
     takes: Mapping[str, bool] = field(default_factory=dict)
     first_tools: tuple[str, ...] = ()
@@ -160,6 +163,7 @@ def assemble_window(wish: WindowWish) -> Window:
     state = read_state_text(session)
     compaction = read_active_compaction(session) if wish.has_compactions else None
     skills = read_loaded_skills(session) if wish.has_skills else []
+    aside = read_aside(session) if wish.has_asides else []
     start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
     parts = fit_parts(
         budget,
@@ -177,10 +181,10 @@ def assemble_window(wish: WindowWish) -> Window:
         return recall_piece(turn, model=wish.model, caps=caps)
 
     def find_head(before: int) -> StoredTurn | None:
-        return read_user_turn_before(session, before, has_rewinds=has_rewinds)
+        return read_user_turn_before(session, before, has_rewinds=has_rewinds, aside=aside)
 
     choice = choose_turns(
-        _walk_turns(session, rewinds=wish.rewinds, floor=start),
+        _walk_turns(session, rewinds=wish.rewinds, floor=start, aside=tuple(aside)),
         floor=start,
         budget=budget.for_history(fixed=parts.cost + frames_of(budget.tokens)),
         rules=wish.rules,
@@ -191,7 +195,9 @@ def assemble_window(wish: WindowWish) -> Window:
     before: list[int] = []
     if choice.floor > 1 and parts.lines:
         limit = parts.lines
-        before = list_user_turns_before(session, choice.floor, limit=limit, has_rewinds=has_rewinds)
+        before = list_user_turns_before(
+            session, choice.floor, limit=limit, has_rewinds=has_rewinds, aside=aside
+        )
     texts = Texts(
         system=parts.forms.system,
         tools=parts.forms.tools,
@@ -203,7 +209,7 @@ def assemble_window(wish: WindowWish) -> Window:
         lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
         summary_chars=parts.summary_chars,
     )
-    return _make_window(wish, budget, caps, choice, texts, parts.reduced)
+    return _make_window(wish, budget, caps, choice, texts, parts.reduced, aside)
 
 
 # Of the sessions that were answered last, the active turns that their windows had: characters in
@@ -217,22 +223,26 @@ class _KnownTurns:
     chars: int
 
 
-# By session, number of rewinds and floor; the one that was used last at the end.
-_known: OrderedDict[tuple[int, int, int], _KnownTurns] = OrderedDict()
+type _Place = tuple[int, int, int, tuple[tuple[int, int], ...]]
+
+# By session, number of rewinds, floor and what stands aside; the one that was used last at the end.
+_known: OrderedDict[_Place, _KnownTurns] = OrderedDict()
 _known_lock = Lock()
 _NOTHING_KNOWN = _KnownTurns(turns=(), chars=0)
 
 
-def _walk_turns(session_pk: int, *, rewinds: int, floor: int) -> Iterator[StoredTurn]:
+def _walk_turns(
+    session_pk: int, *, rewinds: int, floor: int, aside: tuple[tuple[int, int], ...] = ()
+) -> Iterator[StoredTurn]:
     """The active turns down to the floor, newest first. Those that an earlier window had are not
     read again, since turns are only appended while the rewinds are the same."""
-    key, has_rewinds = (session_pk, rewinds, floor), rewinds > 0
+    key, has_rewinds = (session_pk, rewinds, floor, aside), rewinds > 0
     known = _known.get(key, _NOTHING_KNOWN)
     last = known.turns[-1].digest if known.turns else ""
     page = NEW_TURNS if last else 100
     later: list[StoredTurn] = []
     for turn in walk_active_turns_back(
-        session_pk, has_rewinds=has_rewinds, down_to=floor, page=page
+        session_pk, has_rewinds=has_rewinds, down_to=floor, page=page, aside=aside
     ):
         # The digest is of the whole chain: where it is the same, all turns before it are.
         if last and turn.digest == last:
@@ -257,6 +267,7 @@ def _make_window(
     choice: Choice,
     texts: Texts,
     reduced: list[str],
+    aside: list[tuple[int, int]],
 ) -> Window:
     session, floor, strategy = wish.session_pk, choice.floor, wish.rules.strategy
     left_out = count_active_before(session, floor, has_rewinds=wish.rewinds > 0)
@@ -309,6 +320,7 @@ def _make_window(
         "floor": floor,
         "head": choice.head.number if choice.head else None,
         "left_out": left_out,
+        "aside": [list(pair) for pair in aside if pair[1] >= floor],
         "rewinds": wish.rewinds,
         "state": state,
         "hint": texts.hint,

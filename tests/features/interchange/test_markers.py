@@ -9,7 +9,10 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import User
 
+from conversations.archive.append import append
+from conversations.archive.asides import make_marker, read_aside
 from conversations.archive.context import append_loaded_skill, read_loaded_skills, undo_compaction
+from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import verify_session
 from conversations.features.interchange.export import session_lines
@@ -54,6 +57,25 @@ def test_both_come_back_from_an_export_as_they_were(talked: Session, user: User)
     assert (skill.content, skill.turn_number) == ("ä\n", 2)
     counts, reports = restore(before, user)
     assert (reports, counts.skills_added, counts.compactions_added) == ([], 0, 0)
+
+
+def test_what_stands_aside_does_so_after_an_import(talked: Session, user: User) -> None:
+    marker, notice = make_marker(3, 4, is_aside=True)
+    append(talked.pk, session_uuid=talked.uuid, turns=[marker], events=[notice])
+    before = lines_of(talked)
+    forget_runs_and_sessions()
+    restore(before, user)
+    restored = get_session(talked.uuid)
+    assert (read_aside(restored.pk), verify_session(restored).problem) == ([(3, 4)], "")
+    assert lines_of(restored) == before
+    append_rewind(restored, from_turn=3, from_seq=None, reason="reset", actor_pk=None)
+    assert read_aside(restored.pk) == []
+
+
+def test_a_marker_of_an_import_names_no_later_turns(talked: Session) -> None:
+    marker, _ = make_marker(1, 10**15, is_aside=True)
+    last = append(talked.pk, session_uuid=talked.uuid, turns=[marker]).turns[0]
+    assert read_aside(talked.pk) == [(1, last - 1)]
 
 
 def forget_runs_and_sessions() -> None:
