@@ -7,6 +7,7 @@ import pytest
 
 from conversations.agent.mcp.config import OAuthConfig, ServerConfig, ServerFailed
 from conversations.agent.mcp.http import ServerTransport, require_secure
+from conversations.agent.mcp.oauth import revoke
 from tests.mcp_servers.running import HttpServer
 
 PUBLIC = ServerConfig(name="a", url="https://93.184.215.14/mcp")
@@ -37,6 +38,12 @@ async def test_a_public_server_names_no_private_host() -> None:
         for url in ("https://127.0.0.1:1/", "https://localhost:1/", "https://169.254.169.254/"):
             with pytest.raises(httpx2.ConnectError, match="private address"):
                 await client.get(url)
+
+
+@pytest.mark.parametrize("endpoint", ["http://auth.example.org/revoke", "https://127.0.0.1:1/"])
+async def test_a_grant_is_forgotten_wherever_it_could_be_revoked(endpoint: str) -> None:
+    kept = {"tokens": {"access_token": "a"}, "oauth_metadata": {"revocation_endpoint": endpoint}}
+    await revoke(PUBLIC, kept)
 
 
 async def test_a_response_of_a_named_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

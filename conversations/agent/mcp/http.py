@@ -1,6 +1,7 @@
 """Requests to a tool server with an address, and to hosts that it names for a sign-in."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
     server names must be public, unless it is in this network itself."""
 
     def __init__(self, config: ServerConfig) -> None:
-        super().__init__(trust_env=False)
+        super().__init__()
         self._config = config
         own = urlsplit(config.url)
         self._own = own.scheme, own.netloc.rpartition("@")[2].lower()
@@ -80,14 +81,17 @@ class _CheckedHosts(httpcore2.AnyIOBackend):
         self._own = own
 
     async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> Any:
-        if host != self._own:
-            addresses = await _find_addresses(host, port)
-            if not all(map(is_public, addresses)):
-                own = await _find_addresses(self._own, port)
-                if all(map(is_public, own)):
-                    raise httpcore2.ConnectError("private address")
-            host = addresses[0]  # the one that was looked at
-        return await super().connect_tcp(host, port, *args, **options)
+        if host == self._own:
+            return await super().connect_tcp(host, port, *args, **options)
+        addresses = await _find_addresses(host, port)
+        if not all(map(is_public, addresses)):
+            own = await _find_addresses(self._own, port)
+            if all(map(is_public, own)):
+                raise httpcore2.ConnectError("private address")
+        for address in addresses[:-1]:  # those that were looked at, and no name again
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                return await super().connect_tcp(address, port, *args, **options)
+        return await super().connect_tcp(addresses[-1], port, *args, **options)
 
 
 async def _find_addresses(host: str, port: int) -> list[str]:

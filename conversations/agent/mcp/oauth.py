@@ -32,7 +32,7 @@ from pydantic import AnyUrl
 
 from conversations.domain.text import one_line, storable
 
-from .config import Grants, ServerConfig, ServerFailed, SignInNeeded
+from .config import Grants, McpError, ServerConfig, ServerFailed, SignInNeeded
 from .http import ServerTransport, require_secure
 
 SECONDS = 20.0  # For one of its responses
@@ -228,7 +228,7 @@ async def revoke(config: ServerConfig, kept: Mapping[str, Any]) -> None:
     data = {"token": token, "client_id": client_info.get("client_id") or config.oauth.client_id}
     if secret := client_info.get("client_secret") or config.oauth.client_secret:
         data["client_secret"] = secret
-    with suppress(httpx2.HTTPError, OSError, ValueError):
+    with suppress(McpError, httpx2.HTTPError, OSError, ValueError):
         async with make_client(config) as client:
             await client.post(endpoint, data=data)
 
