@@ -123,8 +123,10 @@ class Feature(AppConfig):
     def render_part(self, place: str, request: "HttpRequest", **about: Any) -> str:
         """HTML of its own at a place of the core's pages, where links do not suffice:
 
+        - ``page.head``: in the head of every page of somebody who is signed in
         - ``session.style``, ``session.notice`` (``session``): in the head of its page; in the
           place of the box for messages
+        - ``session.menu`` (``session``): in its menu, before the links
         - ``workspace.settings`` (``slug``): a card
         """
         return ""
@@ -184,6 +186,9 @@ class Feature(AppConfig):
 
     def on_approval_asked(self, session_pk: int, call_pks: Sequence[int]) -> None:
         """Calls of tools wait for a person."""
+
+    def on_question_asked(self, session_pk: int, call_pk: int, question: str) -> None:
+        """The tool server of a call asks a person something; ``question`` is its UUID."""
 
 
 @cache

@@ -11,7 +11,8 @@ import re
 import secrets
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from environs import Env
 from environs.exceptions import EnvError
@@ -107,6 +108,31 @@ def _check_provider(issuer: str, *, client_id: str) -> None:
         raise SettingsError("LOOM_OIDC_ISSUER is set but LOOM_OIDC_CLIENT_ID is not.")
 
 
+# Scheme of a mail server's URL → how the connection is protected, and its usual port.
+SMTP_SCHEMES = {"smtp": ("", 25), "smtp+tls": ("use_tls", 587), "smtps": ("use_ssl", 465)}
+
+SMTP_SECONDS = 20
+
+
+def _read_smtp_url(text: str) -> dict[str, Any]:
+    """The options of Django's SMTP backend; empty where no server is set."""
+    if not text:
+        return {}
+    try:
+        url = urlsplit(text)
+        protection, usual = SMTP_SCHEMES[url.scheme]
+        host, port = url.hostname, url.port or usual
+    except (ValueError, KeyError):
+        host = None
+    if not host:
+        raise SettingsError(
+            "LOOM_SMTP_URL is not a URL such as smtp+tls://user:password@mail.example.org."
+        )
+    options = {"host": host, "port": port, "timeout": SMTP_SECONDS}
+    options |= {"username": unquote(url.username or ""), "password": unquote(url.password or "")}
+    return options | ({protection: True} if protection else {})
+
+
 def _prepare_data_dir(path: Path) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -180,6 +206,10 @@ class Environment:
         self.workspace_roots = [
             folder.resolve() for folder in env.paths("LOOM_WORKSPACE_ROOTS", [])
         ] or [self.data_dir / "workspaces"]
+        self.mailer = _read_smtp_url(env.text("LOOM_SMTP_URL", ""))
+        self.email_from = env.text("LOOM_EMAIL_FROM", "")
+        if self.mailer and not self.email_from:
+            raise SettingsError("LOOM_SMTP_URL is set but LOOM_EMAIL_FROM is not.")
         self.log_level = env.choice("LOOM_LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR")
         self.log_format = env.choice("LOOM_LOG_FORMAT", "text", "json")
         self.log_lines = env.whole("LOOM_LOG_LINES", 30)
@@ -344,6 +374,8 @@ class Environment:
         self.webhook_private_addresses = env.flag("LOOM_WEBHOOK_PRIVATE_ADDRESSES", False)
         self.webhook_days = env.whole("LOOM_WEBHOOK_DAYS", 30, 1, 3650)
         self.webhook_off_days = env.whole("LOOM_WEBHOOK_OFF_DAYS", 5, 1, 365)
+        self.push_private_addresses = env.flag("LOOM_PUSH_PRIVATE_ADDRESSES", False)
+        self.offline_pages = env.whole("LOOM_OFFLINE_PAGES", 20, 0, 500)
         self.purge_grace_days = env.whole("LOOM_PURGE_GRACE_DAYS", 30, 0, 3650)
         self.expire_minutes = env.whole("LOOM_EXPIRE_MINUTES", 60, 0)
         self.discord_token = env.text("LOOM_DISCORD_TOKEN", "")

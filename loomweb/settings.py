@@ -18,6 +18,7 @@ FEATURES = [
     "conversations.features.retention",
     "conversations.features.usage",
     "conversations.features.webhooks",
+    "conversations.features.notices",
     "conversations.features.sharing",
     "conversations.features.model_apis",
     "conversations.features.discord",
@@ -171,6 +172,13 @@ AXES_ENABLE_ACCESS_FAILURE_LOG = True
 # Fields of forms and addresses that the log of attempts leaves out, beside "password": those
 # of a new account, and the page to go to, which may be an invitation that is still good.
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "password1", "password2", "next"]
+
+MAILERS = {
+    "default": {"BACKEND": "django.core.mail.backends.smtp.EmailBackend", "OPTIONS": LOOM.mailer}
+    if LOOM.mailer
+    else {"BACKEND": "django.core.mail.backends.dummy.EmailBackend"}
+}
+DEFAULT_FROM_EMAIL = LOOM.email_from
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

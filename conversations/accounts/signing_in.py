@@ -20,7 +20,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
-from django.contrib.auth.views import LoginView, PasswordChangeView
+from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
@@ -91,6 +91,16 @@ def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) 
     """The name that somebody tries, as the log of attempts can hold it."""
     given = (credentials or request.POST).get("username") or ""
     return storable(str(given))[:LOGGED_NAME]
+
+
+class SignOut(LogoutView):
+    next_page = "sign_in"
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response = super().post(request, *args, **kwargs)
+        # What the browser holds of the person's pages, those that "back" would show included.
+        response["Clear-Site-Data"] = '"cache"'
+        return response
 
 
 class PasswordChange(PasswordChangeView):

@@ -354,6 +354,8 @@ def ask_question(
     with locked_session(session_pk) as locked:
         running = ToolCall.objects.filter(pk=call_pk, state=RUNNING)
         _require(running.update(question=dump_json(question.as_data()), answer=""))
+        for feature in features():
+            feature.on_question_asked(session_pk, call_pk, question.id)
         return locked.append(events=[event]).rows
 
 

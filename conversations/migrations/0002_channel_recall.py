@@ -4,27 +4,72 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0001_initial'),
+        ("conversations", "0001_initial"),
     ]
 
     operations = [
         migrations.RemoveConstraint(
-            model_name='auditentry',
-            name='audit_action_known',
+            model_name="auditentry",
+            name="audit_action_known",
         ),
         migrations.AddField(
-            model_name='workspace',
-            name='channel_recall',
-            field=models.CharField(choices=[('session', 'themselves only'), ('workspace', 'the whole workspace')], db_default='session', default='session', max_length=12),
+            model_name="workspace",
+            name="channel_recall",
+            field=models.CharField(
+                choices=[("session", "themselves only"), ("workspace", "the whole workspace")],
+                db_default="session",
+                default="session",
+                max_length=12,
+            ),
         ),
         migrations.AddConstraint(
-            model_name='auditentry',
-            constraint=models.CheckConstraint(condition=models.Q(('action__in', {'api': 'read through the API', 'attachment': 'opened an attachment', 'audit_export': 'exported the audit log', 'budget': 'changed a budget', 'export': 'exported the session', 'flag': 'set a flag', 'hold': 'put the session on hold', 'live': 'watched the session live', 'note': 'wrote a note', 'older': 'paged through the transcript', 'part': 'opened a detail', 'purge_called_off': 'cancelled the deletion', 'purge_ordered': 'scheduled the deletion', 'purged': 'deleted the session permanently', 'recall': 'changed what sessions of channels and programs can quote', 'record': 'opened a record in the admin', 'release': 'released the hold', 'restored': 'restored the session', 'retention': 'changed the retention policy', 'reviewed': 'marked the session as reviewed', 'role': 'changed a role', 'search_hit': 'saw a search hit', 'shared': 'created a share link', 'transcript': 'opened the transcript', 'unflag': 'resolved a flag', 'unnote': 'withdrew a note', 'unreviewed': 'marked the session as not reviewed', 'unshared': 'revoked a share link', 'webhook': 'changed a webhook'})), name='audit_action_known'),
+            model_name="auditentry",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "action__in",
+                        {
+                            "api": "read through the API",
+                            "attachment": "opened an attachment",
+                            "audit_export": "exported the audit log",
+                            "budget": "changed a budget",
+                            "export": "exported the session",
+                            "flag": "set a flag",
+                            "hold": "put the session on hold",
+                            "live": "watched the session live",
+                            "note": "wrote a note",
+                            "older": "paged through the transcript",
+                            "part": "opened a detail",
+                            "purge_called_off": "cancelled the deletion",
+                            "purge_ordered": "scheduled the deletion",
+                            "purged": "deleted the session permanently",
+                            "recall": "changed what sessions of channels and programs can quote",
+                            "record": "opened a record in the admin",
+                            "release": "released the hold",
+                            "restored": "restored the session",
+                            "retention": "changed the retention policy",
+                            "reviewed": "marked the session as reviewed",
+                            "role": "changed a role",
+                            "search_hit": "saw a search hit",
+                            "shared": "created a share link",
+                            "transcript": "opened the transcript",
+                            "unflag": "resolved a flag",
+                            "unnote": "withdrew a note",
+                            "unreviewed": "marked the session as not reviewed",
+                            "unshared": "revoked a share link",
+                            "webhook": "changed a webhook",
+                        },
+                    )
+                ),
+                name="audit_action_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='workspace',
-            constraint=models.CheckConstraint(condition=models.Q(('channel_recall__in', ('session', 'workspace'))), name='workspace_channel_recall_known'),
+            model_name="workspace",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("channel_recall__in", ("session", "workspace"))),
+                name="workspace_channel_recall_known",
+            ),
         ),
     ]

@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0002_channel_recall'),
+        ("conversations", "0002_channel_recall"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='searchprogress',
-            name='asked_length',
+            model_name="searchprogress",
+            name="asked_length",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='searchprogress',
-            name='asked_turns',
+            model_name="searchprogress",
+            name="asked_turns",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
     ]

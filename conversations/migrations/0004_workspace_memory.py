@@ -7,69 +7,141 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0003_person_lengths'),
+        ("conversations", "0003_person_lengths"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='MemoryEntry',
+            name="MemoryEntry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uuid', models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
-                ('kind', models.CharField(max_length=10)),
-                ('text', models.CharField(max_length=160)),
-                ('turn', models.BigIntegerField(null=True)),
-                ('item', models.CharField(db_default='', default='', max_length=64)),
-                ('is_declined', models.BooleanField(db_default=False, default=False)),
-                ('created_at', models.DateTimeField()),
-                ('changed_at', models.DateTimeField(null=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("uuid", models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
+                ("kind", models.CharField(max_length=10)),
+                ("text", models.CharField(max_length=160)),
+                ("turn", models.BigIntegerField(null=True)),
+                ("item", models.CharField(db_default="", default="", max_length=64)),
+                ("is_declined", models.BooleanField(db_default=False, default=False)),
+                ("created_at", models.DateTimeField()),
+                ("changed_at", models.DateTimeField(null=True)),
             ],
             options={
-                'verbose_name_plural': 'memory entries',
-                'ordering': ('id',),
+                "verbose_name_plural": "memory entries",
+                "ordering": ("id",),
             },
         ),
         migrations.RemoveConstraint(
-            model_name='auditentry',
-            name='audit_action_known',
+            model_name="auditentry",
+            name="audit_action_known",
         ),
         migrations.AddConstraint(
-            model_name='auditentry',
-            constraint=models.CheckConstraint(condition=models.Q(('action__in', {'api': 'read through the API', 'attachment': 'opened an attachment', 'audit_export': 'exported the audit log', 'budget': 'changed a budget', 'export': 'exported the session', 'flag': 'set a flag', 'hold': 'put the session on hold', 'live': 'watched the session live', 'memory': 'changed the workspace memory', 'note': 'wrote a note', 'older': 'paged through the transcript', 'part': 'opened a detail', 'purge_called_off': 'cancelled the deletion', 'purge_ordered': 'scheduled the deletion', 'purged': 'deleted the session permanently', 'recall': 'changed what sessions of channels and programs can quote', 'record': 'opened a record in the admin', 'release': 'released the hold', 'restored': 'restored the session', 'retention': 'changed the retention policy', 'reviewed': 'marked the session as reviewed', 'role': 'changed a role', 'search_hit': 'saw a search hit', 'shared': 'created a share link', 'transcript': 'opened the transcript', 'unflag': 'resolved a flag', 'unnote': 'withdrew a note', 'unreviewed': 'marked the session as not reviewed', 'unshared': 'revoked a share link', 'webhook': 'changed a webhook'})), name='audit_action_known'),
+            model_name="auditentry",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "action__in",
+                        {
+                            "api": "read through the API",
+                            "attachment": "opened an attachment",
+                            "audit_export": "exported the audit log",
+                            "budget": "changed a budget",
+                            "export": "exported the session",
+                            "flag": "set a flag",
+                            "hold": "put the session on hold",
+                            "live": "watched the session live",
+                            "memory": "changed the workspace memory",
+                            "note": "wrote a note",
+                            "older": "paged through the transcript",
+                            "part": "opened a detail",
+                            "purge_called_off": "cancelled the deletion",
+                            "purge_ordered": "scheduled the deletion",
+                            "purged": "deleted the session permanently",
+                            "recall": "changed what sessions of channels and programs can quote",
+                            "record": "opened a record in the admin",
+                            "release": "released the hold",
+                            "restored": "restored the session",
+                            "retention": "changed the retention policy",
+                            "reviewed": "marked the session as reviewed",
+                            "role": "changed a role",
+                            "search_hit": "saw a search hit",
+                            "shared": "created a share link",
+                            "transcript": "opened the transcript",
+                            "unflag": "resolved a flag",
+                            "unnote": "withdrew a note",
+                            "unreviewed": "marked the session as not reviewed",
+                            "unshared": "revoked a share link",
+                            "webhook": "changed a webhook",
+                        },
+                    )
+                ),
+                name="audit_action_known",
+            ),
         ),
         migrations.AddField(
-            model_name='memoryentry',
-            name='created_by',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL),
+            model_name="memoryentry",
+            name="created_by",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to=settings.AUTH_USER_MODEL,
+            ),
         ),
         migrations.AddField(
-            model_name='memoryentry',
-            name='owner',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL),
+            model_name="memoryentry",
+            name="owner",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="+",
+                to=settings.AUTH_USER_MODEL,
+            ),
         ),
         migrations.AddField(
-            model_name='memoryentry',
-            name='session',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='conversations.session'),
+            model_name="memoryentry",
+            name="session",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to="conversations.session",
+            ),
         ),
         migrations.AddField(
-            model_name='memoryentry',
-            name='workspace',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='memory', to='conversations.workspace'),
+            model_name="memoryentry",
+            name="workspace",
+            field=models.ForeignKey(
+                db_index=False,
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="memory",
+                to="conversations.workspace",
+            ),
         ),
         migrations.AddIndex(
-            model_name='memoryentry',
-            index=models.Index(fields=['workspace', 'owner', 'id'], name='memory_of_workspace'),
+            model_name="memoryentry",
+            index=models.Index(fields=["workspace", "owner", "id"], name="memory_of_workspace"),
         ),
         migrations.AddConstraint(
-            model_name='memoryentry',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ('rule', 'preference'))), name='memory_kind_known'),
+            model_name="memoryentry",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ("rule", "preference"))), name="memory_kind_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='memoryentry',
-            constraint=models.CheckConstraint(condition=models.Q(('is_declined', False), models.Q(('owner__isnull', False), ('session__isnull', False)), _connector='OR'), name='memory_declined_by_somebody'),
+            model_name="memoryentry",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("is_declined", False),
+                    models.Q(("owner__isnull", False), ("session__isnull", False)),
+                    _connector="OR",
+                ),
+                name="memory_declined_by_somebody",
+            ),
         ),
     ]

@@ -5,30 +5,41 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0004_workspace_memory'),
+        ("conversations", "0004_workspace_memory"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='TurnEmbedding',
+            name="TurnEmbedding",
             fields=[
-                ('id', models.BigIntegerField(primary_key=True, serialize=False)),
-                ('vector', models.BinaryField()),
-                ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='conversations.session')),
+                ("id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("vector", models.BinaryField()),
+                (
+                    "session",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
         migrations.AddField(
-            model_name='searchprogress',
-            name='embedded_turn',
+            model_name="searchprogress",
+            name="embedded_turn",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddIndex(
-            model_name='searchprogress',
-            index=models.Index(condition=models.Q(('embedded_turn__lt', models.F('indexed_turn'))), fields=['session'], name='session_unembedded'),
+            model_name="searchprogress",
+            index=models.Index(
+                condition=models.Q(("embedded_turn__lt", models.F("indexed_turn"))),
+                fields=["session"],
+                name="session_unembedded",
+            ),
         ),
     ]

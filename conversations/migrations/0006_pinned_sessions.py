@@ -5,15 +5,18 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0005_turn_embedding'),
+        ("conversations", "0005_turn_embedding"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name='session',
-            index=models.Index(condition=models.Q(('pinned_at__isnull', False)), fields=['workspace', '-last_active_at', '-id'], name='session_pinned'),
+            model_name="session",
+            index=models.Index(
+                condition=models.Q(("pinned_at__isnull", False)),
+                fields=["workspace", "-last_active_at", "-id"],
+                name="session_pinned",
+            ),
         ),
     ]

@@ -5,30 +5,74 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0006_pinned_sessions'),
+        ("conversations", "0006_pinned_sessions"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='LearntModel',
+            name="LearntModel",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('model', models.CharField(max_length=120, unique=True)),
-                ('listed_tokens', models.PositiveIntegerField(default=0)),
-                ('input_tokens', models.PositiveIntegerField(null=True)),
-                ('takes', models.JSONField(default=dict)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("model", models.CharField(max_length=120, unique=True)),
+                ("listed_tokens", models.PositiveIntegerField(default=0)),
+                ("input_tokens", models.PositiveIntegerField(null=True)),
+                ("takes", models.JSONField(default=dict)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
             ],
         ),
         migrations.RemoveConstraint(
-            model_name='auditentry',
-            name='audit_action_known',
+            model_name="auditentry",
+            name="audit_action_known",
         ),
         migrations.AddConstraint(
-            model_name='auditentry',
-            constraint=models.CheckConstraint(condition=models.Q(('action__in', {'api': 'read through the API', 'attachment': 'opened an attachment', 'audit_export': 'exported the audit log', 'budget': 'changed a budget', 'export': 'exported the session', 'flag': 'set a flag', 'hold': 'put the session on hold', 'live': 'watched the session live', 'memory': 'changed the workspace memory', 'note': 'wrote a note', 'older': 'paged through the transcript', 'part': 'opened a detail', 'provider': 'changed the model providers', 'purge_called_off': 'cancelled the deletion', 'purge_ordered': 'scheduled the deletion', 'purged': 'deleted the session permanently', 'recall': 'changed what sessions of channels and programs can quote', 'record': 'opened a record in the admin', 'release': 'released the hold', 'restored': 'restored the session', 'retention': 'changed the retention policy', 'reviewed': 'marked the session as reviewed', 'role': 'changed a role', 'search_hit': 'saw a search hit', 'shared': 'created a share link', 'transcript': 'opened the transcript', 'unflag': 'resolved a flag', 'unnote': 'withdrew a note', 'unreviewed': 'marked the session as not reviewed', 'unshared': 'revoked a share link', 'webhook': 'changed a webhook'})), name='audit_action_known'),
+            model_name="auditentry",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "action__in",
+                        {
+                            "api": "read through the API",
+                            "attachment": "opened an attachment",
+                            "audit_export": "exported the audit log",
+                            "budget": "changed a budget",
+                            "export": "exported the session",
+                            "flag": "set a flag",
+                            "hold": "put the session on hold",
+                            "live": "watched the session live",
+                            "memory": "changed the workspace memory",
+                            "note": "wrote a note",
+                            "older": "paged through the transcript",
+                            "part": "opened a detail",
+                            "provider": "changed the model providers",
+                            "purge_called_off": "cancelled the deletion",
+                            "purge_ordered": "scheduled the deletion",
+                            "purged": "deleted the session permanently",
+                            "recall": "changed what sessions of channels and programs can quote",
+                            "record": "opened a record in the admin",
+                            "release": "released the hold",
+                            "restored": "restored the session",
+                            "retention": "changed the retention policy",
+                            "reviewed": "marked the session as reviewed",
+                            "role": "changed a role",
+                            "search_hit": "saw a search hit",
+                            "shared": "created a share link",
+                            "transcript": "opened the transcript",
+                            "unflag": "resolved a flag",
+                            "unnote": "withdrew a note",
+                            "unreviewed": "marked the session as not reviewed",
+                            "unshared": "revoked a share link",
+                            "webhook": "changed a webhook",
+                        },
+                    )
+                ),
+                name="audit_action_known",
+            ),
         ),
     ]

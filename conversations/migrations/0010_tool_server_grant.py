@@ -6,33 +6,57 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0009_tool_question'),
+        ("conversations", "0009_tool_question"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ToolServerGrant',
+            name="ToolServerGrant",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('workspace', models.CharField(blank=True, max_length=100)),
-                ('server', models.CharField(max_length=40)),
-                ('url', models.TextField()),
-                ('secrets', models.TextField(default='')),
-                ('granted_at', models.DateTimeField(null=True)),
-                ('state_digest', models.CharField(db_index=True, default='', max_length=64)),
-                ('answer', models.TextField(default='')),
-                ('problem', models.TextField(default='')),
-                ('asked_in', models.CharField(default='', max_length=100)),
-                ('asked_at', models.DateTimeField(null=True)),
-                ('asked_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('granted_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("workspace", models.CharField(blank=True, max_length=100)),
+                ("server", models.CharField(max_length=40)),
+                ("url", models.TextField()),
+                ("secrets", models.TextField(default="")),
+                ("granted_at", models.DateTimeField(null=True)),
+                ("state_digest", models.CharField(db_index=True, default="", max_length=64)),
+                ("answer", models.TextField(default="")),
+                ("problem", models.TextField(default="")),
+                ("asked_in", models.CharField(default="", max_length=100)),
+                ("asked_at", models.DateTimeField(null=True)),
+                (
+                    "asked_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "granted_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ('id',),
-                'constraints': [models.UniqueConstraint(fields=('workspace', 'server'), name='tool_server_grant_unique')],
+                "ordering": ("id",),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("workspace", "server"), name="tool_server_grant_unique"
+                    )
+                ],
             },
         ),
     ]

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from conversations.accounts import joining, members, own_account, people_pages, signing_in
@@ -172,7 +171,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("help/", command_views.help_page, name="help"),
     path("sign-in/", signing_in.SignIn.as_view(), name="sign_in"),
     page("sign-in/link/<str:token>/", signing_in.sign_in_link),
-    path("sign-out/", LogoutView.as_view(next_page="sign_in"), name="sign_out"),
+    path("sign-out/", signing_in.SignOut.as_view(), name="sign_out"),
     path("people/", include(of_people)),
     path("providers/", include(of_providers)),
     page("tool-servers/callback/", tool_server_sign_in.tool_server_callback),

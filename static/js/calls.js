@@ -158,7 +158,7 @@ function ask(row) {
   sight.observe(row);
   if (Number(row.dataset.seq) <= seenBefore) return;
   announce(`${row.dataset.of ? "Question" : "Approval needed"}: ${find(".ask", row).querySelector(".ask-words, .ask-head").textContent}`);
-  if (document.hidden) document.title = `(●) ${document.title.replace("(●) ", "")}`;
+  import("./tab.js").then(({ show }) => show("waiting_approval"));
   if (log.dataset.canWrite === "true") setTimeout(offer, 100, row);
 }
 

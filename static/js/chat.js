@@ -1,4 +1,4 @@
-// Frames go from the socket to the modules, a batch per animation frame.
+// A batch of frames per animation frame.
 import { announce, byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
 import { acknowledged, giveBack, refuse, settleMessage, startComposer } from "./composer.js";
 import { LOST, Socket } from "./socket.js";
@@ -38,10 +38,10 @@ function showState({ run_state: state, text, elapsed_ms: elapsed = 0 }) {
     if (ended && document.activeElement === stopButton) byId("message").focus();
     stopButton.hidden = !words;
   }
+  if (words || ended) import("./tab.js").then(({ show }) => show(ended ? "done" : state));
   if (!ended) return;
   const end = find("#rows > .row-end:last-child, #rows > .row-info:last-child");
   announce(end && end.dataset.state !== "completed" ? end.innerText : "Answer complete");
-  if (document.hidden) document.title = `(●) ${document.title.replace("(●) ", "")}`;
 }
 
 /** Most breaks are shorter than a second. */
@@ -127,10 +127,7 @@ function take(frame) {
   if (document.hidden) setTimeout(flush, 250);
   else requestAnimationFrame(flush);
 }
-document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) document.title = document.title.replace("(●) ", "");
-  flush();
-});
+document.addEventListener("visibilitychange", flush);
 
 document.addEventListener("loom:tools", () => import("./calls.js"), { once: true });
 start(sync);

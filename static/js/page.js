@@ -1,4 +1,3 @@
-// Every page.
 import { byId, find, findAll, keep, localise } from "./dom.js";
 
 const root = document.documentElement;
@@ -8,7 +7,7 @@ const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 findAll(byId("side") ? ".side, .dock" : "body").forEach(localise);
 setInterval(lists, 60000);
 
-// A column, or a drawer where there is no room.
+// A column, or a drawer.
 const narrow = matchMedia("(max-width: 759.98px)");
 function setDrawer(open) {
   root.toggleAttribute("data-drawer", open);
@@ -55,6 +54,9 @@ document.addEventListener("htmx:after:swap", () => {
   }
   find(`.session > a[href="${location.pathname}"]`)?.setAttribute("aria-current", "page");
 });
+
+const app = find("[data-worker]");
+if (app) navigator.serviceWorker?.register(app.dataset.worker);
 
 // Signing out leaves nothing of what was written.
 document.addEventListener("submit", ({ target }) => {

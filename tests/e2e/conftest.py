@@ -33,6 +33,8 @@ NOTE_THE_CONNECTION = """
 document.addEventListener("loom:frame", () => { document.documentElement.dataset.connected = "" });
 """
 
+WORKER_BLOCKED = "Service Worker registration blocked by Playwright"
+
 expect.set_options(timeout=30_000)
 
 
@@ -267,14 +269,21 @@ def open_context(
     complaints: list[str] = []
 
     def open_one(**options: Any) -> BrowserContext:
-        options = {"viewport": WIDE, "storage_state": signed_in_state, **options}
+        options = {
+            "viewport": WIDE,
+            "storage_state": signed_in_state,
+            "service_workers": "block",  # a page that is not there is to be seen as such
+            **options,
+        }
         context = browser.new_context(**options)
         context.add_init_script(NOTE_THE_CONNECTION)
         context.on("weberror", lambda error: complaints.append(str(error.error)))
         context.on(
             "console",
             lambda message: (
-                complaints.append(message.text) if message.type in ("error", "warning") else None
+                complaints.append(message.text)
+                if message.type in ("error", "warning") and message.text != WORKER_BLOCKED
+                else None
             ),
         )
         contexts.append(context)

@@ -18,6 +18,7 @@ IN_UTC = re.compile(r"\d\d:\d\d UTC")
 PAGES = {
     "account": "/account/",
     "tokens": "/account/tokens/",
+    "notifications": "/account/notifications/",
     "people": "/people/",
     "person": "/people/1/",
     "groups": "/people/groups/",

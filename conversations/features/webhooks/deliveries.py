@@ -5,10 +5,7 @@ other. It is claimed for a while by whoever delivers it; should that process die
 one does it again: a receiver gets each message at least once, with the same id.
 """
 
-import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -22,6 +19,7 @@ from conversations.domain.errors import Conflict, require_found
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import read_asked
 from conversations.models import Run, ToolCall, Turn
+from conversations.runtime.outbox import DeliveryAttempt, allot, next_attempt
 
 from .models import (
     DELIVERED,
@@ -49,11 +47,6 @@ RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """How long after each attempt the next one is: those that the specification suggests."""
 
 MAX_ATTEMPTS = len(RETRY_SECONDS) + 1
-
-# The share by which a delay differs: what failed together is not repeated together.
-JITTER = 0.2
-
-MAX_RETRY_AFTER = timedelta(days=1)
 
 LEASE = timedelta(seconds=60)  # how long a claim holds: longer than an attempt may take
 
@@ -204,44 +197,6 @@ def _claim(delivery: Delivery, now: datetime) -> bool:
     return True
 
 
-def next_attempt(
-    attempts: int, *, now: datetime, asked_to_wait: timedelta | None = None
-) -> datetime | None:
-    """When to try again after so many attempts; None: not any more. The receiver may ask
-    for more time than there would be, not for less, and for a day at most."""
-    if attempts >= MAX_ATTEMPTS:
-        return None
-    seconds = RETRY_SECONDS[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)
-    asked = min(asked_to_wait or timedelta(), MAX_RETRY_AFTER)
-    return now + max(timedelta(seconds=seconds), asked)
-
-
-def allot(
-    waiting: Sequence[int], *, busy: Mapping[int, int], most: int, most_of_one: int
-) -> dict[int, int]:
-    """How many messages of each of the webhooks may set out, ``busy`` of which are on
-    their way: one goes to who has fewest, and so on, so that a webhook that does not
-    answer, with however many waiting, holds up no other for longer than one attempt."""
-    given = Counter[int]()
-    for level in range(most_of_one):
-        for webhook in waiting:
-            if given.total() < most and busy.get(webhook, 0) + given[webhook] == level:
-                given[webhook] += 1
-    return dict(+given)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryAttempt:
-    """How an attempt went. ``status`` is None where there was no answer; ``is_gone``: the
-    receiver wants no more messages; ``wait`` is how long it asked to be left alone."""
-
-    arrived: bool
-    status: int | None = None
-    error: str = ""
-    is_gone: bool = False
-    wait: timedelta | None = None
-
-
 def complete_delivery(
     delivery: Delivery, attempt: DeliveryAttempt, *, now: datetime, off_after: timedelta
 ) -> bool:
@@ -249,7 +204,9 @@ def complete_delivery(
     turned off by it: nothing arrived for ``off_after``, or it is gone."""
     again = None
     if not (attempt.arrived or attempt.is_gone):
-        again = next_attempt(delivery.attempts, now=now, asked_to_wait=attempt.wait)
+        again = next_attempt(
+            delivery.attempts, now=now, delays=RETRY_SECONDS, asked_to_wait=attempt.wait
+        )
     with transaction.atomic():
         Delivery.objects.filter(pk=delivery.pk, state=PENDING).update(
             state=DELIVERED if attempt.arrived else PENDING if again else FAILED,

@@ -20,13 +20,13 @@ from conversations.features.webhooks.service import (
     rotate_secret,
 )
 from conversations.features.webhooks.worker import (
-    MOST_OF_ONE,
     WebhookSender,
     allowed_addresses,
     attempt_delivery,
     check_webhook_url,
 )
 from conversations.models import Session
+from conversations.runtime.outbox import MAX_SENDING_TO_ONE
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask
 from tests.wire.server import WireThread
@@ -197,14 +197,14 @@ async def test_many_messages_do_not_wait_for_the_clock(
 ) -> None:
     monkeypatch.setattr(WebhookSender, "interval", 3600.0)
     webhook = await make(garden, receiver.url)
-    for _ in range(3 * MOST_OF_ONE):
+    for _ in range(3 * MAX_SENDING_TO_ONE):
         await sync_to_async(send_test)(webhook)
     await start_runtime()
     async with asyncio.timeout(60):
         while await Delivery.objects.exclude(state=DELIVERED).aexists():
             await asyncio.sleep(0.01)
-    assert len({one.headers["webhook-id"] for one in receiver.received}) == 3 * MOST_OF_ONE
-    assert len(receiver.received) == 3 * MOST_OF_ONE
+    assert len({one.headers["webhook-id"] for one in receiver.received}) == 3 * MAX_SENDING_TO_ONE
+    assert len(receiver.received) == 3 * MAX_SENDING_TO_ONE
 
 
 @pytest.mark.usefixtures("private")

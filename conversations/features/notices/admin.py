@@ -1,0 +1,26 @@
+from conversations.admin import Table, choice_filter, show_tables
+
+from .models import MESSAGE_STATES, NOTICE_EVENTS
+
+show_tables(
+    {
+        "conversations.NoticeChoice": Table("user finished failed asks by_email", first="user"),
+        # Without the address and the keys: with them somebody else could send.
+        "conversations.PushSubscription": Table(
+            "uuid site created_at", left_out="endpoint endpoint_digest p256dh auth"
+        ),
+        "conversations.MutedSession": Table("user session", says_something=False),
+        "conversations.SessionView": Table(
+            "user session seen_at watched_until", says_something=False
+        ),
+        "conversations.Notice": Table(
+            "uuid user session event created_at",
+            filters=(choice_filter("event", NOTICE_EVENTS),),
+            says_something=False,
+        ),
+        "conversations.NoticeMessage": Table(
+            "notice subscription state attempts next_at sent_at shown_at",
+            filters=(choice_filter("state", MESSAGE_STATES),),
+        ),
+    }
+)

@@ -1,0 +1,62 @@
+"""What a person wants to be told, as a form."""
+
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from django import forms
+from django.conf import settings
+
+CLOCK = {"type": "time"}
+
+
+class NoticeForm(forms.Form):
+    asks = forms.BooleanField(label="A session needs me", required=False)
+    failed = forms.BooleanField(label="An answer has failed", required=False)
+    finished = forms.BooleanField(label="An answer is complete", required=False)
+    has_buttons = forms.BooleanField(
+        label="Approve and Deny in the notification",
+        required=False,
+        help_text=(
+            "Approve appears only where the notification shows all that would be done. Some phones "
+            "let anybody press these buttons on the lock screen."
+        ),
+    )
+    by_email = forms.BooleanField(
+        label="E-mail as well",
+        required=False,
+        help_text="After a minute, unless you have seen it by then. Without anything of its text.",
+    )
+    quiet_from = forms.TimeField(
+        label="Quiet from", required=False, widget=forms.TimeInput(attrs=CLOCK, format="%H:%M")
+    )
+    quiet_until = forms.TimeField(
+        label="Quiet until", required=False, widget=forms.TimeInput(attrs=CLOCK, format="%H:%M")
+    )
+    zone = forms.CharField(
+        label="Time zone",
+        max_length=64,
+        strip=True,
+        help_text="For instance Europe/Berlin.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+    use_required_attribute = False
+
+    def __init__(self, *args: Any, email: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not (settings.LOOM.mailer and email):
+            del self.fields["by_email"]
+
+    def clean_zone(self) -> str:
+        try:
+            return ZoneInfo(self.cleaned_data["zone"]).key
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise forms.ValidationError(
+                "This is not a time zone, such as Europe/Berlin."
+            ) from error
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        if (given.get("quiet_from") is None) != (given.get("quiet_until") is None):
+            self.add_error("quiet_until", "Enter both times, or none.")
+        return given

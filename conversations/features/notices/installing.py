@@ -1,0 +1,83 @@
+"""What makes the pages an app: a manifest, and a service worker that keeps the pages read last."""
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.crypto import salted_hmac
+from django.views.decorators.http import require_safe
+
+from conversations.access import person
+from conversations.domain.text import dump_json
+
+ICONS = {
+    "icon-192.png": ("192x192", "any"),
+    "icon-512.png": ("512x512", "any"),
+    "icon-maskable-512.png": ("512x512", "maskable"),
+}
+"""Name of the file → its size and purpose."""
+
+# What the page that is shown without a network needs, and the bar above older ones.
+SHELL = ("css/app.css", "css/pages.css", "js/theme.js", "js/page.js", "js/dom.js")
+OFFLINE_SCRIPT, OFFLINE_STYLE = "notices/offline.js", "notices/offline.css"
+
+SALT = "loom.person"
+
+
+def person_mark(request: HttpRequest) -> str:
+    """By which the service worker knows that a page is another person's than those it keeps."""
+    return salted_hmac(SALT, str(person(request).pk), algorithm="sha256").hexdigest()[:16]
+
+
+@require_safe
+def manifest(request: HttpRequest) -> HttpResponse:
+    icons = [
+        {"src": static(f"notices/{name}"), "sizes": sizes, "type": "image/png", "purpose": purpose}
+        for name, (sizes, purpose) in ICONS.items()
+    ]
+    data = {
+        "id": "/",
+        "name": "Loom Web",
+        "short_name": "Loom",
+        "start_url": reverse("home"),
+        "scope": "/",
+        "display": "standalone",
+        "background_color": "#ffffff",
+        "theme_color": "#4650c8",
+        "icons": icons,
+    }
+    return JsonResponse(data, content_type="application/manifest+json")
+
+
+@require_safe
+def offline(request: HttpRequest) -> HttpResponse:
+    """What is shown without a network where no copy of a page is kept. It is nobody's."""
+    return render(request, "notices/offline.html")
+
+
+@require_safe
+def service_worker(request: HttpRequest) -> HttpResponse:
+    """Its settings, and the script. Names of files change with their contents, so that a browser
+    sees by this response alone that there is another worker."""
+    shell = [*(static(name) for name in SHELL), static(OFFLINE_STYLE), static(OFFLINE_SCRIPT)]
+    script = static("notices/service-worker.js")
+    config = {
+        "shell": [reverse("notices_offline"), *shell],
+        "offline": reverse("notices_offline"),
+        "offlineStyle": static(OFFLINE_STYLE),
+        "offlineScript": static(OFFLINE_SCRIPT),
+        "maxPages": settings.LOOM.offline_pages,
+        "statics": settings.STATIC_URL,
+        "icon": static("notices/icon-192.png"),
+        "badge": static("notices/badge-96.png"),
+        "waiting": reverse("notices_waiting"),
+        "shown": reverse("notices_shown"),
+        "subscribe": reverse("notices_subscribe"),
+        "signIn": reverse("sign_in"),
+        "signOut": reverse("sign_out"),
+    }
+    body = f"self.LOOM = {dump_json(config)};\nimportScripts({dump_json(script)});\n"
+    response = HttpResponse(body, content_type="text/javascript; charset=utf-8")
+    response["Cache-Control"] = "no-cache"
+    return response

@@ -1,0 +1,212 @@
+// The worker of this site. It keeps the pages that were read last, to be read without a network,
+// and shows what its person is told. What is kept and shown goes when they sign out.
+const settings = self.LOOM;
+const PREFIX = "loom-";
+const SHELL = `${PREFIX}shell-${settings.shell.join("|").replace(/[^\w|]/g, "")}`;
+const PAGES = `${PREFIX}pages`;
+const READ_AT = "X-Loom-Read-At";
+const PERSON = "X-Loom-Person";
+const KEPT = /^\/($|w\/[^/]+\/$|s\/[^/]+\/$)/;
+const MAX_AGE = 7 * 86400000; // milliseconds
+const RETRY_AFTER = [500, 1000, 2000, 4000, 8000]; // milliseconds
+
+addEventListener("install", (event) => event.waitUntil((async () => {
+  const cache = await caches.open(SHELL);
+  // As nobody: the page is the same for whoever reads it.
+  await cache.addAll(settings.shell.map((url) => new Request(url, { credentials: "omit" })));
+  await skipWaiting();
+})()));
+
+addEventListener("activate", (event) => event.waitUntil((async () => {
+  for (const name of await caches.keys()) {
+    if (name.startsWith(PREFIX) && name !== SHELL && name !== PAGES) await caches.delete(name);
+  }
+  await registration.navigationPreload?.enable();
+  await clients.claim();
+})()));
+
+// Pages
+
+addEventListener("fetch", (event) => {
+  const { request } = event;
+  const url = new URL(request.url);
+  if (url.origin !== location.origin) return;
+  if (request.mode === "navigate" && url.pathname.startsWith(settings.signIn)) event.waitUntil(forgetPages());
+  if (request.method === "POST" && url.pathname === settings.signOut) event.waitUntil(forget());
+  if (request.method !== "GET") return;
+  if (url.pathname.startsWith(settings.statics)) event.respondWith(readStatic(request));
+  else if (request.mode === "navigate") event.respondWith(readPage(event, url));
+});
+
+/** Their names change with their contents: one that is kept is never old. */
+async function readStatic(request) {
+  const found = await caches.match(request, { ignoreVary: true });
+  if (found) return found;
+  const response = await fetch(request);
+  if (response.ok) {
+    const copy = response.clone();
+    caches.open(SHELL).then((cache) => cache.put(request, copy)).catch(() => {});
+  }
+  return response;
+}
+
+/** The network first, always. */
+async function readPage(event, url) {
+  let response;
+  try {
+    response = (await event.preloadResponse) ?? (await fetch(event.request));
+  } catch (error) {
+    return (await readCopy(url)) ?? (await caches.match(settings.offline)) ?? Promise.reject(error);
+  }
+  if (settings.maxPages && !url.search && KEPT.test(url.pathname)) event.waitUntil(keep(url, response.clone()));
+  return response;
+}
+
+async function keep(url, response) {
+  const isPage = response.ok && (response.headers.get("Content-Type") ?? "").startsWith("text/html");
+  if (!isPage || /no-store/.test(response.headers.get("Cache-Control") ?? "")) return;
+  const html = await response.text();
+  const [, person] = html.match(/<meta name="loom-person" content="(\w+)">/) ?? [];
+  if (!person) return;
+  let cache = await caches.open(PAGES);
+  for (const request of await cache.keys()) {
+    const { headers } = await cache.match(request, { ignoreVary: true });
+    if (headers.get(PERSON) !== person) {
+      await caches.delete(PAGES);
+      cache = await caches.open(PAGES);
+      break;
+    }
+    if (Number(headers.get(READ_AT)) < Date.now() - MAX_AGE) await cache.delete(request);
+  }
+  const headers = new Headers(response.headers);
+  headers.set(READ_AT, Date.now());
+  headers.set(PERSON, person);
+  headers.delete("Vary");
+  await cache.put(url.pathname, new Response(html, { headers }));
+  const kept = await cache.keys();
+  for (const request of kept.slice(0, -settings.maxPages)) await cache.delete(request);
+}
+
+/** What was read last, and it says so. */
+async function readCopy(url) {
+  const found = await (await caches.open(PAGES)).match(url.pathname);
+  if (!found || Number(found.headers.get(READ_AT)) < Date.now() - MAX_AGE) return undefined;
+  const html = await found.text();
+  const time = new Date(Number(found.headers.get(READ_AT)));
+  const text = time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const bar = `<link rel="stylesheet" href="${settings.offlineStyle}">`
+    + `<script type="module" src="${settings.offlineScript}"></script>`
+    + `<p class="offline-bar" role="status">Offline, as of <time datetime="${time.toISOString()}">${text}</time>. `
+    + `<a href="${url.pathname}">Try again</a></p>`;
+  const headers = new Headers(found.headers);
+  headers.delete("Content-Length");
+  headers.delete("Content-Encoding");
+  return new Response(html.replace(/<body[^>]*>/, (body) => body + bar), { headers });
+}
+
+// Signing out
+
+const forgetPages = () => caches.delete(PAGES);
+
+async function forget() {
+  await forgetPages();
+  for (const notice of await registration.getNotifications()) notice.close();
+  await (await registration.pushManager.getSubscription())?.unsubscribe();
+}
+
+// Notices
+
+/** A push tells nothing: what there is, the server says, to whom is signed in. One after the other. */
+let telling = Promise.resolve();
+addEventListener("push", (event) => {
+  telling = telling.then(tell, tell);
+  event.waitUntil(telling);
+});
+
+const wait = (milliseconds) => new Promise((done) => { setTimeout(done, milliseconds); });
+
+/** A server that is just being restarted answers a moment later. */
+async function ask() {
+  for (const pause of [...RETRY_AFTER, 0]) {
+    const answer = await fetch(settings.waiting, { cache: "no-store" }).catch(() => null);
+    if (answer && answer.status < 500) return answer;
+    await wait(pause);
+  }
+  return null;
+}
+
+async function tell() {
+  const answer = await ask();
+  if (answer?.status === 401) return forget();
+  if (!answer?.ok) {
+    return registration.showNotification("Loom Web", {
+      body: "Something has happened. Open Loom Web to see what.",
+      tag: "unreachable",
+      icon: settings.icon,
+      data: { url: "/" },
+    });
+  }
+  const { new: notices, still, csrf } = await answer.json();
+  for (const shown of await registration.getNotifications()) {
+    if (!still.includes(shown.tag)) shown.close();
+  }
+  const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
+  const inView = windows.filter(({ visibilityState }) => visibilityState === "visible");
+  for (const notice of notices) {
+    if (!inView.some(({ url }) => new URL(url).pathname === notice.url)) await show(notice);
+  }
+  if (notices.length) await post(settings.shown, JSON.stringify({ notices: notices.map(({ id }) => id) }), csrf, "application/json");
+}
+
+const TITLES = { approve: "Approve", deny: "Deny" };
+
+function show({ id, event, title, body, url, at, decide, call, actions = [] }) {
+  return registration.showNotification(title, {
+    body,
+    tag: id,
+    icon: settings.icon,
+    badge: settings.badge,
+    timestamp: at,
+    requireInteraction: event === "asks",
+    actions: actions.map((action) => ({ action, title: TITLES[action] })),
+    data: { url, decide, call },
+  });
+}
+
+function post(url, body, csrf, type) {
+  const headers = { "Content-Type": type, "X-CSRFToken": csrf };
+  return fetch(url, { method: "POST", headers, body, redirect: "error" });
+}
+
+addEventListener("notificationclick", (event) => {
+  const { notification, action } = event;
+  notification.close();
+  event.waitUntil(action ? decide(notification, action) : open(notification.data.url));
+});
+
+async function open(url) {
+  const windows = await clients.matchAll({ type: "window" });
+  const there = windows.find((window) => new URL(window.url).pathname === url);
+  return there ? there.focus() : clients.openWindow(url);
+}
+
+/** Nothing is said where it went well: the answer goes on. */
+async function decide({ title, tag, data }, act) {
+  let problem = "This could not be sent. Open the session to answer.";
+  try {
+    const { csrf } = await (await fetch(settings.waiting, { cache: "no-store" })).json();
+    const body = new URLSearchParams({ act, call: data.call }).toString();
+    const answer = await post(data.decide, body, csrf, "application/x-www-form-urlencoded");
+    if (answer.ok) return;
+    problem = (await answer.json()).error ?? problem;
+  } catch { /* said below */ }
+  await registration.showNotification(title, { body: problem, tag, icon: settings.icon, data: { url: data.url } });
+}
+
+addEventListener("pushsubscriptionchange", (event) => event.waitUntil((async () => {
+  const options = event.oldSubscription?.options;
+  const made = event.newSubscription ?? (options && (await registration.pushManager.subscribe(options)));
+  if (!made) return;
+  const { csrf } = await (await fetch(settings.waiting, { cache: "no-store" })).json();
+  await post(settings.subscribe, JSON.stringify(made), csrf, "application/json");
+})()));

@@ -1,0 +1,301 @@
+"""The page of a person's notices, and what the service worker and the chat's page ask."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.forms.models import model_to_dict
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.middleware.csrf import get_token
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from conversations.access import (
+    Access,
+    get_session_for,
+    person,
+    post_by_person,
+    post_to_session,
+    sign_in_first,
+    visit_of,
+)
+from conversations.accounts.devices import name_of_agent
+from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.text import load_json
+from conversations.domain.tool_calls import DENY, ONCE, read_asked
+from conversations.models import Session, ToolCall
+from conversations.runtime.current import current_runtime
+from conversations.runtime.outbox import check_receiver_url
+
+from . import deliveries, service, vapid
+from .forms import NoticeForm
+from .models import ASKS, BROKEN, FINISHED, Notice, PushSubscription
+from .worker import push
+
+MAX_BODY_BYTES = 10_000
+
+# What fits into a notice on any system: more than that is approved on the page.
+MAX_SHOWN_CHARS = 200
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def notifications(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    choice = service.read_choice(user.pk)
+    form = NoticeForm(
+        request.POST if request.method == "POST" else None,
+        initial=model_to_dict(choice),
+        email=user.email,
+    )
+    if form.is_valid():
+        service.save_choice(user.pk, site=_site_of(request), **form.cleaned_data)
+        messages.success(request, "Saved.")
+        return redirect("notifications")
+    subscriptions = [
+        {
+            "uuid": one.uuid,
+            "name": name_of_agent(one.device.agent),
+            "created_at": one.created_at,
+            "is_current": one.device.session_key == request.session.session_key,
+        }
+        for one in service.list_subscriptions(user.pk)
+    ]
+    context = {
+        "form": form,
+        "is_saved": choice.pk is not None,
+        "key": vapid.public_key(),
+        "subscriptions": subscriptions,
+        "current": next((one for one in subscriptions if one["is_current"]), None),
+        "muted": service.list_muted(user.pk),
+        "has_mail": bool(settings.LOOM.mailer),
+    }
+    return render(
+        request, "notices/notifications.html", context, status=400 if form.errors else 200
+    )
+
+
+def _site_of(request: HttpRequest) -> str:
+    return request.build_absolute_uri("/").rstrip("/")
+
+
+# Of the service worker. It has the person's cookie; somebody who is signed out gets 401, by which
+# it knows that it has to forget what it holds.
+
+
+def _by_worker(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    @wraps(view)
+    def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return _json({"error": "Signed out."}, status=401)
+        return view(request, **where)
+
+    return checked
+
+
+def _json(data: dict[str, Any], *, status: int = 200) -> JsonResponse:
+    response = JsonResponse(data, status=status)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _read_json(request: HttpRequest) -> dict[str, Any]:
+    """Raises Rejected."""
+    try:
+        data = json.loads(request.body) if len(request.body) <= MAX_BODY_BYTES else None
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        raise Rejected("This must be a short JSON object.", code="bad_json")
+    return data
+
+
+@_by_worker
+@require_safe
+def waiting(request: HttpRequest) -> HttpResponse:
+    """What this browser is to show, and which of its notices it may go on showing."""
+    user = person(request)
+    subscription = service.find_subscription(user.pk, request.session.session_key)
+    found = deliveries.WaitingNotices(new=[], still=[])
+    if subscription is not None:
+        found = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
+    has_buttons = service.read_choice(user.pk).has_buttons
+    new = [_describe(request, notice, has_buttons=has_buttons) for notice in found.new]
+    if subscription is not None and subscription.is_tested:
+        new.append(_describe_test(subscription))
+    return _json(
+        {
+            "new": new,
+            "still": [str(notice.uuid) for notice in found.still],
+            "csrf": get_token(request),
+        }
+    )
+
+
+def _describe(request: HttpRequest, notice: Notice, *, has_buttons: bool) -> dict[str, Any]:
+    session = notice.session
+    data = {
+        "id": str(notice.uuid),
+        "event": notice.event,
+        "title": session.title or "Untitled session",
+        "url": reverse("session", args=[session.uuid]),
+        "at": int(notice.created_at.timestamp() * 1000),
+    }
+    if notice.event != ASKS:
+        said = {FINISHED: "The answer is complete.", BROKEN: "The answer has failed."}
+        return data | {"body": said[notice.event]}
+    calls = list(deliveries.waiting_calls(notice))
+    if len(calls) != 1:
+        return data | {"body": f"{len(calls)} calls wait for your approval."}
+    if calls[0].question:
+        return data | {"body": "A tool asks you something."}
+    body, is_whole = _question_text(calls[0])
+    data |= {"body": body}
+    _, access = get_session_for(request, session.uuid)
+    if has_buttons and access.can_write:
+        actions = ["approve", "deny"] if is_whole else ["deny"]
+        decide = reverse("session_decide", args=[session.uuid])
+        data |= {"decide": decide, "call": str(calls[0].uuid), "actions": actions}
+    return data
+
+
+def _describe_test(subscription: PushSubscription) -> dict[str, Any]:
+    return {
+        "id": str(subscription.uuid),
+        "event": "test",
+        "title": "Loom Web",
+        "body": "Notifications work on this device.",
+        "url": reverse("notifications"),
+        "at": int(timezone.now().timestamp() * 1000),
+    }
+
+
+def _question_text(call: ToolCall) -> tuple[str, bool]:
+    """What a call would do, and whether that is all there is to see before approving it."""
+    asked = read_asked(load_json(call.asked, default={}))
+    what, note = asked.command or asked.summary or call.name, asked.note
+    is_whole = not asked.diff and what.isprintable() and len(what) + len(note) <= MAX_SHOWN_CHARS
+    shown = " ".join(what.split())
+    if len(shown) > MAX_SHOWN_CHARS:
+        shown = f"{shown[: MAX_SHOWN_CHARS - 1]}…"
+    # What cannot be seen may make a text look like another one.
+    shown = "".join(one if one.isprintable() else "\ufffd" for one in shown)
+    return f"Needs your approval: {shown}" + (f"\n{note}" if is_whole and note else ""), is_whole
+
+
+@_by_worker
+@require_POST
+def shown(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    given = _read_json(request).get("notices")
+    try:
+        uuids = [UUID(str(one)) for one in given] if isinstance(given, list) else []
+    except ValueError as error:
+        raise Rejected("Notices are named by their UUIDs.", code="bad_notice") from error
+    subscription = service.find_subscription(user.pk, request.session.session_key)
+    if subscription is not None:
+        deliveries.record_shown(user.pk, subscription_pk=subscription.pk, notices=uuids)
+        if subscription.uuid in uuids:
+            service.end_test(subscription)
+    return _json({})
+
+
+@_by_worker
+@require_POST
+def subscribe(request: HttpRequest) -> HttpResponse:
+    """Have this browser told."""
+    given = _read_json(request)
+    keys = given.get("keys")
+    endpoint = check_receiver_url(
+        str(given.get("endpoint") or ""),
+        what="The address of a push service",
+        private=settings.LOOM.push_private_addresses,
+    )
+    service.subscribe(
+        person(request).pk,
+        session_key=request.session.session_key or "",
+        endpoint=endpoint,
+        keys=keys if isinstance(keys, dict) else {},
+        site=_site_of(request),
+    )
+    messages.success(request, "Notifications are on for this device.")
+    return _json({}, status=201)
+
+
+@post_by_person
+def unsubscribe(request: HttpRequest, device: UUID) -> HttpResponse:
+    service.unsubscribe(person(request).pk, uuid=device)
+    messages.success(request, "Notifications are off for that device.")
+    return redirect("notifications")
+
+
+async def test(request: HttpRequest, device: UUID) -> HttpResponse:
+    """Send a push that tells nothing, and say what the push service answered."""
+    user = await request.auser()
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    if not isinstance(user, User):
+        return sign_in_first()
+    subscription = await sync_to_async(service.begin_test)(user.pk, uuid=device)
+    attempt = await push(subscription, is_urgent=True)
+    if attempt.arrived:
+        messages.success(request, "A test is on its way.")
+    else:
+        messages.error(request, f"It could not be sent. {attempt.error}")
+    return redirect("notifications")
+
+
+# Of the chat's page.
+
+
+def _find_session(request: HttpRequest, uuid: UUID) -> Session:
+    # Nothing of what was said is shown: for a reviewer this is no reading.
+    session, _ = get_session_for(replace(visit_of(request), action=""), uuid)
+    return session
+
+
+@post_by_person
+def mute(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """Mute the session, or with ``unmute`` tell of it again; then go back."""
+    session = _find_session(request, uuid)
+    change = service.unmute if request.POST.get("unmute") else service.mute
+    change(person(request).pk, session)
+    if request.POST.get("next") == "notifications":
+        return redirect("notifications")
+    return redirect("session", uuid=uuid)
+
+
+@post_by_person
+def watch(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """The person has the session in view; without ``open``, not any more."""
+    session = _find_session(request, uuid)
+    service.record_view(person(request).pk, session, is_open=bool(request.POST.get("open")))
+    return HttpResponse(status=204)
+
+
+@post_to_session
+async def decide(request: HttpRequest, found: Session, access: Access, user: User) -> HttpResponse:
+    """Answer a call from a notice."""
+    try:
+        call = UUID(str(request.POST.get("call")))
+    except ValueError:
+        return _json({"error": "Name the call by its UUID."}, status=400)
+    decision = {"approve": ONCE, "deny": DENY}.get(request.POST.get("act", ""))
+    if decision is None:
+        return _json({"error": "Approve or deny."}, status=400)
+    try:
+        runtime = await current_runtime()
+        await runtime.decide_call(found, call=call, decision=decision, user_pk=user.pk, reason="")
+    except LoomError as error:
+        return _json({"error": error.message}, status=error.status)
+    return _json({})

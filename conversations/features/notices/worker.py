@@ -1,0 +1,139 @@
+"""Sending notices: to browsers by a push service, and by e-mail.
+
+A push says nothing but that there is something; the browser asks the server what, as the person
+who is signed in there. So a push service learns when something happened, and no more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.runtime import outbox
+from conversations.runtime.outbox import DeliveryAttempt, OutboxWorker, post_once
+
+from . import vapid
+from .deliveries import claim_due, complete_message, has_due
+from .models import ASKS, BROKEN, FINISHED, Notice, NoticeMessage, PushSubscription
+from .service import list_ended, read_choice, remove_subscription
+
+if TYPE_CHECKING:
+    from conversations.runtime.service import Runtime
+
+logger = logging.getLogger(__name__)
+
+SECONDS = 10.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
+
+USER_AGENT = "Loom-Web (notices)"
+
+GONE = (404, 410)  # what a push service says of a subscription that is over
+
+TTL_SECONDS = 86_400
+
+# One that waits at the push service replaces another: the browser asks for all there is.
+TOPIC = "notices"
+
+
+class NoticeSender(OutboxWorker[NoticeMessage]):
+    interval = 0.5
+    has_due = staticmethod(has_due)
+
+    def claim_due(
+        self, now: datetime, *, busy: Mapping[Any, int], most: int
+    ) -> list[NoticeMessage]:
+        return claim_due(now, busy=busy, most=most, most_of_one=outbox.MAX_SENDING_TO_ONE)
+
+    def receiver_of(self, message: NoticeMessage) -> int | None:
+        return message.subscription_id
+
+    async def send(self, message: NoticeMessage) -> None:
+        try:
+            if message.subscription is None:
+                attempt = await send_email(self.runtime, message.notice)
+            else:
+                is_urgent = message.notice.event == ASKS
+                attempt = await push(message.subscription, is_urgent=is_urgent)
+                if attempt.status in GONE:
+                    pk = message.subscription.pk
+                    await self.runtime.writer.write(remove_subscription, pk)
+                    return
+            await self.runtime.writer.write(complete_message, message, attempt, now=timezone.now())
+        except Exception:
+            logger.exception("notice_not_sent")
+
+
+async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAttempt:
+    """Wake the browser."""
+    headers = {
+        "Authorization": vapid.authorization(subscription.endpoint, site=subscription.site),
+        "Content-Encoding": "aes128gcm",
+        "Content-Type": "application/octet-stream",
+        "TTL": str(TTL_SECONDS),
+        "Topic": TOPIC,
+        "Urgency": "high" if is_urgent else "normal",
+        "User-Agent": USER_AGENT,
+    }
+    body = vapid.encrypt(p256dh=subscription.p256dh, auth=subscription.auth)
+    allows = outbox.allowed_addresses(private=settings.LOOM.push_private_addresses)
+    return await post_once(
+        subscription.endpoint, body=body, headers=headers, allows=allows, seconds=SECONDS
+    )
+
+
+SUBJECTS = {
+    FINISHED: "An answer is complete",
+    BROKEN: "An answer has failed",
+    ASKS: "Your approval is needed",
+}
+
+
+async def send_email(runtime: "Runtime", notice: Notice) -> DeliveryAttempt:
+    """Without a word of the session: mail is read on its way by others."""
+    choice = await runtime.readers.read(read_choice, notice.user_id)
+    session = f"{choice.site}{reverse('session', args=[notice.session.uuid])}"
+    own = f"{choice.site}{reverse('notifications')}"
+    host = urlsplit(choice.site).hostname or "localhost"
+    email = EmailMessage(
+        f"{SUBJECTS[notice.event]} · Loom Web",
+        f"{SUBJECTS[notice.event]}:\n{session}\n\nChange what you are told: {own}\n",
+        from_email=settings.DEFAULT_FROM_EMAIL,
+        to=[notice.user.email],
+        # The same for each attempt, by which mailboxes know one that comes twice.
+        headers={"Message-ID": f"<{notice.uuid}@{host}>", "Auto-Submitted": "auto-generated"},
+    )
+    try:
+        await asyncio.to_thread(email.send)
+    except (OSError, ValueError) as error:  # the latter of an address that is none
+        fields = {"error_class": type(error).__name__}
+        logger.warning("notice_not_mailed", extra={"fields": fields})
+        return DeliveryAttempt(arrived=False)
+    return DeliveryAttempt(arrived=True)
+
+
+class SignedOutWorker:
+    """Ends the subscriptions of devices that were signed out, in whatever process, and wakes
+    their browsers once more: they find that nobody is signed in, and close what they show."""
+
+    interval = 1.0
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+
+    async def run(self) -> None:
+        while True:
+            for subscription in await self._runtime.readers.read(list_ended):
+                await self._runtime.writer.write(remove_subscription, subscription.pk)
+                # One that does not answer holds up no other.
+                self._runtime.database.run_in_background(_wake(subscription))
+            await asyncio.sleep(self.interval)
+
+
+async def _wake(subscription: PushSubscription) -> None:
+    await push(subscription, is_urgent=True)

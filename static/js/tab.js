@@ -1,0 +1,30 @@
+// The tab says what the session does: by its title, and by a dot on its icon.
+import { find } from "./dom.js";
+
+const MARKS = { queued: "…", running: "…", retrying: "…", waiting_approval: "!", done: "●" };
+const COLOURS = { "…": "#9aa0b5", "!": "#e8a317", "●": "#2f9e5b" };
+
+const icon = find("link[rel=icon]");
+const plain = icon.href;
+const svg = fetch(plain).then((answer) => answer.text());
+let mark = "";
+
+/** `state` is the run's, or done until somebody has looked. */
+export async function show(state) {
+  mark = state === "done" && !document.hidden ? "" : MARKS[state] ?? "";
+  writeTitle();
+  const now = mark;
+  const dot = `<circle cx="24" cy="24" r="8" fill="${COLOURS[now]}" stroke="#fff" stroke-width="2"/></svg>`;
+  const marked = now && (await svg).replace("</svg>", dot);
+  if (now === mark) icon.href = now ? `data:image/svg+xml,${encodeURIComponent(marked)}` : plain;
+}
+
+function writeTitle() {
+  const name = document.title.replace(/^\([…!●]\) /, "");
+  document.title = mark ? `(${mark}) ${name}` : name;
+}
+
+document.addEventListener("loom:frame", ({ detail }) => detail.type === "title" && writeTitle());
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && mark === MARKS.done) show("");
+});

@@ -1,0 +1,207 @@
+"""Notices and the pages as an app, in a browser: what is shown, kept, and gone."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+from .conftest import (
+    NARROW,
+    Chat,
+    Server,
+    sign_in,
+    start_ordinary,
+    take_both_pictures,
+    take_picture,
+    wait_until,
+)
+
+# A push service is nothing that a browser without the Internet has: it is given an address at
+# which nobody is, and it is woken by DevTools.
+SUBSCRIBE = """
+if (Notification.permission === "denied") {
+  Object.defineProperty(Notification, "permission", { get: () => "default" });
+  Notification.requestPermission = async () => "granted";
+}
+PushManager.prototype.subscribe = async () => ({ toJSON: () => ({
+  endpoint: "https://push.example.org/browser",
+  keys: {
+    p256dh: "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6S"
+      + "RpkNtoIAiw4",
+    auth: "BTBZMqHH6r4Tts7J_aSIgg",
+  },
+}) });
+"""
+
+# A headless shell shows no notifications, and refuses them whatever it is told; then they are
+# kept here as they would be shown.
+SHOW = """
+() => {
+  if (Notification.permission === "granted") return;
+  const kept = new Map();
+  registration.getNotifications = async () => [...kept.values()];
+  registration.showNotification = async (title, options) => {
+    kept.set(options.tag, { title, ...options, close: () => kept.delete(options.tag) });
+  };
+}
+"""
+
+SHOWN = """
+async () => (await registration.getNotifications()).map(({ title, body, tag, actions }) =>
+  ({ title, body, tag, actions: actions.map(({ action }) => action) }))
+"""
+
+
+KEPT = """
+async () => (await (await caches.open("loom-pages")).keys()).map(({ url }) => new URL(url).pathname)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    """One of its own: who is told has more on every page."""
+    return start_ordinary(make_server, provider)
+
+
+@pytest.fixture(scope="module")
+def signed_in_state(browser: Browser, server: Server) -> Any:
+    return sign_in(browser, server)
+
+
+@pytest.fixture
+def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
+    """A browser with service workers that shows notifications, with a sign-in of its own,
+    which a test may end. It is told of what happens."""
+    context = open_context(
+        service_workers="allow", permissions=["notifications"], storage_state=None
+    )
+    context.add_init_script(SUBSCRIBE)
+    page = context.new_page()
+    page.goto(re.findall(r"http\S+", server.manage("sign_in_link"))[-1])
+    page.goto(f"{server.url}/account/notifications/")
+    page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+    page.get_by_role("button", name="Turn on").click()
+    expect(page.get_by_text("Notifications are on for this device.")).to_be_visible()
+    return page
+
+
+class Worker:
+    """The service worker of a page's site."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._id = ""
+        self._devtools = page.context.new_cdp_session(page)
+        self._devtools.on("ServiceWorker.workerRegistrationUpdated", self._note)
+        self._devtools.send("ServiceWorker.enable")
+        while not self._id:
+            page.wait_for_timeout(10)
+        self.evaluate(SHOW)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        for registration in event["registrations"]:
+            self._id = registration["registrationId"]
+
+    def evaluate(self, code: str) -> Any:
+        [worker] = self._page.context.service_workers
+        return worker.evaluate(code)
+
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.evaluate(SHOWN)
+        return found
+
+    def push(self) -> None:
+        origin = re.match(r"https?://[^/]+", self._page.url)
+        assert origin
+        message = {"origin": origin[0], "registrationId": self._id, "data": "{}"}
+        self._devtools.send("ServiceWorker.deliverPushMessage", message)
+
+    def until_shown(self, count: int) -> list[dict[str, Any]]:
+        wait_until(lambda: len(self.shown) == count)
+        return self.shown
+
+
+RUN = ToolCall(name="shell_execute", input={"command": "rm -f beans.txt"})
+
+
+def leave(page: Page, server: Server) -> None:
+    """Nothing of the session is in view any more."""
+    page.goto(f"{server.url}/account/notifications/")
+
+
+def test_a_question_is_shown_once_and_answered_from_the_notice(
+    person: Page, server: Server, wire: WireThread
+) -> None:
+    page = person
+    wire.enqueue(Scenario(text="", tools=(RUN,), delay=2))
+    wire.enqueue(Scenario(text="Done."))
+    chat = Chat(page, server).new().send("Remove the beans")
+    expect(chat.transcript).to_have_attribute("data-run-state", "running")
+    uuid = chat.uuid
+    leave(page, server)
+    worker = Worker(page)
+    wait_until(
+        lambda: (
+            'data-run-state="waiting_approval"'
+            in page.request.get(f"{server.url}/s/{uuid}/").text()
+        )
+    )
+    for _ in range(3):
+        worker.push()
+    [notice] = worker.until_shown(1)
+    assert notice["title"] == "Remove the beans"
+    assert notice["body"].startswith("Needs your approval: rm -f beans.txt\n")
+    assert notice["actions"] == ["approve", "deny"]
+    worker.evaluate(
+        "async () => { const [one] = await registration.getNotifications(); one.close();"
+        " await decide(one, 'approve'); }"
+    )
+    page.goto(f"{server.url}/s/{uuid}/")
+    expect(page.locator("#rows")).to_contain_text("Done.")
+    assert worker.shown == []
+
+
+@pytest.mark.noisy  # without a network
+def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_sign_in(
+    person: Page, server: Server, wire: WireThread
+) -> None:
+    page = person
+    wire.enqueue(Scenario(text="Beans are kept."))
+    chat = Chat(page, server).new().ask("Keep the beans")
+    uuid = chat.uuid
+    page.goto(f"{server.url}/")
+    page.goto(f"{server.url}/s/{uuid}/")
+    expect(page.locator("#rows")).to_contain_text("Beans are kept.")
+    worker = Worker(page)
+    wait_until(lambda: len(worker.evaluate(KEPT)) >= 2)
+    page.context.set_offline(True)
+    worker.evaluate("() => { self.fetch = () => Promise.reject(new TypeError('offline')); }")
+    page.goto(f"{server.url}/s/{uuid}/")
+    expect(page.locator(".offline-bar")).to_contain_text("Offline, as of")
+    expect(page.locator("#rows")).to_contain_text("Beans are kept.")
+    take_both_pictures(page, "offline-copy")
+    page.set_viewport_size(NARROW)
+    take_both_pictures(page, "offline-copy-narrow")
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    page.goto(f"{server.url}/s/{uuid[:-4]}0000/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("You are offline")
+    page.context.set_offline(False)
+    page.goto(f"{server.url}/account/notifications/")
+    take_picture(page, "notifications-narrow")
+    page.locator("form[action='/sign-out/'] button").first.evaluate("(one) => one.click()")
+    expect(page).to_have_url(re.compile("/sign-in/"))
+    wait_until(lambda: worker.evaluate(KEPT) == [])
+
+
+def test_the_tab_says_what_the_session_does(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(text="Beans.", delay=2))
+    chat.send("Which?")
+    expect(chat.page).to_have_title(re.compile(r"^\(…\) "))
+    chat.wait_idle()
+    expect(chat.page).to_have_title(re.compile(r"^Which"))

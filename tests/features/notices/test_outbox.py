@@ -1,0 +1,296 @@
+"""Who is told what, once, and what is not sent after all."""
+
+from datetime import UTC, datetime, time, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.messages import accept_message
+from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.runs import finish_run, interrupt_run
+from conversations.archive.tool_calls import decide_call
+from conversations.archive.workspaces import add_member, remove_member
+from conversations.domain import runs
+from conversations.feature import features
+from conversations.features.notices import deliveries, service
+from conversations.features.notices.deliveries import claim_due, complete_message
+from conversations.features.notices.models import (
+    ASKS,
+    BROKEN,
+    DROPPED,
+    FAILED,
+    FINISHED,
+    PENDING,
+    SENT,
+    Notice,
+    NoticeChoice,
+    NoticeMessage,
+    PushSubscription,
+)
+from conversations.models import Session, ToolCall
+from conversations.runtime.outbox import DeliveryAttempt
+from tests.waiting_calls import leave_question
+from tests.web.conftest import browser_of
+
+from .making import subscribe_browser
+from .push_service import PushService
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def subscription(owner: Client, user: User, push_service: PushService) -> PushSubscription:
+    return subscribe_browser(owner, user, push_service.make_browser())
+
+
+def end_run(session: Session, state: str) -> None:
+    accepted = accept_message(
+        session,
+        client_id=f"client-{timezone.now().timestamp()}".replace(".", "-"),
+        text="Hello",
+        user_pk=session.owner_id,
+        max_queued=9,
+        owner="me",
+    )
+    assert accepted.claimed is not None
+    if state == runs.INTERRUPTED:
+        interrupt_run(accepted.claimed.run_pk)
+    else:
+        finish_run(accepted.claimed, state=state, payloads=[])
+
+
+def claim(now: datetime | None = None) -> list[NoticeMessage]:
+    return claim_due(now or timezone.now(), busy={}, most=9, most_of_one=9)
+
+
+def states() -> list[str]:
+    return list(NoticeMessage.objects.order_by("pk").values_list("state", flat=True))
+
+
+@pytest.mark.parametrize(
+    ("state", "events"),
+    [
+        (runs.COMPLETED, [FINISHED]),
+        (runs.FAILED, [BROKEN]),
+        (runs.INTERRUPTED, [BROKEN]),
+        (runs.STOPPED, []),
+    ],
+)
+def test_it_tells_how_a_run_ended(
+    state: str, events: list[str], session: Session, subscription: PushSubscription
+) -> None:
+    end_run(session, state)
+    assert list(Notice.objects.values_list("event", flat=True)) == events
+    assert [message.subscription for message in claim()] == [subscription] * len(events)
+
+
+def test_a_question_is_told_once_whatever_is_recorded_again(
+    session: Session, subscription: PushSubscription
+) -> None:
+    call = leave_question(session)
+    for feature in features():
+        feature.on_approval_asked(session.pk, [call.pk])
+    notice = Notice.objects.get()
+    assert (notice.event, notice.subject) == (ASKS, call.uuid)
+    assert len(claim()) == 1
+    assert claim() == []
+
+
+def test_who_chose_nothing_is_not_told_and_costs_one_statement(session: Session) -> None:
+    call = leave_question(session)
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        deliveries.enqueue_run_ended(call.run_id)
+    assert len(queries) == 1
+    assert not Notice.objects.exists()
+
+
+def test_only_what_was_chosen_is_told(session: Session, subscription: PushSubscription) -> None:
+    NoticeChoice.objects.update(finished=False)
+    end_run(session, runs.COMPLETED)
+    assert not Notice.objects.exists()
+    end_run(session, runs.FAILED)
+    assert Notice.objects.get().event == BROKEN
+
+
+def test_the_owner_and_who_asked_are_told_and_nobody_else(
+    session: Session, subscription: PushSubscription, push_service: PushService
+) -> None:
+    people = [User.objects.create_user(name) for name in ("ben", "cat")]
+    for person in people:
+        add_member(session.workspace, user_pk=person.pk, role="member")
+        subscribe_browser(browser_of(person), person, push_service.make_browser())
+    accepted = accept_message(
+        session, client_id="x" * 9, text="Hi", user_pk=people[0].pk, max_queued=9, owner="me"
+    )
+    assert accepted.claimed is not None
+    finish_run(accepted.claimed, state=runs.COMPLETED, payloads=[])
+    assert set(Notice.objects.values_list("user", flat=True)) == {session.owner_id, people[0].pk}
+
+
+def test_a_muted_session_tells_nothing_until_it_is_unmuted(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    leave_question(session)
+    service.mute(user.pk, session)
+    assert claim() == []
+    assert states() == [DROPPED]
+    assert Notice.objects.count() == 1
+
+
+def test_a_decided_question_is_not_told_any_more(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    call = leave_question(session)
+    decide_call(session, call=call.uuid, decision="deny", user_pk=user.pk)
+    assert claim() == []
+    assert states() == [DROPPED]
+
+
+def test_who_may_not_read_the_session_any_more_is_not_told(
+    session: Session, subscription: PushSubscription
+) -> None:
+    """Not even a superuser, whose reading would be entered in the audit log."""
+    leave_question(session)
+    admin = User.objects.create_user("root")
+    add_member(session.workspace, user_pk=admin.pk, role="owner")
+    remove_member(session.workspace, user_pk=session.owner_id)
+    User.objects.filter(pk=session.owner_id).update(is_superuser=True)
+    assert claim() == []
+    assert states() == [DROPPED]
+
+
+def test_who_changed_the_password_elsewhere_is_not_told_here(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    leave_question(session)
+    user.set_password("another one")
+    user.save()
+    assert claim() == []
+
+
+def test_it_waits_while_the_page_is_in_view_and_forgets_what_was_seen(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    service.record_view(user.pk, session, is_open=True)
+    leave_question(session)
+    assert claim() == []
+    assert states() == [PENDING]
+    later = timezone.now() + service.WATCHED
+    assert len(claim(later)) == 1, "the page has said nothing more"
+    NoticeMessage.objects.update(next_at=later)
+    service.record_view(user.pk, session, is_open=True)
+    assert claim(later) == []
+    assert states() == [DROPPED]
+
+
+def test_a_page_that_is_left_does_not_hold_anything_up(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    service.record_view(user.pk, session, is_open=True)
+    service.record_view(user.pk, session, is_open=False)
+    leave_question(session)
+    assert len(claim()) == 1
+
+
+QUIET = NoticeChoice(quiet_from=time(22), quiet_until=time(7), zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("now", "until"),
+    [
+        ((1, 20, 59), None),
+        ((1, 21, 0), (2, 6, 0)),  # 22:00 in Berlin
+        ((2, 2, 0), (2, 6, 0)),
+        ((2, 5, 59), (2, 6, 0)),
+        ((2, 6, 0), None),
+    ],
+)
+def test_quiet_hours_are_those_of_the_person(
+    now: tuple[int, int, int], until: tuple[int, int, int] | None
+) -> None:
+    moment = datetime(2026, 1, *now, tzinfo=UTC)
+    assert service.quiet_until(QUIET, moment) == (until and datetime(2026, 1, *until, tzinfo=UTC))
+
+
+def test_quiet_hours_within_a_day_and_none_at_all() -> None:
+    noon = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
+    at_noon = NoticeChoice(quiet_from=time(12), quiet_until=time(13))
+    assert service.quiet_until(at_noon, noon) == noon + timedelta(minutes=30)
+    assert service.quiet_until(at_noon, noon + timedelta(hours=1)) is None
+    assert service.quiet_until(NoticeChoice(), noon) is None
+
+
+def test_what_happens_in_quiet_hours_is_told_at_their_end(
+    session: Session, subscription: PushSubscription
+) -> None:
+    now = timezone.now()
+    begin, end = (now - timedelta(hours=1)).time(), (now + timedelta(hours=1)).time()
+    NoticeChoice.objects.update(quiet_from=begin, quiet_until=end)
+    leave_question(session)
+    assert claim() == []
+    assert len(claim(now + timedelta(hours=1, seconds=1))) == 1
+
+
+def test_what_cannot_be_sent_is_tried_again_and_given_up(
+    session: Session, subscription: PushSubscription
+) -> None:
+    leave_question(session)
+    now = timezone.now()
+    for _ in range(len(deliveries.RETRY_SECONDS) + 1):
+        assert states() == [PENDING]
+        [message] = claim(now)
+        complete_message(message, DeliveryAttempt(arrived=False), now=now)
+        now = NoticeMessage.objects.get().next_at
+    assert states() == [FAILED]
+
+
+def test_what_was_shown_is_not_sent_again(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    """A process has sent a push and died before it could say so."""
+    leave_question(session)
+    [message] = claim()
+    waiting = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
+    assert waiting.new == [message.notice]
+    deliveries.record_shown(user.pk, subscription_pk=subscription.pk, notices=[message.notice.uuid])
+    assert claim(timezone.now() + 2 * deliveries.LEASE) == []
+    assert states() == [SENT]
+    waiting = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
+    assert (waiting.new, waiting.still) == ([], [message.notice])
+    ToolCall.objects.update(decision="once")
+    assert deliveries.read_waiting(user.pk, subscription_pk=subscription.pk).still == []
+
+
+def test_old_notices_are_forgotten_and_those_of_a_purged_session_go_with_it(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    end_run(session, runs.FAILED)
+    service.mute(user.pk, session)
+    service.record_view(user.pk, session, is_open=True)
+    for feature in features():
+        feature.forget_old(timezone.now())
+    assert Notice.objects.count() == 1
+    purge(
+        session,
+        order=PurgeRequest(reason="Asked", by=user),
+        origin=AuditOrigin(user=user),
+        now=timezone.now(),
+    )
+    assert not Notice.objects.exists()
+    assert not NoticeMessage.objects.exists()
+
+
+def test_notices_of_a_week_ago_are_forgotten(
+    session: Session, subscription: PushSubscription
+) -> None:
+    end_run(session, runs.FAILED)
+    for feature in features():
+        feature.forget_old(timezone.now() + timedelta(days=8))
+    assert not Notice.objects.exists()

@@ -1,0 +1,171 @@
+"""Notices on their way: what a push service gets, and what it does not learn."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.core import mail
+from django.test import Client
+from django.utils import timezone
+
+from conversations.accounts.devices import sign_out_devices
+from conversations.features.notices import vapid
+from conversations.features.notices.models import (
+    PENDING,
+    SENT,
+    Notice,
+    NoticeChoice,
+    NoticeMessage,
+    PushSubscription,
+)
+from conversations.features.notices.worker import NoticeSender, SignedOutWorker, push
+from conversations.models import Session
+from tests.runtime.conftest import ask
+from tests.waiting_calls import leave_question
+from tests.web.conftest import browser_of
+
+from .making import SITE, subscribe_browser
+from .push_service import PushService, SubscribedBrowser
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def private(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """The push service is on this machine."""
+    monkeypatch.setattr(settings.LOOM, "push_private_addresses", True)
+    monkeypatch.setattr(NoticeSender, "interval", 0.02)
+    monkeypatch.setattr(SignedOutWorker, "interval", 0.02)
+
+
+@pytest.fixture
+def browser(push_service: PushService) -> SubscribedBrowser:
+    return push_service.make_browser()
+
+
+@pytest.fixture
+def client(garden: Session) -> Client:
+    return browser_of(garden.owner)
+
+
+@pytest.fixture
+def subscription(garden: Session, client: Client, browser: SubscribedBrowser) -> PushSubscription:
+    return subscribe_browser(client, garden.owner, browser)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_push_says_that_there_is_something_and_no_more(
+    start_runtime: Callable[..., Any],
+    garden: Session,
+    browser: SubscribedBrowser,
+    push_service: PushService,
+    subscription: PushSubscription,
+) -> None:
+    runtime = await start_runtime()
+    await ask(runtime, garden, "Something secret")
+    await until(lambda: browser.pushes)
+    await sync_to_async(leave_question)(garden, line="another secret")
+    await until(lambda: len(browser.pushes) == 2)
+    first, second = browser.pushes
+    assert first.content == second.content == b"{}"
+    assert first.size == second.size
+    assert first.claims["sub"] == SITE
+    assert first.claims["k"] == vapid.public_key()
+    assert (first.headers["urgency"], second.headers["urgency"]) == ("normal", "high")
+    names = {"accept", "accept-encoding", "authorization", "content-encoding", "content-length"}
+    names |= {"content-type", "host", "topic", "ttl", "urgency", "user-agent"}
+    assert set(second.headers) == names
+
+
+async def test_a_signed_out_device_is_woken_once_more_and_told_nothing(
+    start_runtime: Callable[..., Any],
+    garden: Session,
+    client: Client,
+    browser: SubscribedBrowser,
+    subscription: PushSubscription,
+) -> None:
+    await start_runtime()
+    await sync_to_async(leave_question)(garden)
+    await until(lambda: len(browser.pushes) == 1)
+    await sync_to_async(sign_out_devices)(garden.owner_id)
+    await until(lambda: len(browser.pushes) == 2)
+    response = await sync_to_async(client.get)("/account/notifications/waiting/")
+    assert (response.status_code, json.loads(response.content)) == (401, {"error": "Signed out."})
+    assert not await PushSubscription.objects.aexists()
+    assert not await NoticeMessage.objects.aexists()
+
+
+async def test_a_browser_that_is_gone_is_forgotten(
+    start_runtime: Callable[..., Any],
+    garden: Session,
+    push_service: PushService,
+    subscription: PushSubscription,
+) -> None:
+    push_service.answers = [410]
+    await start_runtime()
+    await sync_to_async(leave_question)(garden)
+    async with asyncio.timeout(60):
+        while await PushSubscription.objects.aexists():
+            await asyncio.sleep(0.01)
+    assert await Notice.objects.acount() == 1
+
+
+async def test_a_push_service_that_fails_is_asked_again_also_by_another_process(
+    start_runtime: Callable[..., Any],
+    garden: Session,
+    browser: SubscribedBrowser,
+    push_service: PushService,
+    subscription: PushSubscription,
+) -> None:
+    push_service.answers = [503, 201]
+    runtime = await start_runtime()
+    await sync_to_async(leave_question)(garden)
+    await until(lambda: len(browser.pushes) == 1)
+    await runtime.stop()
+    await NoticeMessage.objects.filter(state=PENDING).aupdate(next_at=timezone.now())
+    await start_runtime()
+    await until(lambda: len(browser.pushes) == 2)
+    async with asyncio.timeout(60):
+        while not await NoticeMessage.objects.filter(state=SENT).aexists():
+            await asyncio.sleep(0.01)
+
+
+async def test_nothing_is_sent_into_this_network(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    browser: SubscribedBrowser,
+    subscription: PushSubscription,
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "push_private_addresses", False)
+    attempt = await push(subscription, is_urgent=True)
+    assert "only the public Internet can be reached" in attempt.error
+    assert browser.pushes == []
+
+
+async def test_an_email_is_sent_where_nobody_has_looked(
+    start_runtime: Callable[..., Any], garden: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await User.objects.filter(pk=garden.owner_id).aupdate(email="ann@example.org")
+    await NoticeChoice.objects.acreate(user=garden.owner, by_email=True, site=SITE)
+    await sync_to_async(leave_question)(garden, line="a secret")
+    message = await NoticeMessage.objects.aget()
+    assert message.next_at > timezone.now() + timedelta(seconds=50)
+    await NoticeMessage.objects.aupdate(next_at=timezone.now())
+    await start_runtime()
+    await until(lambda: mail.outbox)
+    [sent] = mail.outbox
+    assert sent.to == ["ann@example.org"]
+    assert sent.subject == "Your approval is needed · Loom Web"
+    assert f"{SITE}/s/{garden.uuid}/" in sent.body
+    assert "secret" not in f"{sent.subject}{sent.body}"
+    assert sent.extra_headers["Message-ID"].endswith("@loom.example.org>")
