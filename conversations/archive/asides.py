@@ -15,7 +15,8 @@ from conversations.models import Turn
 from .append import NewEvent
 from .turns import merge_ranges, read_rewound, stored_turns, walk_active_turns_back
 
-# How far back from its end a refused request is looked through for what is new in it.
+# How far back from its end a refused request is looked through for what is new in it, and so how
+# many turns a marker names at most.
 MAX_REFUSED = 400
 REFUSAL = "refusal"
 
@@ -43,8 +44,9 @@ def _read_marker(turn: StoredTurn) -> tuple[bool, set[int]] | None:
     value = read_metadata(turn).get(ASIDE)
     match value:
         case {"from": int(low), "to": int(high), "is_aside": bool(is_aside)}:
-            # An import may name any turns; those that come later are not marked.
-            return is_aside, set(range(max(low, 1), min(high, turn.number - 1) + 1))
+            # An import may name any turns: later ones are not marked, and no more than ours names.
+            low, high = max(low, 1), min(high, low + MAX_REFUSED, turn.number - 1)
+            return is_aside, set(range(low, high + 1))
     return None
 
 

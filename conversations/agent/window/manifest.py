@@ -63,10 +63,10 @@ class Manifest(_Read):
     """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
     keys of their tables, ``choices`` what a program asked of the answer. ``withheld`` says why the
-    content of attachments, by digest, was left out; ``aside`` are turns that an
-    earlier request was refused with, ``lacks_thinking`` in which turns another
-    model's thinking was, ``has_tools`` that the model takes tools and the window has some.
-    ``reduced`` names what is shortened or left out to fit into a small window."""
+    content of attachments, by digest, was left out; ``aside`` are turns that an earlier request was
+    refused with, ``lacks_thinking`` in which turns another model's thinking was, ``has_tools`` that
+    the model takes tools and the window has some. ``reduced`` names what is shortened or
+    left out to fit into a small window."""
 
     version: int = Field(1, alias="v")
     kind: str = ""
