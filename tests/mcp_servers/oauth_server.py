@@ -1,7 +1,7 @@
 """The SDK's server behind an authorization server of its own, at one address.
 
 ``python oauth_server.py`` prints its port. Whoever is sent to ``/authorize`` is signed in at once.
-``EXPIRES`` are the seconds that a token lasts, ``ISSUER`` another name than its own;
+``ISSUER`` is another name than its own;
 ``/forget`` makes all tokens invalid, ``/log`` says what was asked for.
 """
 
@@ -22,7 +22,6 @@ from starlette.routing import Mount, Route
 
 listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0"))))
 BASE = f"http://127.0.0.1:{listener.getsockname()[1]}"
-EXPIRES = int(os.environ.get("EXPIRES", "3600"))
 
 log: list[str] = []
 challenges: dict[str, str] = {}
@@ -81,7 +80,7 @@ async def token(request: Request) -> Response:
     valid.clear()
     valid.add(access)
     refreshing.add(refresh)
-    given = {"access_token": access, "token_type": "Bearer", "expires_in": EXPIRES}
+    given = {"access_token": access, "token_type": "Bearer", "expires_in": 3600}
     return JSONResponse(given | {"refresh_token": refresh})
 
 

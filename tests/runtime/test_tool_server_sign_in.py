@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from time import time
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,7 +14,12 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations.agent.mcp.servers import ServerState
-from conversations.archive.tool_server_grants import ServerKey, keep_answer, read_secrets
+from conversations.archive.tool_server_grants import (
+    ServerKey,
+    keep_answer,
+    read_secrets,
+    save_secrets,
+)
 from conversations.domain.errors import Rejected
 from conversations.models import Session, ToolServerGrant
 from conversations.runtime.service import Runtime
@@ -35,7 +41,7 @@ NAME = "garden-house"
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    with HttpServer("oauth_server.py", EXPIRES="2") as running:
+    with HttpServer("oauth_server.py") as running:
         yield running
 
 
@@ -111,7 +117,7 @@ async def test_a_sign_in_is_granted_once_and_refreshed(
     assert await sync_to_async(read_secrets)(elsewhere) == {}
     # Over a restart, and when the token has run out.
     await runtime.stop()
-    await asyncio.sleep(2.1)
+    await sync_to_async(save_secrets)(key, expires_at=time() - 1)
     runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     assert (await call(runtime, garden, wire, 2)).startswith("2 from")
     assert (await log_of(server))[3:] == ["refresh_token"]
