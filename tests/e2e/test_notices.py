@@ -139,7 +139,8 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
     person: Page, server: Server, wire: WireThread
 ) -> None:
     page = person
-    wire.enqueue(Scenario(text="", tools=(RUN,), delay=2))
+    # Long enough to leave the page before the question, on a slow machine too.
+    wire.enqueue(Scenario(text="", tools=(RUN,), delay=8))
     wire.enqueue(Scenario(text="Done."))
     chat = Chat(page, server).new().send("Remove the beans")
     expect(chat.transcript).to_have_attribute("data-run-state", "running")

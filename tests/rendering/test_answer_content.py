@@ -60,8 +60,10 @@ def test_two_hundred_answers_stream_as_they_are_stored(part: int) -> None:
         blocks = BlockStream()
         for place, character in enumerate(text):
             blocks.feed(character)
+            # Every third state of each answer, others of each: all would take too long.
+            if place % 3 != number % 3:
+                continue
             html = blocks.open_html()
-            # Each state would take too long to be parsed; what is half made shows at its end.
             if place % 12 == number % 12:
                 Inspector(html)
                 assert html.count("<math") == html.count("</math>")

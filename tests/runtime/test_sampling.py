@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from conversations.agent.window.manifest import rebuild_request
 from conversations.models import ModelCall, Session
 from conversations.runtime.service import Runtime
-from tests.mcp_servers.running import HttpServer, config, plain, sdk
+from tests.mcp_servers.running import config, plain, sdk
 from tests.runtime.conftest import fresh
 from tests.runtime.test_tool_questions import garden_auto, until_asked
 from tests.runtime.tool_stories import answers, notices, require_whole, results
@@ -43,21 +43,15 @@ async def decide(runtime: Runtime, session: Session, action: str) -> dict[str, A
     return asked
 
 
-@pytest.mark.parametrize("protocol", ["stdio", "http", "handshake"])
+@pytest.mark.parametrize("made", [sdk(sampling=MAY), plain("samples", sampling=MAY)])
 async def test_the_model_answers_a_server_once_a_person_approves(
-    start_runtime: Start, wire: WireThread, garden_auto: Session, protocol: str
+    start_runtime: Start, wire: WireThread, garden_auto: Session, made: dict[str, Any]
 ) -> None:
     garden = garden_auto
-    with HttpServer() as server:
-        made = {
-            "stdio": sdk(sampling=MAY),
-            "http": {"url": server.url, "sampling": MAY},
-            "handshake": plain("samples", sampling=MAY),
-        }
-        runtime: Runtime = await start_runtime(mcp=config(sdk=made[protocol]), mcp_timing=QUICK)
-        await begin(runtime, garden, wire, Scenario(text="They are dry."))
-        asked = await decide(runtime, garden, "accept")
-        await runtime.wait_idle(garden.pk)
+    runtime: Runtime = await start_runtime(mcp=config(sdk=made), mcp_timing=QUICK)
+    await begin(runtime, garden, wire, Scenario(text="They are dry."))
+    asked = await decide(runtime, garden, "accept")
+    await runtime.wait_idle(garden.pk)
     said = {"role": "user", "text": "Sum up: the beans"}
     assert asked["prompt"] == {
         "model": "claude-haiku-5-5",  # as its hint says
@@ -83,12 +77,12 @@ async def test_the_model_answers_a_server_once_a_person_approves(
     await require_whole(garden)
 
 
-@pytest.mark.parametrize("made", [sdk(sampling=MAY), plain("samples", sampling=MAY)])
 async def test_a_denied_request_reaches_no_model(
-    start_runtime: Start, wire: WireThread, garden_auto: Session, made: dict[str, Any]
+    start_runtime: Start, wire: WireThread, garden_auto: Session
 ) -> None:
     garden = garden_auto
-    runtime: Runtime = await start_runtime(mcp=config(sdk=made), mcp_timing=QUICK)
+    made = config(sdk=plain("samples", sampling=MAY))
+    runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     await begin(runtime, garden, wire)
     await decide(runtime, garden, "decline")
     await runtime.wait_idle(garden.pk)
