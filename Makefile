@@ -27,7 +27,7 @@ test: $(ENVIRONMENT) browser sandbox
 
 # Programs of others, as clients. They are no part of the product's environment.
 test-clients: $(ENVIRONMENT) $(CLIENTS)/.made
-	MCP_CONFORMANCE=all $(PYTHON) -m pytest -q -p no:playwright tests/clients tests/mcp_conformance
+	$(PYTHON) -m pytest -q -p no:playwright tests/clients
 
 # What is left without each of the features.
 test-features: $(ENVIRONMENT) sandbox

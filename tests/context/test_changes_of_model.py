@@ -37,7 +37,7 @@ from tests.wire.server import MODELS
 pytestmark = pytest.mark.django_db
 
 UPSTREAM = "claude-haiku-4-5"  # what every server calls its model here
-HISTORIES = 1_000
+HISTORIES = 300
 
 # The model's id, how its server is written to, and how a request there is read.
 KINDS = {

@@ -1,4 +1,4 @@
-"""The client that the protocol's authors test: ``python -m tests.mcp_conformance.client
+"""The client that the protocol's authors test: ``python -m tests.clients.mcp_conformance.client
 URL`` connects to one of their servers and calls all its tools, as the product does."""
 
 import asyncio

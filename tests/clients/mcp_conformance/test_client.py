@@ -1,8 +1,8 @@
 """The conformance suite of the protocol's authors, from the client's side, where npm is there.
 
-``make test-clients`` runs the further ones too. Left out are ``auth/basic-cimd`` (a document at a
-public address of ours), ``auth/client-credentials-jwt`` and ``auth/cross-app-access-complete-flow``
-(keys and identity providers that cannot be configured), and
+Left out are ``auth/basic-cimd`` (a document at a public address of ours),
+``auth/client-credentials-jwt`` and ``auth/cross-app-access-complete-flow`` (keys and identity
+providers that cannot be configured), and
 ``auth/2025-03-26-oauth-metadata-backcompat``, whose metadata names another issuer than its address.
 """
 
@@ -22,8 +22,6 @@ SCENARIOS = (
     *("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"),
     *("auth/metadata-var3", "auth/pre-registration", "auth/scope-step-up"),
     "auth/client-credentials-basic",
-)
-FURTHER_SCENARIOS = (
     *("auth/metadata-default", "auth/metadata-var1", "auth/metadata-var2"),
     *("auth/scope-from-www-authenticate", "auth/scope-from-scopes-supported"),
     *("auth/scope-omitted-when-undefined", "auth/scope-retry-limit"),
@@ -57,9 +55,8 @@ def test_the_client_passes(suite: list[str], tmp_path: Path) -> None:
         "LOOM_DATA_DIR": str(tmp_path),
         "PYTHONPATH": str(BASE_DIR),
     }
-    client = f"{sys.executable} -m tests.mcp_conformance.client"
-    further = FURTHER_SCENARIOS if os.environ.get("MCP_CONFORMANCE") == "all" else ()
-    for scenario in (*SCENARIOS, *further):
+    client = f"{sys.executable} -m tests.clients.mcp_conformance.client"
+    for scenario in SCENARIOS:
         command = [*suite, "client", "--command", client, "--scenario", scenario]
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
