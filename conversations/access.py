@@ -58,11 +58,30 @@ class SignedOut(NotPermitted):
     code = "signed_out"
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a person may do. ``role`` is None for a reviewer without membership."""
+
+    role: str | None
+    can_write: bool
+    can_manage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A workspace, or a session in it, that a visit was let into."""
+
+    workspace: Workspace
+    access: Access
+    session: Session | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessContext:
     """Who asks, from where, and for what: an empty ``action`` shows nothing of what was
     said. ``browser`` holds the reasons that were stated, ``noted`` are the sessions that
-    the audit log has an entry of for this visit."""
+    the audit log has an entry of for this visit, ``opened`` is what the visit was
+    let into last."""
 
     user: rights.Person
     action: str
@@ -71,6 +90,7 @@ class AccessContext:
     agent: str
     browser: SessionBase | None = None
     noted: set[int] = field(default_factory=set)
+    opened: list[Opened] = field(default_factory=list)
 
     @property
     def origin(self) -> audit.AuditOrigin:
@@ -119,15 +139,6 @@ def visit_of_socket(scope: dict[str, Any]) -> AccessContext:
         agent=headers.get("user-agent", ""),
         browser=scope.get("session"),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What a person may do. ``role`` is None for a reviewer without membership."""
-
-    role: str | None
-    can_write: bool
-    can_manage: bool
 
 
 def person(request: HttpRequest) -> User:
@@ -182,6 +193,7 @@ def get_session_for(
     access = _granted(visit.user, session.workspace, to)
     if access.role is None:
         _note(visit, [session])
+    visit.opened[:] = [Opened(session.workspace, access, session)]
     return session, access
 
 
@@ -190,8 +202,10 @@ def get_workspace_for(
 ) -> tuple[Workspace, Access]:
     """The workspace, if this person may do that with it. Raises NotFound, NotPermitted.
     A list of sessions shows nothing of what was said in them."""
-    workspace = _find(get_workspace, slug)
-    return workspace, _granted(_visit(visit).user, workspace, to)
+    visit, workspace = _visit(visit), _find(get_workspace, slug)
+    access = _granted(visit.user, workspace, to)
+    visit.opened[:] = [Opened(workspace, access)]
+    return workspace, access
 
 
 def right_to_keep(scope: str) -> str:

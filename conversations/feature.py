@@ -109,14 +109,16 @@ class Feature(AppConfig):
     def links(self, place: str, request: "HttpRequest", **about: Any) -> Iterable[Link]:
         """Links to its pages at a place of the core's pages, with what the page is about:
 
-        - ``menu.account``, ``menu.api``, ``menu.audit``: in the menu of the account, after
-          the link that the place is named for; the palette has the first two as well
+        - ``account``: a section of the account, and in the menu of the account
+        - ``menu.you``, ``menu.team``, ``menu.administration``: in that menu, below these words;
+          the palette has them as well
         - ``session.menu`` (``uuid``, ``can_write``), ``session.menu.end`` (``session``): in
           that of a session
         - ``window`` (``uuid``): beside what a session cost, in its panel
         - ``review`` (``uuid``): beside a session that is reviewed
-        - ``workspace`` (``slug``): above its sessions
-        - ``workspace.programs`` (``slug``): in its settings, below “Other programs”
+        - ``workspace`` (``slug``): in its menu
+        - ``workspace.settings`` (``slug``): a section of its settings
+        - ``workspace.programs`` (``slug``): in its settings, below “Programs”
         """
         return ()
 
@@ -127,7 +129,6 @@ class Feature(AppConfig):
         - ``session.style``, ``session.notice`` (``session``): in the head of its page; in the
           place of the box for messages
         - ``session.menu`` (``session``): in its menu, before the links
-        - ``workspace.settings`` (``slug``): a card
         """
         return ""
 

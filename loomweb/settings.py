@@ -74,6 +74,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "conversations.accounts.own_account.preferences",
+                "conversations.web.frame.frame",
             ],
         },
     }

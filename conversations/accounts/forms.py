@@ -35,6 +35,11 @@ class WorkspaceInvitationForm(InvitationForm):
     role = forms.ChoiceField(choices=Membership.Role.choices, initial=MEMBER)
 
 
+class MemberForm(forms.Form):
+    username = forms.CharField(max_length=150, strip=True)
+    role = forms.ChoiceField(choices=Membership.Role.choices)
+
+
 class GroupRoleForm(forms.Form):
     group = forms.ChoiceField()
     role = forms.ChoiceField(choices=Membership.Role.choices, initial=MEMBER)

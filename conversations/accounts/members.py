@@ -1,38 +1,74 @@
-"""Who is in a workspace beside its members: groups, and whom an invitation lets in."""
+"""Who is in a workspace: people, groups, and whom an invitation lets in."""
 
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.views.decorators.http import require_safe
 
 from conversations.access import get_workspace_for, post_by_person, visit_of
 from conversations.archive import workspaces as archive_workspaces
 from conversations.archive.rights import MANAGE
 from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.text import storable
 from conversations.models import Workspace
 
-from .forms import GroupRoleForm, InvitationForm, WorkspaceInvitationForm
+from .forms import GroupRoleForm, InvitationForm, MemberForm, WorkspaceInvitationForm
 from .invitations import create_invitation, list_invitations, revoke_invitation
 from .people import find_group
 
 
-def members_context(found: Workspace) -> dict[str, Any]:
-    """What the settings page shows of people. ``group_form`` is None without a group to add."""
+@login_required
+@require_safe
+def workspace_members(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    return _members_page(request, found, MemberForm())
+
+
+def _members_page(request: HttpRequest, found: Workspace, form: MemberForm) -> HttpResponse:
     groups = archive_workspaces.groups_to_add(found)
-    return {
-        "people": [
-            {"username": username, "role": role}
-            for username, role in archive_workspaces.members_of(found)
-        ],
+    context = {
+        "workspace": found,
+        "form": form,
+        "people": archive_workspaces.members_of(found),
         "groups": archive_workspaces.groups_of(found),
         "group_form": GroupRoleForm(groups=groups, auto_id="group_%s") if groups else None,
         "invitations": list_invitations(found),
         "invitation_form": WorkspaceInvitationForm(auto_id="invite_%s"),
     }
+    return render(request, "settings/members.html", context, status=400 if form.errors else 200)
+
+
+@post_by_person
+def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = MemberForm(request.POST)
+    if form.is_valid():
+        origin, role = visit_of(request).origin, form.cleaned_data["role"]
+        try:
+            user = archive_workspaces.find_user(form.cleaned_data["username"])
+            archive_workspaces.add_member(found, user_pk=user.pk, role=role, origin=origin)
+        except Rejected as error:
+            form.add_error("username", error.message)
+        else:
+            return _to_members(request, slug)
+    return _members_page(request, found, form)
+
+
+@post_by_person
+def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    name = storable(request.POST.get("username", ""))
+    try:
+        user = archive_workspaces.find_user(name, even_closed=True)
+        archive_workspaces.remove_member(found, user_pk=user.pk, origin=visit_of(request).origin)
+    except Rejected as error:
+        messages.error(request, error.message)
+    return _to_members(request, slug)
 
 
 @post_by_person
@@ -65,8 +101,8 @@ def workspace_invite(request: HttpRequest, slug: str) -> HttpResponse:
     if not form.is_valid():
         messages.error(request, "Choose a role, and a shorter name.")
         return _to_members(request, slug)
-    back = reverse("workspace_settings", args=[slug])
-    return invite(request, form, workspace=found, back=back, back_to=f"Settings of {found.name}")
+    back = reverse("workspace_members", args=[slug])
+    return invite(request, form, workspace=found, back=back, back_to="Members")
 
 
 def invite(
@@ -111,9 +147,9 @@ def workspace_invitation_revoke(request: HttpRequest, slug: str, pk: int) -> Htt
 
 
 def _to_members(request: HttpRequest, slug: str) -> HttpResponseRedirect:
-    # Back to the settings, unless they are not this person's any more.
+    # Back to the members, unless that page is not this person's any more.
     try:
         get_workspace_for(request, slug, to=MANAGE)
     except LoomError:
         return redirect("home")
-    return redirect(reverse("workspace_settings", args=[slug]) + "#members-title")
+    return redirect("workspace_members", slug=slug)

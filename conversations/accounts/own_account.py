@@ -17,7 +17,6 @@ from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.template.defaultfilters import pluralize
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.html import format_html_join
@@ -39,8 +38,21 @@ from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
 
 
 @login_required
-@require_http_methods(["GET", "HEAD", "POST"])
+@require_safe
 def account(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    context = {
+        "name": user.get_full_name(),
+        "workspaces": list_workspaces(user.pk),
+        "is_reviewer": is_reviewer(user),
+        "is_administrator": is_administrator(user),
+    }
+    return render(request, "account/account.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def account_preferences(request: HttpRequest) -> HttpResponse:
     user = person(request)
     form = PreferencesForm(
         request.POST if request.method == "POST" else None, initial=_chosen_by(user)
@@ -48,17 +60,25 @@ def account(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         Preferences.objects.update_or_create(user=user, defaults=form.cleaned_data)
         messages.success(request, "Saved.")
-        return redirect("account")
-    context: dict[str, Any] = {
-        "form": form,
-        "name": user.get_full_name(),
-        "devices": list_devices(user.pk, current=request.session.session_key or ""),
-        "workspaces": list_workspaces(user.pk),
-        "is_reviewer": is_reviewer(user),
-        "is_administrator": is_administrator(user),
+        return redirect("account_preferences")
+    status = 400 if form.errors else 200
+    return render(request, "account/preferences.html", {"form": form}, status=status)
+
+
+@login_required
+@require_safe
+def account_devices(request: HttpRequest) -> HttpResponse:
+    context = {
+        "devices": list_devices(person(request).pk, current=request.session.session_key or ""),
         "days": settings.SESSION_COOKIE_AGE // 86_400,
     }
-    return render(request, "account/account.html", context, status=400 if form.errors else 200)
+    return render(request, "account/devices.html", context)
+
+
+@login_required
+@require_safe
+def account_data(request: HttpRequest) -> HttpResponse:
+    return render(request, "account/data.html")
 
 
 @post_by_person
@@ -99,10 +119,10 @@ def devices_sign_out(request: HttpRequest) -> HttpResponse:
 
 def _back_to_devices() -> HttpResponse:
     # Where the own device was signed out, that leads on to the sign-in page.
-    return redirect(reverse("account") + "#devices")
+    return redirect("account_devices")
 
 
-def account_data(user: User) -> dict[str, Any]:
+def describe_account(user: User) -> dict[str, Any]:
     """The account as plain JSON. Nothing in it signs anybody in."""
     return {
         "username": user.get_username(),
@@ -143,7 +163,7 @@ PIECE_BYTES = 64_000
 
 def account_files(user: User) -> Iterator[tuple[str, Iterator[bytes]]]:
     """What the installation has of a person: names and contents."""
-    text = dump_json(account_data(user)) + "\n"
+    text = dump_json(describe_account(user)) + "\n"
     yield "account.json", iter([text.encode("utf-8", "backslashreplace")])
     for feature in features():
         yield from feature.account_files(user)

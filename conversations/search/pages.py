@@ -20,7 +20,13 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from conversations.access import get_session_for, person, record_reading, require_reason_to_search
+from conversations.access import (
+    get_session_for,
+    get_workspace_for,
+    person,
+    record_reading,
+    require_reason_to_search,
+)
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
@@ -175,6 +181,8 @@ def search(request: HttpRequest) -> HttpResponse:
     workspaces = list(readable_workspaces(user).values_list("pk", "slug", "name"))
     named = [(slug, name) for _, slug, name in workspaces]
     form = SearchForm(request.GET.dict(), workspaces=named, autofocus=not request.GET.get("q"))
+    if (wanted := request.GET.get("workspace")) in dict(named):
+        get_workspace_for(request, wanted)  # so that the page is one of this workspace
 
     def find(query: SearchQuery, **page: Any) -> SearchResults:
         wanted = form.cleaned_data["workspace"]

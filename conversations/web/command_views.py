@@ -28,12 +28,12 @@ from conversations.access import (
 from conversations.accounts.people import read_preferences
 from conversations.agent.files.searching import find_files
 from conversations.agent.mcp.connection import CONNECTING
-from conversations.archive.rights import READ, WRITE, is_administrator
+from conversations.archive.rights import READ, WRITE
 from conversations.archive.session_records import list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
-from conversations.feature import Link, links_at
+from conversations.feature import Link
 from conversations.models import Membership, Session
 from conversations.runtime.current import current_runtime, list_models
 
@@ -46,6 +46,7 @@ from .commands import (
     execute,
     read_command,
 )
+from .frame import list_menu
 from .pages import MAX_FILTER_CHARS, render_page
 
 MAX_NAME_CHARS = 200  # characters of a part of a path that count
@@ -246,16 +247,9 @@ def list_places(request: HttpRequest) -> Iterator[dict[str, str]]:
         Link("All workspaces", reverse("home")),
         Link("Search everything", reverse("search")),
         Link("Commands and keys", reverse("help")),
-        Link("Account", reverse("account")),
-        *links_at("menu.account", request),
-        Link("Tokens", reverse("tokens")),
-        Link("API", reverse("api_docs")),
-        *links_at("menu.api", request),
+        *(link for _, links in list_menu(request) for link in links),
+        Link("Devices", reverse("account_devices")),
         Link("Change password", reverse("password_change")),
     ]
-    if is_administrator(user):
-        pages.append(Link("People", reverse("people")))
-    if user.is_staff:
-        pages.append(Link("Admin", reverse("admin:index")))
     for page in pages:
         yield {"name": page.label, "says": page.says, "url": page.url}

@@ -14,7 +14,7 @@ from conversations.archive.workspaces import create_workspace, find_user, resolv
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.text import require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
-from conversations.models import Membership, Workspace
+from conversations.models import Workspace
 from conversations.runtime.current import list_models
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -160,11 +160,6 @@ class ToolRulesForm(forms.Form):
             "said in any session of this workspace, including direct messages."
         ),
     )
-
-
-class MemberForm(forms.Form):
-    username = forms.CharField(max_length=150, strip=True)
-    role = forms.ChoiceField(choices=Membership.Role.choices)
 
 
 def check_client_id(value: Any) -> str:

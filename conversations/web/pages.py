@@ -1,7 +1,6 @@
 """The pages: workspaces, sessions, the chat. Each works by plain GET and POST."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import require_GET, require_http_methods, require_safe
+from django.views.decorators.http import require_GET, require_safe
 
 from conversations.access import (
     Access,
@@ -24,10 +23,7 @@ from conversations.access import (
     post_by_person,
     post_to_session,
     sees_readers,
-    visit_of,
 )
-from conversations.accounts.members import members_context
-from conversations.agent.window.system_prompt import describe_problems
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
 from conversations.archive.asides import require_aside
@@ -36,18 +32,18 @@ from conversations.archive.context import require_compaction
 from conversations.archive.messages import queued_messages
 from conversations.archive.model_calls import window_mark_of
 from conversations.archive.rewinds import is_rewound
-from conversations.archive.rights import MANAGE, WRITE
+from conversations.archive.rights import WRITE
 from conversations.archive.runs import active_runs
 from conversations.archive.sessions import has_expired, open_first_session
 from conversations.archive.storage import translate_storage_error
 from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
-from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted, Rejected
+from conversations.domain.errors import Conflict, LoomError, NotFound, Rejected
 from conversations.domain.keyset import parse_cursor
 from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.feature import features
-from conversations.models import Session, Workspace
+from conversations.models import Session
 from conversations.rendering.rows import (
     RICH_CONTENT,
     mark_settled,
@@ -70,7 +66,7 @@ from .attachments import FilesRefused, require_files
 from .commands import FILE, NoCommand, execute, read_command
 from .hydration import hydrate
 from .session_list import read_session_list
-from .tool_rules import failed_tool_servers, tool_rules_context, tool_servers_with_grants
+from .tool_rules import failed_tool_servers
 
 EXAMPLES = (
     "What is in this workspace?",
@@ -157,76 +153,6 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
         ),
     }
     return render_page(request, "workspace.html", "session_items", context)
-
-
-@login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = forms.WorkspaceSettingsForm(found, request.POST if request.method == "POST" else None)
-    if form.is_valid():
-        archive_workspaces.change_workspace(found, **form.cleaned_data)
-        messages.success(request, "Saved.")
-        return redirect("workspace_settings", slug=slug)
-    return _settings_page(request, found, form, forms.MemberForm())
-
-
-def _settings_page(
-    request: HttpRequest,
-    found: Workspace,
-    form: forms.WorkspaceSettingsForm,
-    member_form: forms.MemberForm,
-) -> HttpResponse:
-    context = {
-        "workspace": {"name": found.name, "slug": found.slug, "root": found.root},
-        "form": form,
-        "members": members_context(found),
-        "member_form": member_form,
-        "can_manage": True,
-        "models": list_models(),
-        "tools": tool_rules_context(found),
-        "tool_servers": tool_servers_with_grants(found.slug),
-        "skill_problems": describe_problems(Path(found.root)),
-    }
-    status = 400 if form.errors or member_form.errors else 200
-    return render(request, "workspace_settings.html", context, status=status)
-
-
-@post_by_person
-def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = forms.MemberForm(request.POST)
-    if form.is_valid():
-        origin, role = visit_of(request).origin, form.cleaned_data["role"]
-        try:
-            user = archive_workspaces.find_user(form.cleaned_data["username"])
-            archive_workspaces.add_member(found, user_pk=user.pk, role=role, origin=origin)
-        except Rejected as error:
-            form.add_error("username", error.message)
-        else:
-            return _to_settings(request, slug)
-    return _settings_page(request, found, forms.WorkspaceSettingsForm(found), form)
-
-
-@post_by_person
-def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    name = storable(request.POST.get("username", ""))
-    try:
-        user = archive_workspaces.find_user(name, even_closed=True)
-        archive_workspaces.remove_member(found, user_pk=user.pk, origin=visit_of(request).origin)
-    except Rejected as error:
-        messages.error(request, error.message)
-    return _to_settings(request, slug)
-
-
-def _to_settings(request: HttpRequest, slug: str) -> HttpResponse:
-    # Back to the settings, unless they are not this person's any more.
-    try:
-        get_workspace_for(request, slug, to=MANAGE)
-    except (NotFound, NotPermitted):
-        return redirect("home")
-    return redirect("workspace_settings", slug=slug)
 
 
 @post_by_person
@@ -371,8 +297,6 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
         "queue": render_queue(queue),
         "models": list_models(),
         "is_demo": is_demo(),
-        "sidebar": read_session_list(request, found.workspace, current=found.uuid),
-        "workspaces": archive_workspaces.list_workspace_names(person(request).pk),
         "config": {
             **{name: getattr(loom, name) for name in SCRIPT_SETTINGS},
             "client_id": uuid4().hex,

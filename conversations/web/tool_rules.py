@@ -1,54 +1,41 @@
 """What a workspace lets tools do: policy, network, what is always allowed."""
 
 from pathlib import Path
-from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
 
 from conversations.access import get_workspace_for, post_by_person, sign_in_first, visit_of
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.agent.sandbox.support import describe
 from conversations.agent.tools.registry import TOOLS, is_offered
+from conversations.agent.window.system_prompt import describe_problems
 from conversations.archive.rights import MANAGE, change_channel_recall
 from conversations.archive.tool_calls import list_permissions, revoke_permission
 from conversations.archive.tool_server_grants import list_grants
 from conversations.archive.workspaces import change_tool_rules
 from conversations.domain.errors import NotFound
 from conversations.domain.tool_calls import ToolScope
-from conversations.models import ToolServerGrant, Workspace
+from conversations.models import ToolServerGrant
 from conversations.runtime.current import current_runtime, started_runtime
 
 from .forms import ToolRulesForm
 
 
-def tool_rules_context(workspace: Workspace) -> dict[str, Any]:
-    """For the card of the workspace's settings."""
-    scope = ToolScope(
-        workspace=workspace.slug,
-        policy=workspace.tool_policy,
-        allows_network=workspace.allows_network,
-    )
-    fields = ("tool_policy", "allows_network", "channel_recall")
-    initial = {name: getattr(workspace, name) for name in fields}
-    offered = {name: is_offered(tool, scope) for name, tool in TOOLS.items()}
-    return {
-        "form": ToolRulesForm(initial=initial, auto_id="id_tools_%s"),
-        "permissions": list_permissions(workspace),
-        "offered": [name for name, is_there in offered.items() if is_there],
-        "left_out": [name for name, is_there in offered.items() if not is_there],
-        "commands": describe(),
-    }
-
-
-@post_by_person
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
 def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = ToolRulesForm(request.POST)
+    fields = ("tool_policy", "allows_network", "channel_recall")
+    form = ToolRulesForm(
+        request.POST if request.method == "POST" else None,
+        initial={name: getattr(found, name) for name in fields},
+    )
     if form.is_valid():
         rules = form.cleaned_data
         change_channel_recall(
@@ -56,9 +43,22 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
         )
         change_tool_rules(found, **rules)
         messages.success(request, "Saved.")
-    else:
-        messages.error(request, "Choose a rule for tool calls.")
-    return redirect("workspace_settings", slug=slug)
+        return redirect("workspace_tools", slug=slug)
+    scope = ToolScope(
+        workspace=found.slug, policy=found.tool_policy, allows_network=found.allows_network
+    )
+    offered = {name: is_offered(tool, scope) for name, tool in TOOLS.items()}
+    context = {
+        "workspace": found,
+        "form": form,
+        "permissions": list_permissions(found),
+        "offered": [name for name, is_there in offered.items() if is_there],
+        "left_out": [name for name, is_there in offered.items() if not is_there],
+        "commands": describe(),
+        "tool_servers": tool_servers_with_grants(slug),
+        "skill_problems": describe_problems(Path(found.root)),
+    }
+    return render(request, "settings/tools.html", context, status=400 if form.errors else 200)
 
 
 @post_by_person
@@ -67,7 +67,7 @@ def workspace_permission_revoke(request: HttpRequest, slug: str, pk: int) -> Htt
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     revoke_permission(found, pk=pk, user_pk=request.user.pk)
     messages.success(request, "Revoked. Calls of this kind ask again.")
-    return redirect("workspace_settings", slug=slug)
+    return redirect("workspace_tools", slug=slug)
 
 
 # The tool servers of a workspace as people see them.
@@ -111,4 +111,4 @@ async def workspace_tool_server_connect(
     state = await runtime.tool_servers.connect_again(slug, Path(found.root), name)
     if state is not None:
         messages.info(request, f"{name}: {state.state}. {state.reason}".strip())
-    return redirect("workspace_settings", slug=slug)
+    return redirect("workspace_tools", slug=slug)

@@ -45,7 +45,7 @@ async def workspace_tool_server_sign_in(
         )
     except Rejected as error:
         messages.error(request, error.message)
-        return redirect("workspace_settings", slug=slug)
+        return redirect("workspace_tools", slug=slug)
     context = {
         "workspace": found,
         "server": name,
@@ -70,7 +70,7 @@ async def workspace_tool_server_sign_out(
         messages.success(request, f"Signed out of {name}.")
     except Rejected as error:
         messages.error(request, error.message)
-    return redirect("workspace_settings", slug=slug)
+    return redirect("workspace_tools", slug=slug)
 
 
 @never_cache
@@ -102,7 +102,7 @@ async def tool_server_callback(request: HttpRequest) -> HttpResponseBase:
         messages.success(request, f"Signed in to {outcome.server}.")
     else:
         messages.info(request, f"{outcome.server} is still connecting.")
-    return redirect("workspace_settings", slug=outcome.slug)
+    return redirect("workspace_tools", slug=outcome.slug)
 
 
 async def _managed(

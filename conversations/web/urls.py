@@ -32,6 +32,7 @@ from . import (
     providers,
     tool_rules,
     tool_server_sign_in,
+    workspace_settings,
 )
 from .consumers import NoSessionConsumer, SessionConsumer
 
@@ -45,13 +46,15 @@ def page(route: str, view: Callable[..., Any]) -> URLPattern:
 
 of_workspace = [
     page("", pages.workspace),
-    page("settings/", pages.workspace_settings),
-    page("members/add/", pages.workspace_member_add),
+    page("settings/", workspace_settings.workspace_settings),
+    page("settings/tools/", tool_rules.workspace_tools),
+    page("settings/programs/", workspace_settings.workspace_programs),
+    page("members/", members.workspace_members),
+    page("members/add/", members.workspace_member_add),
     page("memory/", memory.workspace_memory),
     page("memory/add/", memory.workspace_memory_add),
     page("memory/<uuid:entry>/edit/", memory.workspace_memory_edit),
     page("memory/<uuid:entry>/remove/", memory.workspace_memory_remove),
-    page("tools/", tool_rules.workspace_tools),
     page("tool-servers/<str:name>/connect/", tool_rules.workspace_tool_server_connect),
     page("tool-servers/<str:name>/sign-in/", tool_server_sign_in.workspace_tool_server_sign_in),
     page("tool-servers/<str:name>/sign-out/", tool_server_sign_in.workspace_tool_server_sign_out),
@@ -60,7 +63,7 @@ of_workspace = [
     page("groups/<int:pk>/remove/", members.workspace_group_remove),
     page("invite/", members.workspace_invite),
     page("invitations/<int:pk>/revoke/", members.workspace_invitation_revoke),
-    page("members/remove/", pages.workspace_member_remove),
+    page("members/remove/", members.workspace_member_remove),
     page("feed.atom", feed.workspace_feed),
     page("new/", pages.session_create),
     page("files/", command_views.workspace_files),
@@ -148,6 +151,9 @@ of_people = [
 
 of_account = [
     page("", own_account.account),
+    page("preferences/", own_account.account_preferences),
+    page("devices/", own_account.account_devices),
+    page("data/", own_account.account_data),
     page("export/", own_account.account_export),
     page("choose/", own_account.account_choose),
     page("sign-out/", own_account.devices_sign_out),

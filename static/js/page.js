@@ -1,17 +1,17 @@
-import { byId, find, findAll, keep, localise } from "./dom.js";
+import { find, findAll, keep, localise } from "./dom.js";
 
 const root = document.documentElement;
 const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 
 // Rows get theirs from marks.js.
-findAll(byId("side") ? ".side, .dock" : "body").forEach(localise);
+findAll(document.body.matches(".chat") ? ".side, .dock" : "body").forEach(localise);
 setInterval(lists, 60000);
 
 // A column, or a drawer.
 const narrow = matchMedia("(max-width: 759.98px)");
 function setDrawer(open) {
   root.toggleAttribute("data-drawer", open);
-  byId("main").inert = open;
+  find(".main").inert = open;
 }
 function toggleSide() {
   const open = narrow.matches ? !("drawer" in root.dataset) : root.dataset.side === "closed";
@@ -20,7 +20,7 @@ function toggleSide() {
     root.dataset.side = open ? "open" : "closed";
     try { localStorage.setItem("loom:side", root.dataset.side); } catch { /* off */ }
   }
-  find(open ? "#side summary" : ".open-side").focus();
+  find(open ? "#side :is(summary, a)" : ".open-side").focus();
 }
 narrow.addEventListener("change", () => setDrawer(false));
 

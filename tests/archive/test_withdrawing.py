@@ -19,7 +19,7 @@ WAITING = """
       SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))
     )
 """
-"""Whether somebody waits for us. What ``pg_stat_activity`` says does not change in a transaction."""
+"""Whether somebody waits for us. ``pg_stat_activity`` does not change in a transaction."""
 
 
 @pytest.mark.django_db(transaction=True)

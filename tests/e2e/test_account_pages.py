@@ -17,6 +17,9 @@ IN_UTC = re.compile(r"\d\d:\d\d UTC")
 
 PAGES = {
     "account": "/account/",
+    "preferences": "/account/preferences/",
+    "devices": "/account/devices/",
+    "data": "/account/data/",
     "tokens": "/account/tokens/",
     "notifications": "/account/notifications/",
     "people": "/people/",
@@ -31,6 +34,9 @@ PAGES = {
     "reason": "/review/reason/?session={story}",
     "audit": "/audit/",
     "settings": "/w/example/settings/",
+    "settings-tools": "/w/example/settings/tools/",
+    "settings-programs": "/w/example/settings/programs/",
+    "members": "/w/example/members/",
     "audit-empty": "/audit/?before=2020-01-01",
 } | merge("BROWSER_PAGES")
 

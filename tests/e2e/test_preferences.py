@@ -16,7 +16,7 @@ PASSWORD = "correct horse battery"
 def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
     server: Server, tab: Page, open_context: Callable[..., BrowserContext], wire: WireThread
 ) -> None:
-    tab.goto(f"{server.url}/w/example/settings/")
+    tab.goto(f"{server.url}/w/example/members/")
     tab.get_by_role("button", name="Create link").click()
     link = tab.get_by_label("Link", exact=True).input_value()
 
@@ -28,17 +28,18 @@ def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
     page.get_by_role("button", name="Create account and join").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Example")
 
-    page.goto(f"{server.url}/account/")
+    page.goto(f"{server.url}/account/preferences/")
     page.get_by_label("Theme", exact=True).select_option("dark")
     page.get_by_label("Language of dates").select_option("de")
     page.get_by_label("Times in lists").select_option("exact")
     page.get_by_label("Enter in a message").select_option("break")
-    page.get_by_label("Keys").select_option("none")
+    page.get_by_label("Keys", exact=True).select_option("none")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     german = re.compile(r"^\d\d\.\d\d\.\d\d, \d\d:\d\d$")
-    expect(page.locator(".devices time").first).to_have_text(german)
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+    page.get_by_role("link", name="Devices").click()
+    expect(page.locator(".devices time").first).to_have_text(german)
 
     chat = Chat(page, server).new()
     page.keyboard.press("Control+k")
@@ -58,7 +59,8 @@ def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
     expect(page.get_by_role("button", name="Theme: auto")).to_be_visible()
 
     other = page.context.new_page()
-    other.goto(f"{server.url}/account/")
+    other.goto(f"{server.url}/account/preferences/")
     expect(other.get_by_label("Theme", exact=True)).to_have_value("auto")
+    other.get_by_role("link", name="Devices").click()
     other.get_by_role("button", name="Sign out everywhere", exact=True).click()
     expect(page.get_by_text("Signed out.")).to_be_visible()

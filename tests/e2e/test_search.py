@@ -82,7 +82,7 @@ def test_what_was_said_is_searched_filtered_paged_and_opened(
     server: Server, archive: str, tab: Page
 ) -> None:
     tab.goto(server.url)
-    tab.get_by_role("link", name="Search").click()
+    tab.get_by_role("link", name="Search all sessions").click()
     search(tab, "row number")
     expect(tab.locator(".hit")).to_have_count(20)
     expect(tab.locator(".hit mark").first).to_be_visible()
@@ -175,7 +175,7 @@ def test_walking_goes_on_beyond_the_hits_that_are_loaded(
     server: Server, archive: str, chat: Chat
 ) -> None:
     page = chat.open(archive, "find/?q=row+number&order=newest").page
-    page.get_by_role("link", name="Back to the chat").click()
+    page.get_by_label("Breadcrumb").get_by_role("link").last.click()
     chat.wait_connected()
     page.get_by_role("link", name="Find in this session").click()
     find_box(page).fill("row number")

@@ -70,10 +70,12 @@ def test_a_newcomer_signs_in_by_the_provider_and_sets_a_second_factor_up(
     page.get_by_role("link", name="I have saved them, continue").click()
     expect(page).to_have_url(re.compile("/help/$"))
 
+    page.get_by_role("button", name="Show sidebar").click()
     page.get_by_label("Account of rosa").click()
     page.get_by_role("link", name="Account", exact=True).click()
     page.get_by_role("link", name="Sign-in methods").click()
     assert_is_for_everybody(page, "ways")
+    page.get_by_role("button", name="Show sidebar").click()
     page.get_by_label("Account of rosa").click()
     page.get_by_role("button", name="Sign out").click()
 
@@ -81,4 +83,4 @@ def test_a_newcomer_signs_in_by_the_provider_and_sets_a_second_factor_up(
     assert_is_for_everybody(page, "second-factor")
     page.get_by_label("Code").fill(code)
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_label("Account of rosa")).to_be_visible()
+    expect(page.get_by_role("button", name="Show sidebar")).to_be_visible()

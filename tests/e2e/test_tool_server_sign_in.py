@@ -42,7 +42,7 @@ def test_a_person_signs_in_and_out(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context().new_page()
-    settings = f"{server.url}/w/example/settings/"
+    settings = f"{server.url}/w/example/settings/tools/"
     page.goto(settings)
     wait_until(lambda: bool(page.reload()) and "connecting" not in page.content())
     card = page.get_by_role("region", name="Tool servers")

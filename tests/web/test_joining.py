@@ -61,9 +61,9 @@ def test_an_owner_makes_a_link_that_is_shown_once(
     assert found
     token = found[1].split("/")[2]
     assert page["Cache-Control"] == "no-store"
-    settings_page = owner.get(reverse("workspace_settings", args=["garden"])).text
-    assert "Eve" in settings_page
-    assert token not in settings_page
+    members_page = owner.get(reverse("workspace_members", args=["garden"])).text
+    assert "Eve" in members_page
+    assert token not in members_page
     for model in apps.get_models():
         assert not [row for row in model._default_manager.values() if token in str(row)], model
     assert "ann invites you" in Client().get(found[1]).text

@@ -64,6 +64,8 @@ TABLE: dict[str, Row] = {
     "workspace_create": Row(get=REFUSED, post=signed_in(400)),
     "workspace": Row(get=readers(200), post=signed_in(405)),
     "workspace_settings": Row(get=managers(200), post=managers(302), data={"name": "Garden"}),
+    "workspace_programs": Row(get=managers(200), post=signed_in(405)),
+    "workspace_members": Row(get=managers(200), post=signed_in(405)),
     "workspace_member_add": Row(
         get=REFUSED, post=managers(302), data={"username": "ann", "role": "owner"}
     ),
@@ -77,7 +79,7 @@ TABLE: dict[str, Row] = {
     "workspace_memory_edit": Row(get=REFUSED, post=signed_in(404)),  # there is none
     "workspace_memory_remove": Row(get=REFUSED, post=signed_in(404)),
     "workspace_tools": Row(
-        get=REFUSED,
+        get=managers(200),
         post=managers(302),
         data={"tool_policy": "ask", "channel_recall": "session"},
     ),
@@ -176,7 +178,10 @@ TABLE: dict[str, Row] = {
     "group_take_out": Row(get=REFUSED, post=administrators(404)),
     "group_remove": Row(get=REFUSED, post=administrators(404)),
     "join": Row(get=everybody(410), post=everybody(410)),  # no such invitation
-    "account": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
+    "account": Row(get=signed_in(200), post=signed_in(405)),
+    "account_preferences": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
+    "account_devices": Row(get=signed_in(200), post=signed_in(405)),
+    "account_data": Row(get=signed_in(200), post=signed_in(405)),
     "tokens": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
     "token_revoke": Row(get=REFUSED, post=signed_in(404)),  # there is none
     "account_export": Row(get=signed_in(200), post=REFUSED),

@@ -28,7 +28,7 @@ from .conftest import browser_of, flat, say
 
 pytestmark = pytest.mark.django_db
 
-ACCOUNT = reverse("account")
+PREFERENCES, DEVICES = reverse("account_preferences"), reverse("account_devices")
 CHOICE = {
     "theme": "dark",
     "keys": "none",
@@ -50,20 +50,20 @@ def html_tag(page: Any) -> str:
 
 
 def test_preferences_are_kept_and_carried_by_every_page(owner: Client, session: Session) -> None:
-    assert html_tag(owner.get(ACCOUNT)) == '<html lang="en" data-theme="auto">'
-    response = owner.post(ACCOUNT, CHOICE)
-    assert (response.status_code, response["Location"]) == (302, ACCOUNT)
-    for page in (ACCOUNT, reverse("home"), reverse("session", args=[session.uuid])):
+    assert html_tag(owner.get(PREFERENCES)) == '<html lang="en" data-theme="auto">'
+    response = owner.post(PREFERENCES, CHOICE)
+    assert (response.status_code, response["Location"]) == (302, PREFERENCES)
+    for page in (PREFERENCES, reverse("home"), reverse("session", args=[session.uuid])):
         assert html_tag(owner.get(page)) == (
             '<html lang="en" data-theme="dark" data-keys="none" data-enter="break"'
             ' data-dates="de" data-clock="h12" data-times="exact">'
         )
-    owner.post(ACCOUNT, CHOICE | {"theme": "auto", "keys": "all", "language": ""})
-    assert "data-keys" not in html_tag(owner.get(ACCOUNT))
+    owner.post(PREFERENCES, CHOICE | {"theme": "auto", "keys": "all", "language": ""})
+    assert "data-keys" not in html_tag(owner.get(PREFERENCES))
 
 
 def test_a_refused_page_has_the_theme_too(owner: Client) -> None:
-    owner.post(ACCOUNT, CHOICE)
+    owner.post(PREFERENCES, CHOICE)
     assert 'data-theme="dark"' in html_tag(owner.get("/w/nowhere/"))
 
 
@@ -74,13 +74,13 @@ def test_a_stranger_has_none(client: Client) -> None:
 @pytest.mark.parametrize("name", CHOICE)
 def test_what_is_not_on_offer_is_refused(owner: Client, user: User, name: str) -> None:
     bad = CHOICE | {name: '"><script>'}
-    assert owner.post(ACCOUNT, bad).status_code == 400
+    assert owner.post(PREFERENCES, bad).status_code == 400
     assert owner.post(reverse("account_choose"), {name: "x"}).status_code == 400
     assert not Preferences.objects.exists()
 
 
 def test_a_button_changes_one_and_leaves_the_others(owner: Client, user: User) -> None:
-    owner.post(ACCOUNT, CHOICE)
+    owner.post(PREFERENCES, CHOICE)
     response = owner.post(reverse("account_choose"), {"theme": "light", "nonsense": "x"})
     assert response.status_code == 204
     kept = model_to_dict(read_preferences(user.pk), fields=list(CHOICE))
@@ -111,7 +111,7 @@ def test_they_cost_a_page_one_query_and_a_part_of_one_none(
 
 
 def device_names(client: Client) -> list[str]:
-    return re.findall(r"<b title=[^>]*>([^<]*)</b>", client.get(ACCOUNT).text)
+    return re.findall(r"<b title=[^>]*>([^<]*)</b>", client.get(DEVICES).text)
 
 
 def is_signed_in(client: Client) -> bool:
@@ -130,7 +130,7 @@ def test_the_browsers_in_which_one_is_signed_in_are_listed(user: User, other_use
     phone = sign_in(user, "Mozilla/5.0 (iPhone; like Mac OS X) Version/18 Mobile Safari/604", "::1")
     laptop = sign_in(user)
     assert device_names(laptop) == ["Firefox on Linux", "Safari on iPhone"]
-    page = laptop.get(ACCOUNT).text
+    page = laptop.get(DEVICES).text
     assert page.count("this device") == 1
     assert "192.0.2.7" in page
     assert "::1" in page
@@ -141,7 +141,7 @@ def test_one_device_is_signed_out(user: User) -> None:
     phone, laptop = sign_in(user), sign_in(user)
     theirs = Device.objects.get(session_key=phone.session.session_key)
     response = laptop.post(reverse("device_sign_out", args=[theirs.pk]))
-    assert response["Location"].endswith("#devices")
+    assert response["Location"] == DEVICES
     assert is_signed_in(laptop)
     assert not is_signed_in(phone)
     assert len(device_names(laptop)) == 1
@@ -190,7 +190,7 @@ def test_a_new_password_signs_the_others_out_and_keeps_this_one(user: User) -> N
     new = {"new_password1": "staple battery", "new_password2": "staple battery"}
     assert laptop.post(reverse("password_change"), data | new).status_code == 302
     assert len(device_names(laptop)) == 1
-    assert "this device" in laptop.get(ACCOUNT).text
+    assert "this device" in laptop.get(DEVICES).text
     assert not is_signed_in(phone)
     assert Device.objects.filter(session_key=None).count() == 1
 
@@ -213,7 +213,7 @@ def test_what_a_browser_says_of_itself_is_kept_within_limits(user: User) -> None
     client = sign_in(user, "\x01" + "a" * 3000 + "<script>")
     device = Device.objects.get()
     assert len(device.agent) <= 400
-    assert "<script>" not in client.get(ACCOUNT).text.replace("<script src", "").replace(
+    assert "<script>" not in client.get(DEVICES).text.replace("<script src", "").replace(
         "<script type", ""
     )
 
@@ -263,7 +263,7 @@ def test_ones_own_data_is_a_file(
     add_member(workspace, user_pk=other_user.pk, role="member")
     theirs = create_session(workspace, owner=other_user)
     say(theirs, "A secret of bob")
-    owner.post(ACCOUNT, CHOICE)
+    owner.post(PREFERENCES, CHOICE)
     files = export(owner)
     account = json.loads(files["account.json"])
     assert account["username"] == "ann"

@@ -11,7 +11,7 @@ from conversations.models import Workspace
 def test_the_settings_name_what_cannot_be_used_of_a_skill(
     owner: Client, workspace: Workspace
 ) -> None:
-    url = reverse("workspace_settings", args=[workspace.slug])
+    url = reverse("workspace_tools", args=[workspace.slug])
     assert "Skills with problems" not in owner.get(url).text
     folder = Path(workspace.root, "skills", "a\u202eb")
     folder.mkdir(parents=True)

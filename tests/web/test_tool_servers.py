@@ -55,7 +55,7 @@ async def test_the_settings_say_how_each_is_and_connect_one_again(
 ) -> None:
     user, session = plot
     client = await browser_of(user)
-    before = await read(client, "/w/plot/settings/")
+    before = await read(client, "/w/plot/settings/tools/")
     assert "stdio, off. It starts when it is needed." in before
     assert "It is turned off for this workspace." in before
     assert "is not answering" not in await read(client, f"/s/{session.uuid}/")
@@ -65,7 +65,7 @@ async def test_the_settings_say_how_each_is_and_connect_one_again(
     await until(
         lambda: {"ready": 1, "failed": 1}.items() <= runtime.tool_servers.count_states().items()
     )
-    html = await read(client, "/w/plot/settings/")
+    html = await read(client, "/w/plot/settings/tools/")
     assert "plain 1, " in html
     assert "Last output: ImportError: no library of that name" in html
     assert "bad_key: the model cannot use the argument &#x27;a b&#x27;." in html

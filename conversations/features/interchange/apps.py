@@ -16,7 +16,7 @@ class InterchangeConfig(feature.Feature):
     verbose_name = "Import and export"
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
-        if place == "menu.account" and settings.LOOM.max_import_bytes:
+        if place == "menu.you" and settings.LOOM.max_import_bytes:
             yield feature.Link(label="Import", url=reverse("imports"))
         elif place == "session.menu":
             address = reverse("session_export", args=[about["uuid"]])

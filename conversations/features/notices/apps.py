@@ -18,7 +18,7 @@ class NoticesConfig(feature.Feature):
     verbose_name = "Notices"
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
-        if place == "menu.account":
+        if place == "account":
             yield feature.Link(label="Notifications", url=reverse("notifications"))
 
     def render_part(self, place: str, request: HttpRequest, **about: Any) -> str:

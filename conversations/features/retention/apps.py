@@ -35,13 +35,15 @@ class RetentionConfig(feature.Feature):
         return facts
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
-        if place == "menu.audit":
-            may = request.user.has_perm
-            administers = may("conversations.administer_installation")
-            if administers or may("conversations.review_transcripts"):
-                yield feature.Link(label="Holds", url=reverse("holds"))
-            if administers:
-                yield feature.Link(label="Receipts", url=reverse("receipts"))
+        may = request.user.has_perm
+        administers = may("conversations.administer_installation")
+        if place == "menu.team" and (administers or may("conversations.review_transcripts")):
+            yield feature.Link(label="Holds", url=reverse("holds"))
+        elif place == "menu.administration" and administers:
+            yield feature.Link(label="Receipts", url=reverse("receipts"))
+        elif place == "workspace.settings":
+            address = reverse("workspace_retention", args=[about["slug"]])
+            yield feature.Link(label="Retention", url=address)
         elif place == "session.menu.end" and about["session"]["can_purge"]:
             address = reverse("session_purge", args=[about["session"]["uuid"]])
             yield feature.Link(label="Delete permanently…", url=address)
@@ -50,12 +52,7 @@ class RetentionConfig(feature.Feature):
             yield feature.Link(label="Put on hold", url=address)
 
     def render_part(self, place: str, request: HttpRequest, **about: Any) -> str:
-        if place == "workspace.settings":
-            from .views import policies_form
-
-            about["form"] = policies_form(about["slug"])
-            template = "retention/policies.html"
-        elif place == "session.notice" and "purge_due" in about["session"]:
+        if place == "session.notice" and "purge_due" in about["session"]:
             template = "retention/session_notice.html"
         elif place == "session.style" and "purge_due" in about["session"]:
             return format_html(

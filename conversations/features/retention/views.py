@@ -22,7 +22,6 @@ from conversations.access import (
 )
 from conversations.archive.purge import digest_of_receipt, plan_purge
 from conversations.archive.rights import MANAGE
-from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
@@ -102,22 +101,21 @@ def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
     return render(request, "retention/receipt.html", context)
 
 
-def policies_form(slug: str) -> PoliciesForm:
-    workspace = get_workspace(slug)
-    initial = model_to_dict(workspace, PoliciesForm.base_fields)
-    return PoliciesForm(workspace=workspace, initial=initial, auto_id="id_retention_%s")
-
-
-@post_by_person
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
 def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = PoliciesForm(request.POST, workspace=found)
+    form = PoliciesForm(
+        request.POST if request.method == "POST" else None,
+        workspace=found,
+        initial=model_to_dict(found, PoliciesForm.base_fields),
+    )
     if form.is_valid():
         service.change_policies(found, origin=visit_of(request).origin, **form.policies)
         messages.success(request, "Saved.")
-    else:
-        messages.error(request, "Hours and days must be positive integers or empty.")
-    return redirect("workspace_settings", slug=slug)
+        return redirect("workspace_retention", slug=slug)
+    context = {"workspace": found, "form": form}
+    return render(request, "retention/policies.html", context, status=400 if form.errors else 200)
 
 
 @login_required

@@ -16,7 +16,7 @@ class UsageConfig(feature.Feature):
     has_call_limits_sql = "EXISTS(SELECT 1 FROM conversations_budget b WHERE b.ended_at IS NULL)"
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
-        if place == "menu.api":
+        if place == "menu.team":
             yield feature.Link(label="Usage", url=reverse("usage"))
         elif place == "workspace":
             yield feature.Link(label="Usage", url=reverse("workspace_usage", args=[about["slug"]]))

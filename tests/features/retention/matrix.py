@@ -18,7 +18,7 @@ from tests.web.rows import (
 )
 
 PAGES = {
-    "workspace_retention": Row(get=REFUSED, post=managers(302)),
+    "workspace_retention": Row(get=managers(200), post=managers(302)),
     "session_purge": Row(get=managers(200), post=managers(400)),  # no reason
     "session_purge_call_off": Row(get=REFUSED, post=managers(302) | {"member": 302}),
     "holds": Row(get=keepers(200), post=keepers(400)),  # of nothing
@@ -65,6 +65,7 @@ def stock(session: Session, run: Run) -> None:
 ORDERED = "3e5a7c91-0b2d-4f46-8a8c-1d3f5b7e9a0c"
 
 BROWSER_PAGES = {
+    "retention": "/w/example/retention/",
     "purge": "/s/{story}/purge/",
     "purge-ordered": f"/s/{ORDERED}/purge/",
     "to-be-purged": f"/s/{ORDERED}/",

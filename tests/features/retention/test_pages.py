@@ -150,15 +150,16 @@ def test_policies_are_set_by_owners_and_kept(owner: Client, workspace: Workspace
     assert (workspace.expire_after_hours, workspace.retention_days) == (24, None)
     assert workspace.members_may_purge
     assert actions() == [audit.RETENTION]
-    assert 'value="24"' in page(owner, "workspace_settings", workspace.slug)
-    refused = owner.post(address, {"retention_days": "0"}, follow=True)
-    assert "must be positive integers" in refused.text
+    assert 'value="24"' in page(owner, "workspace_retention", workspace.slug)
+    refused = owner.post(address, {"retention_days": "0"})
+    assert refused.status_code == 400
+    assert "greater than or equal to 1" in refused.text
 
 
 def test_where_copies_were_to_be_kept_nothing_is_purged_until_that_is_off(
     owner: Client, session: Session
 ) -> None:
-    settings = ("workspace_settings", session.workspace.slug)
+    settings = ("workspace_retention", session.workspace.slug)
     assert "Keep a copy" not in page(owner, *settings)
     Workspace.objects.update(uses_cold_storage=True)
     assert "nothing is deleted in this workspace until this is off" in page(owner, *settings)

@@ -1,0 +1,135 @@
+"""What all pages have around them: the sidebar, the menus, and where one is."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from conversations.access import Opened, person, visit_of
+from conversations.archive.rights import is_administrator, is_reviewer
+from conversations.archive.workspaces import list_workspace_names
+from conversations.feature import Link, links_at
+
+from .session_list import read_session_list
+
+
+class Frame:
+    """Reads what the page shows of it, and that once. Outside of a workspace of the person's
+    ``workspace`` is None."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+
+    @cached_property
+    def _opened(self) -> Opened | None:
+        opened = next(iter(visit_of(self._request).opened), None)
+        # A reviewer who is no member has no business with the rest of the workspace.
+        return opened if opened and opened.access.role else None
+
+    @property
+    def workspace(self) -> dict[str, Any] | None:
+        if self._opened is None:
+            return None
+        found, access = self._opened.workspace, self._opened.access
+        return {
+            "name": found.name,
+            "slug": found.slug,
+            "can_write": access.can_write,
+            "can_manage": access.can_manage,
+        }
+
+    @property
+    def session(self) -> dict[str, Any] | None:
+        session = self._opened.session if self._opened else None
+        if session is None:
+            return None
+        return {"uuid": session.uuid, "title": session.title or "Untitled session"}
+
+    @cached_property
+    def workspaces(self) -> list[dict[str, str]]:
+        return list_workspace_names(person(self._request).pk)
+
+    @cached_property
+    def sessions(self) -> dict[str, Any]:
+        """The newest of the workspace."""
+        assert self._opened is not None
+        workspace, session = self._opened.workspace, self._opened.session
+        current = session.uuid if session else None
+        return read_session_list(self._request, workspace, current=current)
+
+    @property
+    def places(self) -> list[Link]:
+        """The menu of the workspace."""
+        assert self._opened is not None
+        slug = self._opened.workspace.slug
+        return list(list_places(self._request, slug, manages=self._opened.access.can_manage))
+
+    @property
+    def settings_sections(self) -> list[Link]:
+        assert self._opened is not None
+        slug = self._opened.workspace.slug
+        return [
+            Link("General", reverse("workspace_settings", args=[slug])),
+            Link("Tools", reverse("workspace_tools", args=[slug])),
+            *links_at("workspace.settings", self._request, slug=slug),
+            Link("Programs", reverse("workspace_programs", args=[slug])),
+        ]
+
+    @property
+    def account_sections(self) -> list[Link]:
+        return [
+            Link("Account", reverse("account")),
+            Link("Preferences", reverse("account_preferences")),
+            *links_at("account", self._request),
+            Link("Devices", reverse("account_devices")),
+            Link("Tokens", reverse("tokens")),
+            Link("Your data", reverse("account_data")),
+        ]
+
+    @property
+    def menu(self) -> list[tuple[str, list[Link]]]:
+        """The menu of the account: groups with their names, without empty ones."""
+        return [(name, links) for name, links in list_menu(self._request) if links]
+
+
+def list_places(request: HttpRequest, slug: str, *, manages: bool) -> Iterator[Link]:
+    yield Link("Sessions", reverse("workspace", args=[slug]))
+    yield Link("Memory", reverse("workspace_memory", args=[slug]))
+    yield Link("Search", f"{reverse('search')}?workspace={slug}")
+    yield from links_at("workspace", request, slug=slug)
+    if manages:
+        yield Link("Members", reverse("workspace_members", args=[slug]))
+        yield Link("Settings", reverse("workspace_settings", args=[slug]))
+
+
+def list_menu(request: HttpRequest) -> Iterator[tuple[str, list[Link]]]:
+    user = person(request)
+    own = [
+        Link("Account", reverse("account")),
+        Link("Preferences", reverse("account_preferences")),
+        *links_at("account", request),
+        *links_at("menu.you", request),
+        Link("Tokens", reverse("tokens")),
+        Link("API", reverse("api_docs")),
+    ]
+    yield "You", own
+    review = [Link("Review", reverse("review"))] if is_reviewer(user) else []
+    yield "Team", [*review, *links_at("menu.team", request)]
+    administration = list(links_at("menu.administration", request))
+    if is_administrator(user):
+        administration = [
+            Link("People", reverse("people")),
+            Link("Models", reverse("providers")),
+            Link("Audit log", reverse("audit")),
+            *administration,
+        ]
+    if user.is_staff:
+        administration.append(Link("Admin", reverse("admin:index")))
+    yield "Administration", administration
+
+
+def frame(request: HttpRequest) -> dict[str, Frame]:
+    """For every page (a context processor)."""
+    return {"frame": Frame(request)}

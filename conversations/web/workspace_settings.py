@@ -1,0 +1,34 @@
+"""The settings of a workspace that are of no feature and not about its tools."""
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from conversations.access import get_workspace_for
+from conversations.archive.rights import MANAGE
+from conversations.archive.workspaces import change_workspace
+from conversations.runtime.current import list_models
+
+from .forms import WorkspaceSettingsForm
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = WorkspaceSettingsForm(found, request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        change_workspace(found, **form.cleaned_data)
+        messages.success(request, "Saved.")
+        return redirect("workspace_settings", slug=slug)
+    context = {"workspace": found, "form": form, "models": list_models()}
+    return render(request, "settings/general.html", context, status=400 if form.errors else 200)
+
+
+@login_required
+@require_safe
+def workspace_programs(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    return render(request, "settings/programs.html", {"workspace": found})
