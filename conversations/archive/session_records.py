@@ -451,6 +451,12 @@ def filter_by_words(sessions: QuerySet[Session], query: str, *columns: str) -> Q
     return sessions
 
 
+def list_titled(sessions: QuerySet[Session], query: str, *, limit: int) -> list[SessionRecord]:
+    """Those with each word of the query in the title, the last active first."""
+    found = filter_by_words(sessions, query, "title").order_by("-last_active_at", "-pk")
+    return _read_records(found[:limit], is_full=False)
+
+
 def list_forks(session: Session, *, limit: int) -> list[SessionRecord]:
     """The first sessions that came from this one, as they were made: branches of it, and
     those that go on in its place. Only those of the same workspace, which whoever reads

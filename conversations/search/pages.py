@@ -28,6 +28,7 @@ from conversations.access import (
     require_reason_to_search,
 )
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
+from conversations.archive.session_records import SessionRecord, list_titled
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
@@ -140,7 +141,11 @@ class SearchForm(FindForm):
 
     @property
     def has_filters(self) -> bool:
-        return any(self._has(name) for name in ("workspace", *self._FILTERS))
+        return self.filters_turns or self._has("workspace")
+
+    @property
+    def filters_turns(self) -> bool:
+        return self.is_valid() and any(self._has(name) for name in self._FILTERS)
 
     @property
     def without_filters(self) -> str:
@@ -149,6 +154,8 @@ class SearchForm(FindForm):
     def _has(self, name: str) -> bool:
         return bool(self.cleaned_data[name])
 
+
+MAX_TITLED = 10  # Sessions that are shown for their title, before the turns.
 
 SNIPPET = 320  # Characters of a hit that are shown.
 
@@ -193,7 +200,16 @@ def search(request: HttpRequest) -> HttpResponse:
             within = within if wanted else EVERYWHERE
         return search_sessions(readable_sessions(user), query, within=within, **page)
 
-    return answer_search(request, "search.html", form, find, {}, part="hits", limit=PAGE)
+    def find_titled() -> list[SessionRecord]:
+        # Called by the page, and so only where it was allowed to search.
+        sessions = readable_sessions(user)
+        if wanted := form.cleaned_data["workspace"]:
+            sessions = sessions.filter(workspace__slug=wanted)
+        query = parse_query(form.query).question.replace('"', " ")
+        return list_titled(sessions, query, limit=MAX_TITLED) if query.split() else []
+
+    context = {"titled": () if form.filters_turns else find_titled}
+    return answer_search(request, "search.html", form, find, context, part="hits", limit=PAGE)
 
 
 @login_required

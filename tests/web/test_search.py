@@ -23,6 +23,7 @@ from conversations.archive.sessions import archive_session, create_session
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
+from conversations.search.pages import MAX_TITLED
 
 from .conftest import ROLES, MakePerson, browser_of, say
 
@@ -165,6 +166,24 @@ def test_a_replaced_turn_is_read_among_those_replaced_with_it(
     assert before
     older = owner.get(unescape(before.group(1)))
     assert "beans 70" in older.text
+
+
+def titled(response: HttpResponse) -> list[str]:
+    [_, *found] = response.text.partition('id="titled"')
+    return re.findall(r'<a href="/s/[^"]+">([^<]+)</a>', found[-1].partition("</section>")[0])
+
+
+def test_sessions_are_found_by_their_titles_before_the_turns(
+    owner: Client, workspace: Workspace, user: User, other_garden: Session
+) -> None:
+    for number in range(MAX_TITLED + 2):
+        create_session(workspace, owner=user, title=f"Secret plan {number}")
+    latest = [f"Secret plan {number}" for number in range(MAX_TITLED + 1, 1, -1)]
+    assert titled(ask(owner, q="secret PLAN")) == latest
+    assert titled(ask(owner, q="secret 7")) == ["Secret plan 7"]
+    assert titled(ask(owner, q="secret", workspace=workspace.slug)) == latest
+    for query in ({"q": "seldom"}, {"q": "secret", "role": "user"}, {"q": "role:user"}):
+        assert titled(ask(owner, **query)) == []
 
 
 def test_a_hit_names_the_tool(owner: Client, session: Session) -> None:
