@@ -128,6 +128,7 @@ class Feature(AppConfig):
         - ``page.head``: in the head of every page of somebody who is signed in
         - ``session.style``, ``session.notice`` (``session``): in the head of its page; in the
           place of the box for messages
+        - ``session.dock`` (``session``): above the box for messages
         - ``session.menu`` (``session``): in its menu, before the links
         """
         return ""

@@ -23,6 +23,7 @@ FEATURES = [
     "conversations.features.model_apis",
     "conversations.features.discord",
     "conversations.features.terminal",
+    "conversations.features.tour",
 ]
 """Any of them can be deleted with its folder (see ``conversations.feature``)."""
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -165,10 +166,9 @@ def make_echo(text: str) -> str:
     words = shorten(" ".join(text.split()), MAX_ECHO)
     said = f"You wrote:\n\n> {words}\n\n" if words else ""
     return (
-        f"## Hello from the demo model\n\n{LABEL} {said}A real model would answer this;"
-        " I can only show how an answer looks here:\n\n"
-        "- it **streams** in small pieces,\n- it may contain lists, tables and `code`,\n"
-        f"- it is stored in the archive, word for word.\n\nSend `help` for more. {CONNECT}"
+        f"## Hello from the demo model\n\n{LABEL} {said}A real model would answer this. I can show"
+        " what it could do: the buttons of the tour, above the box for messages, run the real tools"
+        f" in this workspace. Send `help` for more. {CONNECT}"
     )
 
 
@@ -215,6 +215,81 @@ CALLS = {
 
 # Keywords that count wherever they stand in a short message; the others begin it.
 ANYWHERE = {"tool", "recall"}
+
+# The tour through the product: what its buttons say, and what comes of it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TourStep:
+    """A message of the person: the calls that answer it, with what is said before and after
+    them, and where they failed or were denied."""
+
+    text: str
+    calls: tuple[tuple[str, dict[str, Any]], ...]
+    before: str
+    after: str
+    failed: str = (
+        "That did not work; the row above says why. Nothing is lost, and you can try again."
+    )
+
+
+LOOK_AROUND = TourStep(
+    text="Look around",
+    calls=(("list_files", {"path": "."}), ("read_file", {"path": "README.md"})),
+    before="I list the folder of this workspace and read its README.",
+    after="Each call is one line above: open it for what I asked and what came back. Reading"
+    " asks for no permission.",
+)
+WRITE_FILE = TourStep(
+    text="Write a file",
+    calls=(("write_file", {"path": NOTES, "content": CONTENT}),),
+    before=f"I write `{NOTES}`. That changes something, so you are asked first.",
+    after="The file is there. What a model changes can be taken back: *Undo a change* below.",
+    failed="Nothing was written. A model is told that you denied it, with your reason if you give"
+    " one, and goes on from there.",
+)
+RUN_COMMAND = TourStep(
+    text="Run a command",
+    calls=(("shell_execute", {"command": "for step in 1 2 3; do echo step $step; sleep 1; done"}),),
+    before="I run a command that takes three seconds. It runs in a sandbox, without a network.",
+    after="Its output came while it ran, and *Stop* would have ended it.",
+)
+LOOK_BACK = TourStep(
+    text="What is the code of the greenhouse lock?",
+    calls=((RECALL_TOOL, {"action": "search", "query": "code greenhouse lock"}),),
+    before="That was said long ago. I look it up in the archive.",
+    after="The archive has every word, however long a session becomes. I found this:",
+)
+TOUR = {step.text.lower(): step for step in (LOOK_AROUND, WRITE_FILE, RUN_COMMAND, LOOK_BACK)}
+MAX_FOUND_CHARS = 200  # Of a line that a look back quotes
+
+
+def answer_tour(
+    step: TourStep, results: list[Block], request: ModelRequest, digest: str
+) -> list[Block]:
+    """The calls of the step, or what is said once their results are there."""
+    if not results:
+        offered = {tool["name"] for tool in request.tools}
+        calls = [(name, given) for name, given in step.calls if name in offered]
+        if not calls:
+            return [make_text(NO_TOOL)]
+        blocks = [
+            {"type": "tool_use", "id": f"toolu_demo_{digest}_{n}", "name": name, "input": given}
+            for n, (name, given) in enumerate(calls)
+        ]
+        return [make_text(step.before), *blocks]
+    has_failed = any(result.get("is_error") for result in results)
+    said = [f"{LABEL} {step.failed if has_failed else step.after}"]
+    if step is LOOK_BACK and not has_failed:
+        lines = [line for result in results for line in read_text(result).splitlines()]
+        found = next((line for line in lines if "lock" in line and "opens" in line), "")
+        said.append(f"> {shorten(found.strip(), MAX_FOUND_CHARS)}" if found else "Nothing, here.")
+    return [make_text("\n\n".join([*said, CONNECT]))]
+
+
+def read_text(result: Block) -> str:
+    return "\n".join(part.get("text") or f"[{part['type']}]" for part in read_blocks(result))
+
 
 # Values for the required arguments of a tool, by their type in its schema.
 SAMPLE_VALUES: dict[str, Any] = {
@@ -379,12 +454,13 @@ def make_blocks(request: ModelRequest, digest: str) -> list[Block]:
     if any(str(block.get("text", "")).startswith(TASK) for block in request.system):
         return [make_text(make_summary(text))]
     last = read_blocks(request.messages[-1]) if request.messages else []
-    if results := [block for block in last if block["type"] == "tool_result"]:
+    results = [block for block in last if block["type"] == "tool_result"]
+    if step := TOUR.get(text.strip().lower()):
+        return answer_tour(step, results, request, digest)
+    if results:
         parts = [f"{LABEL} The tool has answered:"]
         for result in results:
-            said = "\n".join(
-                part.get("text") or f"[{part['type']}]" for part in read_blocks(result)
-            )
+            said = read_text(result)
             head = "It failed with:" if result.get("is_error") else "It said:"
             parts.append(f"{head}\n\n{quote(shorten(said, MAX_QUOTE))}")
         parts.append(f"A real model would go on from here. {CONNECT}")

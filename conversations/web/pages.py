@@ -301,7 +301,8 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
             **{name: getattr(loom, name) for name in SCRIPT_SETTINGS},
             "client_id": uuid4().hex,
         },
-        "examples": EXAMPLES if found.next_seq == 1 and found.next_turn == 1 else (),
+        # The demo model has its own.
+        "examples": () if is_demo() else EXAMPLES,
     }
 
 

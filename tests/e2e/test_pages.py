@@ -176,7 +176,7 @@ def test_the_first_visit_opens_the_chat_with_the_demo_model(
     page = open_context(storage_state=None).new_page()
     page.goto(demo_server.link)
     chat = Chat(page, demo_server)
-    expect(page.get_by_text("Demo model").first).to_be_visible()
+    expect(page.locator(".demo")).to_contain_text("Demo model")
     expect(page.get_by_role("link", name="Connect a model")).to_be_visible()
     take_picture(page, "first-visit")
     chat.ask("table")

@@ -1,0 +1,82 @@
+"""The steps of the tour, which the demo model answers, and a long session to look back in."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from conversations.access import get_workspace_for, person, post_by_person
+from conversations.archive.append import append
+from conversations.archive.rights import WRITE
+from conversations.archive.sessions import create_session
+from conversations.domain.errors import NotFound
+from conversations.domain.turns import NewTurn
+from conversations.models import Session, Workspace
+from conversations.providers.demo import LOOK_AROUND, LOOK_BACK, RUN_COMMAND, WRITE_FILE
+from conversations.runtime.current import is_demo
+
+TITLE = "A year in the garden"
+SAID = "Remember this: the greenhouse lock opens with 4711."
+HISTORY_TURNS = 300
+
+BEDS = ("beans", "peas", "roses", "leeks", "herbs", "berries", "kale")
+WORKS = ("water", "weed", "prune", "mulch", "harvest")
+
+
+def tour_context(session: dict[str, Any]) -> dict[str, Any]:
+    """What the steps on the page of a session need; empty where there is no tour."""
+    if not is_demo():
+        return {}
+    is_long = session["turn_count"] >= HISTORY_TURNS and session["title"] == TITLE
+    steps = [LOOK_BACK] if is_long else [LOOK_AROUND, WRITE_FILE, RUN_COMMAND]
+    return {
+        "session": session,
+        "steps": [step.text for step in steps],
+        "is_long": is_long,
+        "client_id": uuid4().hex,
+    }
+
+
+@post_by_person
+def tour_history(request: HttpRequest, slug: str) -> HttpResponse:
+    """Open the person's long session of the workspace, which is made once."""
+    workspace, _ = get_workspace_for(request, slug, to=WRITE)
+    if not is_demo():
+        raise NotFound("The tour is for the demo model, but a real one is connected.")
+    owner = person(request)
+    mine = Session.objects.filter(
+        workspace=workspace,
+        owner=owner,
+        title=TITLE,
+        archived_at=None,
+        next_turn__gt=HISTORY_TURNS,
+    )
+    session = mine.order_by("-pk").first() or _make_history(workspace, owner)
+    return redirect("session", uuid=session.uuid)
+
+
+def _make_history(workspace: Workspace, owner: Any) -> Session:
+    begun = timezone.now() - timedelta(days=360)
+    with transaction.atomic():
+        session = create_session(workspace, owner=owner, title=TITLE, created_at=begun)
+        append(session.pk, session_uuid=session.uuid, turns=[*_tell_year(begun)])
+    return session
+
+
+def _tell_year(begun: Any) -> list[NewTurn]:
+    texts = [SAID, "Noted: the greenhouse lock opens with 4711."]
+    for number in range(1, HISTORY_TURNS // 2):
+        bed, work = BEDS[number % len(BEDS)], WORKS[number % len(WORKS)]
+        texts += [f"Day {number}: what about the {bed}?", f"Today: {work} the {bed}."]
+    return [
+        NewTurn(
+            role="assistant" if place % 2 else "user",
+            content=text,
+            created_at=begun + timedelta(days=place),
+        )
+        for place, text in enumerate(texts)
+    ]
