@@ -8,7 +8,17 @@ from django.contrib.auth.forms import UserCreationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
 
-from conversations.domain.people import CLOCKS, ENTERS, KEYS, LANGUAGES, MEMBER, THEMES, TIMES
+from conversations.domain.people import (
+    CLOCKS,
+    ENTERS,
+    FIGURES,
+    HEARS,
+    KEYS,
+    LANGUAGES,
+    MEMBER,
+    THEMES,
+    TIMES,
+)
 from conversations.models import Membership
 
 
@@ -23,6 +33,8 @@ class PreferencesForm(forms.Form):
         help_text="Ctrl Enter always sends. Shift Enter always starts a new line.",
     )
     keys = forms.ChoiceField(choices=KEYS, label="Keys")
+    figures = forms.ChoiceField(choices=FIGURES, label="Tokens and cost of an answer")
+    hears = forms.ChoiceField(choices=HEARS, label="A screen reader says of an answer")
 
 
 class InvitationForm(forms.Form):

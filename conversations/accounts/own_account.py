@@ -231,6 +231,8 @@ ATTRIBUTES = {
     "language": "dates",
     "clock": "clock",
     "times": "times",
+    "figures": "figures",
+    "hears": "hears",
 }
 
 

@@ -42,6 +42,15 @@ LANGUAGES = {
 CLOCKS = {"h23": "24 hours", "h12": "12 hours"}
 TIMES = {"relative": "Relative", "exact": "Date and time"}  # How lists say when something was.
 
+FIGURES = {"folded": "Behind the time it took", "shown": "Always shown"}
+
+# What a screen reader says of an answer.
+HEARS = {
+    "end": "All of it at its end",
+    "parts": "Paragraph by paragraph",
+    "nothing": "Only that it is complete",
+}
+
 VIEWER, MEMBER, OWNER = "viewer", "member", "owner"
 ROLES = (VIEWER, MEMBER, OWNER)
 

@@ -5,7 +5,17 @@ from django.conf import settings
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
-from conversations.domain.people import CLOCKS, ENTERS, KEYS, LANGUAGES, ROLES, THEMES, TIMES
+from conversations.domain.people import (
+    CLOCKS,
+    ENTERS,
+    FIGURES,
+    HEARS,
+    KEYS,
+    LANGUAGES,
+    ROLES,
+    THEMES,
+    TIMES,
+)
 
 from .sessions import Session
 from .workspaces import Workspace
@@ -64,6 +74,8 @@ class Preferences(models.Model):
     language = models.CharField(max_length=8, default="", db_default="")
     clock = models.CharField(max_length=3, default="h23", db_default="h23")
     times = models.CharField(max_length=8, default="relative", db_default="relative")
+    figures = models.CharField(max_length=6, default="folded", db_default="folded")
+    hears = models.CharField(max_length=7, default="end", db_default="end")
 
     class Meta:
         verbose_name_plural = "preferences"
@@ -76,6 +88,8 @@ class Preferences(models.Model):
                     language__in=tuple(LANGUAGES),
                     clock__in=tuple(CLOCKS),
                     times__in=tuple(TIMES),
+                    figures__in=tuple(FIGURES),
+                    hears__in=tuple(HEARS),
                 ),
                 name="preferences_known",
             ),

@@ -128,7 +128,7 @@ def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]
         case events.ContentIndicator():
             return {"file": _file({"name": payload.label, **asdict(payload)}, place)}
         case events.TurnSeparator():
-            return {"footer": footer_parts(payload)}
+            return {"footer": footer_parts(payload), "figures": figure_parts(payload)}
         case Fallback(raw=raw):
             html = render_plain(raw[:LONG_FALLBACK])
             left_out = max(0, len(raw) - LONG_FALLBACK)
@@ -189,13 +189,21 @@ STOP_WORDS = {
 
 
 def footer_parts(payload: events.TurnSeparator) -> list[str]:
-    """The footer's short texts: stop reason, tokens, cache share, cost, time."""
+    """The footer's short texts that are always shown: stop reason, time."""
     parts = []
     reason = payload.stop_reason or ("" if payload.state == "completed" else payload.state)
     if reason not in ("", "end_turn", "stop_sequence"):
         parts.append(STOP_WORDS.get(reason, reason.replace("_", " ")))
     if payload.is_demo:
         parts.append("demo model")
+    if payload.duration_ms is not None:
+        parts.append(duration_text(payload.duration_ms))
+    return parts
+
+
+def figure_parts(payload: events.TurnSeparator) -> list[str]:
+    """Those behind one tap: tokens, cache share, cost."""
+    parts = []
     if payload.input_tokens is not None:
         parts.append(f"{number_text(payload.input_tokens)} tokens in")
         if payload.cached_tokens and payload.input_tokens:
@@ -204,8 +212,6 @@ def footer_parts(payload: events.TurnSeparator) -> list[str]:
         parts.append(f"{number_text(payload.output_tokens)} out")
     if payload.cost_usd:
         parts.append(f"${payload.cost_usd}")
-    if payload.duration_ms is not None:
-        parts.append(duration_text(payload.duration_ms))
     return parts
 
 
@@ -272,7 +278,7 @@ RICH_CONTENT = 'rich"'
 # Raise this when the HTML for the same input changes. Rendered rows are stored beside their
 # source with the version that made them; a row with another version is rendered again when it is
 # next read.
-RENDER_VERSION: int = 8
+RENDER_VERSION: int = 9
 
 
 # The messages that wait, as HTML: for the page and for the socket.

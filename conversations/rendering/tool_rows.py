@@ -202,6 +202,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     arguments = read_arguments(payload.arguments)
     state = state_word(payload.state, payload.ok)
     failed = state[0] == "failed"
+    first = one_line(storable(payload.error or payload.output), limit=LINE_CHARS)
     url = call_url(session, payload.call)
     size = payload.output_chars or len(payload.output) or len(payload.error)
     facts = (
@@ -224,7 +225,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     return {
         **_line(payload, arguments, step="completed"),
         "state": state,
-        "is_open": failed,
+        "failure_html": show_hidden(first) if failed else "",
         "keeps": failed,
         "facts": [fact for fact in facts if fact],
         "decision_html": show_hidden(

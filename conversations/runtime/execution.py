@@ -64,6 +64,7 @@ class Execution:
         self.doing = ""
         self._context = context
         self._started = monotonic()
+        self._waited, self._waits_since = 0.0, 0.0  # seconds for a person; since when
         self._stop = asyncio.Event()
         self._ordinal = 0
         self._commits: set[asyncio.Task[Any]] = set()
@@ -92,6 +93,17 @@ class Execution:
     @property
     def elapsed_ms(self) -> int:
         return int((monotonic() - self._started) * 1000)
+
+    @property
+    def worked_ms(self) -> int:
+        """Without the time that it waited for a person."""
+        waiting = monotonic() - self._waits_since if self._waits_since else 0
+        return self.elapsed_ms - int((self._waited + waiting) * 1000)
+
+    def _count_waiting(self, state: str) -> None:
+        if self._waits_since:
+            self._waited += monotonic() - self._waits_since
+        self._waits_since = monotonic() if state == states.WAITING_APPROVAL else 0.0
 
     async def _run_until_stopped[T](self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task of its own, so that stopping cancels it and nothing else."""
@@ -159,6 +171,7 @@ class Execution:
 
     def show_state(self, state: str, *, doing: str = "") -> None:
         if (state, doing) != (self.state, self.doing):
+            self._count_waiting(state)
             self.state, self.doing = state, doing
             self._publish(self.state_frame())
 

@@ -491,7 +491,7 @@ class RunExecution(Execution):
             output_tokens=total("output_tokens") if reported else None,
             cached_tokens=total("cache_read_tokens") or None,
             cost_usd=cost_text(sum(costs) if costs else None),
-            duration_ms=self.elapsed_ms,
+            duration_ms=self.worked_ms,
             first_token_ms=waits[0] if waits else None,
             is_demo=self._context.models.is_demo,
         )

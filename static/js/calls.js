@@ -14,12 +14,13 @@ const WORDS = {
 const KEPT = 200; // lines of live output
 const KEPT_CHARS = 20000;
 const REST = 1000; // milliseconds without a key
+const SEEN = 500; // milliseconds until a card counts as seen
 const ESCAPES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
 const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
 const changed = new Set();
 const lives = new Map();
-const known = new WeakSet();
+const known = new WeakMap();
 const waiting = new Map();
 const early = new Map(); // frames before their rows
 const seenBefore = Number(log.dataset.lastSeq) || 0;
@@ -116,7 +117,12 @@ export function show(frame) {
 const questions = () => findAll(":scope > .row-ask:not(.settled)", list);
 const jump = create("button", { type: "button", className: "btn small to-ask", textContent: "Jump to the request", hidden: true });
 jump.addEventListener("click", () => focusOn(questions()[0]));
-find(".status").children[0].after(jump);
+const all = create("button", { type: "button", className: "btn small", hidden: true });
+find(".status").children[0].after(jump, all);
+const toApprove = () => questions().map((row) => find("[data-action=approve]", row)).filter((button) => button && !button.disabled);
+all.addEventListener("click", () => {
+  for (const button of toApprove()) if (Date.now() - known.get(button.closest(".row")) > SEEN) button.click();
+});
 
 const inSight = new Set();
 const sight = new IntersectionObserver((entries) => {
@@ -127,37 +133,40 @@ const sight = new IntersectionObserver((entries) => {
 function offerJump() {
   const open = questions();
   jump.hidden = !open.length || open.some((row) => inSight.has(row));
+  const { length } = toApprove();
+  all.hidden = length < 2 || log.dataset.canWrite !== "true";
+  all.textContent = `Approve all (${length})`;
 }
 
-/** Where the focus goes: to the first field of a question, or to the safe answer. */
-const denyOf = (row) => find("[data-field]", row) ?? find("[data-action=deny], [value$=decline]", row);
+/** Where the focus goes: Enter answers nothing there. */
+const cardOf = (row) => find(".ask", row);
 
 function focusOn(row) {
   if (!row) return;
   row.scrollIntoView({ block: "nearest" });
-  denyOf(row).focus({ preventScroll: log.dataset.canWrite !== "true" });
+  cardOf(row).focus({ preventScroll: true });
 }
 
-/** To the safe answer, of a reader who is at the end and writes nothing. */
+/** To the card, of a reader who is at the end and writes nothing. */
 function offer(row) {
   if (!row.isConnected || row.matches(".settled")) return;
   const active = document.activeElement;
   const field = byId("message");
   const isEmpty = active === field && !field.value;
   if (isEmpty && Date.now() - typed < REST) return setTimeout(offer, REST, row);
-  const { top, bottom } = denyOf(row).getBoundingClientRect();
+  const { top, bottom } = find(".ask-acts", row).getBoundingClientRect();
   const view = log.getBoundingClientRect();
   const isAtEnd = top >= view.top && bottom <= view.bottom + 1;
   if (!isAtEnd || !(isEmpty || active === document.body || active === log)) return;
-  offered = isEmpty && denyOf(row);
-  denyOf(row).focus({ preventScroll: true });
+  offered = isEmpty && cardOf(row);
+  cardOf(row).focus({ preventScroll: true });
 }
 
 function ask(row) {
-  known.add(row);
+  known.set(row, Date.now());
   sight.observe(row);
   if (Number(row.dataset.seq) <= seenBefore) return;
-  announce(`${row.dataset.of ? "Question" : "Approval needed"}: ${find(".ask", row).querySelector(".ask-words, .ask-head").textContent}`);
+  announce(`${row.dataset.of ? "Question" : "Approval needed"}: ${find(".ask", row).querySelector(".ask-words, .ask-head b").textContent}`);
   import("./tab.js").then(({ show }) => show("waiting_approval"));
   if (log.dataset.canWrite === "true") setTimeout(offer, 100, row);
 }
@@ -191,8 +200,9 @@ document.addEventListener("keydown", (event) => {
   if (key !== "Enter" && key !== "Escape") return;
   event.preventDefault();
   event.stopPropagation();
-  if (key === "Enter") find(target.matches("[data-field]") ? "[value$=accept]" : "[data-action=deny]", target.closest(".row-ask")).click();
-  else byId("message")?.focus();
+  const isReason = !target.matches("[data-field]");
+  if (key === "Enter" && !(isReason && !target.value.trim())) find(isReason ? "[data-action=deny]" : "[value$=accept]", target.closest(".row-ask")).click();
+  if (key === "Escape") byId("message")?.focus();
 }, true);
 
 /* What can be done. */

@@ -1,5 +1,5 @@
 // A batch of frames per animation frame.
-import { announce, byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
+import { byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
 import { acknowledged, giveBack, refuse, settleMessage, startComposer } from "./composer.js";
 import { LOST, Socket } from "./socket.js";
 import { addRows, afterFrames, allowGap, cursor, follow, lacksNewer, replaceRows, start } from "./transcript.js";
@@ -41,7 +41,7 @@ function showState({ run_state: state, text, elapsed_ms: elapsed = 0 }) {
   if (words || ended) import("./tab.js").then(({ show }) => show(ended ? "done" : state));
   if (!ended) return;
   const end = find("#rows > .row-end:last-child, #rows > .row-info:last-child");
-  announce(end && end.dataset.state !== "completed" ? end.innerText : "Answer complete");
+  import("./hears.js").then(({ tellEnd }) => tellEnd(end));
 }
 
 /** Most breaks are shorter than a second. */

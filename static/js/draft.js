@@ -65,6 +65,7 @@ function write(part, { text, blocks = [], drop, open }) {
   for (const html of blocks) {
     if (html.includes('rich"')) import("./rich.js");
     writeBlock(part, html);
+    if (document.documentElement.dataset.hears === "parts" && !part.body.closest(".think")) import("./hears.js").then(({ tellPart }) => tellPart(html));
     part.open = null;
     part.html = "";
   }

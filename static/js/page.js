@@ -7,6 +7,14 @@ const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 findAll(document.body.matches(".chat") ? ".side, .dock" : "body").forEach(localise);
 setInterval(lists, 60000);
 
+// The sidebar's list is one stop of Tab; arrows go on in it.
+const links = () => findAll("nav[data-session-list] .session > a");
+function rove(to = find("nav[data-session-list] [aria-current]") ?? links()[0]) {
+  for (const link of links()) link.tabIndex = link === to ? 0 : -1;
+  return to;
+}
+rove();
+
 // A column, or a drawer.
 const narrow = matchMedia("(max-width: 759.98px)");
 function setDrawer(open) {
@@ -35,7 +43,10 @@ document.addEventListener("keydown", (event) => {
   const menu = key === "Escape" && find(".menu[open]");
   if (key === " " && target.matches("a[role=button]")) target.click();
   else if (key === "k" && event.ctrlKey !== event.metaKey && root.dataset.keys !== "none") import("./palette.js").then(({ open }) => open());
-  else if (menu) {
+  else if (/^Arrow(Up|Down)$/.test(key) && !event.altKey && target.matches("nav[data-session-list] .session > a")) {
+    const all = links();
+    rove(all[all.indexOf(target) + (key === "ArrowUp" ? -1 : 1)] ?? target).focus();
+  } else if (menu) {
     menu.open = false;
     find("summary", menu).focus();
   } else if (key === "Escape" && "drawer" in root.dataset) toggleSide();
@@ -53,6 +64,7 @@ document.addEventListener("htmx:after:swap", () => {
     group.remove();
   }
   find(`.session > a[href="${location.pathname}"]`)?.setAttribute("aria-current", "page");
+  rove();
 });
 
 const app = find("[data-worker]");

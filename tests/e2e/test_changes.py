@@ -39,7 +39,7 @@ def prepare(server: Server, name: str) -> Path:
 
 
 def approve_both(page: Page) -> None:
-    approve = page.get_by_role("button", name="Approve")
+    approve = page.get_by_role("button", name="Approve", exact=True)
     for left in (2, 1):
         expect(approve).to_have_count(left)
         approve.first.click()
@@ -147,7 +147,7 @@ def test_what_a_person_ticked_and_was_told_outlasts_a_new_row(
         Scenario(text="One more."),
     )
     chat.send("Add a file")
-    page.get_by_role("button", name="Approve").first.click()
+    page.get_by_role("button", name="Approve", exact=True).first.click()
     expect(files).to_have_text(["orchard/a", "orchard/beds.py", "orchard/old.txt"])
     expect(tick).to_be_checked()
     expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")

@@ -48,10 +48,13 @@ def test_whatever_is_there_is_two_clicks_from_the_chat_and_one_from_it_back(
     expect(page.get_by_role("button", name="Show sidebar")).to_be_focused()
 
 
-def test_a_phone_without_javascript_has_the_menu_above_the_page(
+def test_a_phone_without_javascript_has_the_menu_above_the_page_and_large_targets(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
-    page = open_context(java_script_enabled=False, viewport=NARROW).new_page()
+    page = open_context(java_script_enabled=False, viewport=NARROW, has_touch=True).new_page()
     page.goto(f"{server.url}/w/example/settings/")
+    for target in page.locator(".places a, .tabs a, main .btn, main select, .side .btn").all():
+        box = target.bounding_box()
+        assert box is None or min(box["width"], box["height"]) >= 44, target.inner_text()
     page.get_by_role("navigation", name="Workspace", exact=True).get_by_text("Members").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Members")

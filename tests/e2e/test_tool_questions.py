@@ -61,7 +61,7 @@ def test_a_server_asks_the_model_once_that_is_approved(chat: Chat, wire: WireThr
     expect(card(page)).to_have_count(1)
     expect(card(page)).to_contain_text("writer asks the model")
     expect(card(page)).to_contain_text("Sum up: the beans")
-    expect(card(page).get_by_role("button", name="Deny")).to_be_focused()
+    expect(card(page).locator(".ask")).to_be_focused()
     assert violations_everywhere(page, "sampling") == []
     card(page).get_by_role("button", name="Approve").click()
     answered = page.locator("[data-code=model_answered]")
@@ -105,9 +105,11 @@ def test_a_question_is_answered_by_keys_alone(chat: Chat, wire: WireThread) -> N
     expect(asked).to_contain_text("almanac asks")
     expect(page.locator("#status")).to_have_text("Waiting for an answer")
     field = asked.get_by_label(re.compile("Your name"))
-    expect(field).to_be_focused()
+    expect(asked.locator(".ask")).to_be_focused()
     assert violations_everywhere(page, "question") == []
     take_picture(page, "question")
+    page.keyboard.press("Tab")
+    expect(field).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_text("“Your name” is required.")).to_be_visible()
     expect(field).to_be_enabled()

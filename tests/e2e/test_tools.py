@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -234,9 +235,14 @@ def test_a_change_is_denied_by_keyboard(chat: Chat, wire: WireThread, server: Se
     wire.enqueue(writing("denied.txt"), Scenario(text="Then not."))
     chat.send("Write it")
     page = chat.page
-    expect(card(page).get_by_role("button", name="Deny")).to_be_focused()
-    page.keyboard.press("Shift+Tab")
-    expect(card(page).get_by_role("textbox", name="Reason for denying")).to_be_focused()
+    expect(card(page).locator(".ask")).to_be_focused()
+    page.keyboard.press("Enter")  # answers nothing
+    reason = card(page).get_by_role("textbox", name="Reason for denying")
+    for _ in range(4):  # what is to be written, Approve, Always allow, the reason
+        page.keyboard.press("Tab")
+    expect(reason).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(card(page)).to_be_visible()
     page.keyboard.type("Use the other file.")
     page.keyboard.press("Enter")
     chat.wait_idle()
@@ -351,16 +357,16 @@ def test_a_question_out_of_sight_can_be_jumped_to(chat: Chat, wire: WireThread) 
     chat.page.evaluate("document.querySelector('#transcript').scrollTop = 0")
     expect(jump).to_be_visible()
     jump.click()
-    expect(card(chat.page).get_by_role("button", name="Deny")).to_be_focused()
+    expect(card(chat.page).locator(".ask")).to_be_focused()
     expect(jump).to_be_hidden()
-    chat.page.keyboard.press("Enter")
+    card(chat.page).get_by_role("button", name="Deny").press("Enter")
     chat.wait_idle()
 
 
 def test_who_begins_to_write_does_not_answer(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(writing("begun.txt"), Scenario(text="Fine."))
     chat.send("Write it")
-    expect(card(chat.page).get_by_role("button", name="Deny")).to_be_focused()
+    expect(card(chat.page).locator(".ask")).to_be_focused()
     chat.page.keyboard.type("then this ")
     expect(chat.message).to_have_value("then this ")
     expect(card(chat.page)).to_be_visible()
@@ -382,12 +388,22 @@ def test_questions_of_one_answer_are_answered_one_by_one(chat: Chat, wire: WireT
     expect(behind).to_have_text("Waiting")
     card(page).first.get_by_role("button", name="Deny").click()
     expect(card(page)).to_have_count(1)
-    expect(card(page).get_by_role("button", name="Deny")).to_be_focused()
+    expect(card(page).locator(".ask")).to_be_focused()
     card(page).get_by_role("button", name="Approve").click()
     chat.wait_idle()
     expect(done(page).locator(".state")).to_have_text(["Denied", "Done", "Done"])
     expect(chat.message).to_be_focused()
     same_after_reload(chat)
+
+    wire.enqueue(Scenario(tools=tuple(replace(c, id=f"again-{c.id}") for c in calls)))
+    wire.enqueue(Scenario(text="Both."))
+    chat.send("Once more")
+    expect(card(page)).to_have_count(2)
+    settle(0.6)  # seen
+    page.get_by_role("button", name="Approve all (2)").click()
+    chat.wait_idle()
+    expect(done(page).locator(".state")).to_have_text(["Denied", *["Done"] * 5])
+    expect(page.get_by_role("button", name="Approve all")).to_be_hidden()
 
 
 def test_a_long_output_is_read_in_pages_and_copied_whole(
@@ -396,7 +412,7 @@ def test_a_long_output_is_read_in_pages_and_copied_whole(
     chat = open_chat(permissions=["clipboard-read", "clipboard-write"]).new()
     wire.enqueue(running("seq -f 'number %g' 900 | cat"), Scenario(text="Counted."))
     chat.send("Count")
-    chat.page.get_by_role("button", name="Approve").click()
+    chat.page.get_by_role("button", name="Approve", exact=True).click()
     chat.wait_idle()
     page = chat.page
     done(page).locator("summary").click()
@@ -446,7 +462,7 @@ def test_a_question_is_answered_without_javascript(
     reason = page.get_by_role("textbox", name="Reason for denying")
     reason.fill("Not by form.")
     reason.press("Enter")  # nothing is decided by it
-    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+    expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
     page.get_by_role("button", name="Deny").click()
     wait_until(lambda: len(wire.requests) > 1)
     assert "Not by form." in json.dumps(wire.requests[-1]["messages"])

@@ -118,7 +118,8 @@ def test_the_line_says_what_when_and_how_it_went() -> None:
     assert '<b title="shell_execute">Run</b><code>pytest -q</code>' in summary
     assert "<span>exit 1</span><span>2.3 s</span><span>812 KB</span>" in summary
     assert '<span class="state" data-state="failed">Failed</span>' in summary
-    assert "<details open>" in html
+    assert "<details open>" not in html
+    assert '<p class="cut failure">1 failed</p>' in html
     assert "timeout: 60" in html
 
 
@@ -138,7 +139,7 @@ def test_the_line_says_what_when_and_how_it_went() -> None:
 def test_each_state_has_its_word(state: str, ok: bool | None, word: str) -> None:
     html = completed(state=state, ok=ok, error="x")
     assert f">{word}</span></summary>" in html
-    assert ("<details open>" in html) == (word == "Failed")
+    assert ("failure" in html) == (word == "Failed")
 
 
 def test_a_call_that_waits_behind_the_question_of_another_says_so() -> None:

@@ -1,8 +1,10 @@
 """Calls that wait for a person: asked, decided, from any tab, over any restart."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from django.contrib.auth.models import User
 
 from conversations.archive.tool_calls import grant_permission, list_permissions, revoke_permission
 from conversations.domain.errors import Conflict, Rejected
-from conversations.models import Membership, Run, Session, ToolCall, Workspace
+from conversations.domain.events import TURN_SEPARATOR
+from conversations.models import ChatEvent, Membership, Run, Session, ToolCall, Workspace
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.sample_tools import sample_tools, witness
@@ -84,6 +87,22 @@ async def test_a_change_waits_until_it_is_allowed(
     assert decided.data is not None
     assert decided.data["by"] == "ann"
     await require_whole(garden)
+
+
+async def test_the_time_of_an_answer_is_without_that_of_a_decision(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    began = monotonic()
+    wire.enqueue(*answers(("add", {"line": "beans"})))
+    await send(runtime, garden)
+    [call] = await until_waiting(garden)
+    await asyncio.sleep(0.3)
+    await allow(runtime, garden, call)
+    await runtime.wait_idle(garden.pk)
+    whole = 1000 * (monotonic() - began)
+    row = await ChatEvent.objects.filter(session=garden, event_type=TURN_SEPARATOR).alast()
+    assert row is not None
+    assert 0 <= json.loads(row.payload)["duration_ms"] <= whole - 300
 
 
 async def test_the_model_reads_why_it_was_denied(

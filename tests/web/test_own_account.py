@@ -36,6 +36,8 @@ CHOICE = {
     "language": "de",
     "clock": "h12",
     "times": "exact",
+    "figures": "shown",
+    "hears": "parts",
 }
 LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 
@@ -56,7 +58,8 @@ def test_preferences_are_kept_and_carried_by_every_page(owner: Client, session: 
     for page in (PREFERENCES, reverse("home"), reverse("session", args=[session.uuid])):
         assert html_tag(owner.get(page)) == (
             '<html lang="en" data-theme="dark" data-keys="none" data-enter="break"'
-            ' data-dates="de" data-clock="h12" data-times="exact">'
+            ' data-dates="de" data-clock="h12" data-times="exact"'
+            ' data-figures="shown" data-hears="parts">'
         )
     owner.post(PREFERENCES, CHOICE | {"theme": "auto", "keys": "all", "language": ""})
     assert "data-keys" not in html_tag(owner.get(PREFERENCES))

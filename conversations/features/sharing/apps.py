@@ -1,7 +1,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -13,9 +12,7 @@ class SharingConfig(feature.Feature):
     verbose_name = "Share links"
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
-        if place != "session.menu" or not settings.LOOM.share_links:
-            return
-        if about["can_write"]:
+        if place == "session.menu" and about["can_write"]:
             address = reverse("session_share", args=[about["uuid"]])
             yield feature.Link(label="Share…", url=address)
 

@@ -48,6 +48,8 @@ class ShareForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
+    if request.method != "POST" and not settings.LOOM.share_links:
+        return render(request, "sharing/off.html", {"session": found})
     service.require_sharing()
     form = ShareForm(
         request.POST if request.method == "POST" else None, turn_count=found.turn_count

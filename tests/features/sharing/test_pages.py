@@ -24,6 +24,7 @@ from conversations.features.sharing import service
 from conversations.features.sharing.models import ShareLink
 from conversations.models import AuditEntry, Session
 from tests.archive.files import image_bytes
+from tests.features.sharing.matrix import SHARE
 from tests.web.conftest import browser_of, say
 from tests.web.test_storage_errors import lost_after
 
@@ -227,8 +228,10 @@ def test_switching_it_off_ends_all_links(
     monkeypatch.setattr(settings.LOOM, "share_links", False)
     assert Client().get(address(link)).status_code == 404
     chat = browser_of(user)
-    assert chat.get(reverse("session_share", args=[talk.uuid])).status_code == 404
-    assert "Share by link" not in chat.get(reverse("session", args=[talk.uuid])).text
+    page = reverse("session_share", args=[talk.uuid])
+    assert "LOOM_SHARE_LINKS=yes" in chat.get(page).text
+    assert chat.post(page, SHARE).status_code == 404
+    assert page in chat.get(reverse("session", args=[talk.uuid])).text
 
 
 def test_files_of_what_is_shared_can_be_opened_and_no_others(talk: Session, user: User) -> None:

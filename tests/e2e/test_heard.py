@@ -1,0 +1,92 @@
+"""A chat with a tool and its approval by the keyboard alone, and what a screen reader says of it:
+where the focus is, and what live regions are told."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+from .conftest import Chat, Server, settle
+
+COMPLETE = "Answer complete"
+HEARD = Path(__file__).with_name("heard.txt")
+ANSWER = "It is written.\n\nThe second paragraph has `code`.\n\n- one\n- two"
+
+LISTEN = """
+() => {
+  window.heard = [];
+  const regions = "#announce, .sr[role=log], [role=alert]";
+  new MutationObserver((changes) => {
+    for (const { target, addedNodes } of changes) {
+      const element = target.nodeType === 1 ? target : target.parentElement;
+      if (!element?.closest(regions)) continue;
+      heard.push(...[...addedNodes].map((node) => node.textContent.trim()).filter(Boolean));
+    }
+  }).observe(document.body, { childList: true, subtree: true, characterData: true });
+}
+"""
+
+
+def focused(page: Page) -> str:
+    """Role and name of what has the focus, as the browser gives them to a screen reader."""
+    return page.locator(":focus").aria_snapshot().splitlines()[0].removeprefix("- ")
+
+
+def test_a_chat_by_keyboard_alone_is_heard_as_the_file_says(
+    chat: Chat, wire: WireThread, server: Server
+) -> None:
+    page, lines = chat.page, []
+    page.evaluate(LISTEN)
+
+    def note(key: str) -> None:
+        lines.extend(
+            f"  hears: {text}".replace("\n", " / ") for text in page.evaluate("heard.splice(0)")
+        )
+        lines.append(f"{key} -> {focused(page)}")
+
+    def press(*keys: str) -> None:
+        for key in keys:
+            page.keyboard.press(key)
+            note(key)
+
+    note("opened")
+    call = ToolCall(name="write_file", input={"path": "heard.txt", "content": "beans"})
+    wire.enqueue(Scenario(tools=(call,)), Scenario(text=ANSWER))
+    page.keyboard.type("Write it")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("group", name="Approval needed")).to_be_focused()
+    settle(0.2)
+    note("Enter")
+    press("Enter", "Tab", "Tab")
+    page.keyboard.press("Enter")
+    chat.wait_idle()
+    expect(page.locator(".sr[role=log]")).to_contain_text("Answer complete")
+    settle(0.2)
+    note("Enter")
+    text = "\n".join(lines) + "\n"
+    assert text == HEARD.read_text(), text
+
+
+@pytest.mark.parametrize(
+    ("hears", "expected"),
+    [
+        (
+            "parts",
+            ["It is written.", "The second paragraph has code.", "one two", "Answer complete"],
+        ),
+        ("nothing", ["Answer complete"]),
+    ],
+)
+def test_what_is_heard_of_an_answer_is_chosen(
+    chat: Chat, wire: WireThread, hears: str, expected: list[str]
+) -> None:
+    page = chat.page
+    page.evaluate(f"document.documentElement.dataset.hears = '{hears}'")
+    wire.enqueue(Scenario(text=ANSWER, chunk=4, rate=40))
+    chat.send("Go")
+    said = page.locator(".sr[role=log] > p")
+    expect(said.last).to_have_text("Answer complete")
+    assert [" ".join(text.split()) for text in said.all_inner_texts()] == expected
