@@ -221,7 +221,7 @@ _CHANGED = (
     *("next_turn", "next_seq", "turn_digest", "event_digest", "journal_turn", "title", "preview"),
     *("context_tokens", "context_limit", "floor_turn"),
 )
-_READ = ("rewind_count", "cost_microusd")
+_READ = ("owner_id", "rewind_count", "cost_microusd")
 
 
 def sums_of(call: ModelCall) -> dict[str, int]:
@@ -243,6 +243,7 @@ class LockedSession:
     cursor: Any
     pk: int
     uuid: UUID
+    owner_id: int
     closed: str
     next_turn: int
     next_seq: int

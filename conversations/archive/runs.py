@@ -107,6 +107,14 @@ def make_claimed(run: Run, session: UUID, appended: Appended | None) -> Claimed:
     )
 
 
+def _name_author(run: Run, session: LockedSession) -> str:
+    """Who wrote a message in somebody else's session."""
+    if run.requested_by_id in (None, session.owner_id):
+        return ""
+    assert run.requested_by is not None
+    return run.requested_by.get_username()
+
+
 def append_user_turn(run: Run, session: LockedSession, text: str) -> Appended:
     """Make the run's message a turn and a row; the run notes which, unsaved. What
     no database can hold in a text column is kept exactly in the turn's blocks, and
@@ -122,6 +130,7 @@ def append_user_turn(run: Run, session: LockedSession, text: str) -> Appended:
     message = UserMessage(
         text=content,
         client_id=run.client_id,
+        by=_name_author(run, session),
         attachments=[shown_attachment(block) for block in references],
     )
     appended = session.append(

@@ -40,8 +40,11 @@ COMPACTED = "compacted"  # The code of the notice of a summary; its data holds t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
+    """``by`` is the name of who wrote it in somebody else's session."""
+
     text: str
     client_id: str = ""
+    by: str = ""
     attachments: list[Any] = field(default_factory=list)
 
 

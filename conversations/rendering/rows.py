@@ -106,10 +106,11 @@ def _render_partial(name: str, context: dict[str, Any]) -> str:
 def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]:
     """What the template of the row shows besides the payload."""
     match payload:
-        case events.UserMessage(text=text, attachments=files):
+        case events.UserMessage(text=text, attachments=files, by=by):
             html = render_person_text(text[:LONG_TEXT]) if text or not files else ""
             return {
                 "body_html": mark_safe(html),
+                "by_html": show_hidden(by[:150]),
                 "left_out": max(0, len(text) - LONG_TEXT),
                 "files": [_file(file, place) for file in files],
             }

@@ -29,6 +29,7 @@ from conversations.models import DraftChunk, Session
 from conversations.rendering.rows import render_meter, render_queue, render_window_line
 
 from .database import Readers
+from .presence import PRESENCE, Presence
 
 # The frames that pages get, as plain dicts; ``docs/protocol.md`` describes them.
 type Frame = dict[str, Any]
@@ -204,7 +205,7 @@ class Listener:
 
 
 # Frames about what is not on disk, or is on disk a little later.
-LIVE_FRAMES = frozenset({"draft", "call"})
+LIVE_FRAMES = frozenset({"draft", "call", "people"})
 
 
 class Hub:
@@ -344,6 +345,8 @@ class Relay:
     """Frames between processes. ``publish_snapshots``: a page in another process lacks the
     draft of a session's answer."""
 
+    presence: Presence
+
     def __init__(
         self, hub: Hub, *, url: str, owner: str, publish_snapshots: Callable[[int], None]
     ) -> None:
@@ -388,6 +391,7 @@ class Relay:
             watched = self._hub.subscribers.keys() | self._hub.listeners.keys()
             for session_pk in watched - self.joined:
                 await self._layer.group_add(_group(session_pk), self._channel)
+                self.presence.ask_others(session_pk)
             for session_pk in self.joined - watched:
                 await self._layer.group_discard(_group(session_pk), self._channel)
             self.joined = watched
@@ -400,6 +404,8 @@ class Relay:
                 continue
             if message["frame"]["type"] == SNAPSHOT_WANTED:
                 self._publish_snapshots(message["s"])
+            elif message["frame"]["type"] == PRESENCE:
+                self.presence.receive(message["s"], message["from"], message["frame"])
             else:
                 self._hub.publish(message["s"], message["frame"])
 

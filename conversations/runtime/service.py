@@ -40,6 +40,7 @@ from .models import Models
 from .options import RuntimeOptions
 from .ownership import Owner
 from .pace import FramePace
+from .presence import Presence
 from .program_tools import ProgramTools
 from .publish import CatchUp, Frame, Hub, Publisher, Relay, active_frame, read_catch_up
 from .queue import RunQueue
@@ -64,6 +65,7 @@ class Runtime:
             owner=self.owner.id,
             publish_snapshots=lambda session_pk: self.queue.publish_snapshots(session_pk),
         )
+        self.presence = self.relay.presence = Presence(self.hub.publish, self.relay)
         self.publisher = Publisher(self.hub, self.relay, self.readers)
         self.models = Models(options, self.database)
         self.tool_servers = ToolServers(
@@ -114,7 +116,7 @@ class Runtime:
             self.visitors.run,
         ]
         if self.relay.is_used:
-            loops.append(self.relay.listen)
+            loops += [self.relay.listen, self.presence.beat_forever]
         if self.options.supervise:
             loops += [IndexWorker(self.database).run, forget_forever]
             if meaning.is_used():

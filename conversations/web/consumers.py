@@ -28,6 +28,7 @@ from conversations.domain.text import dump_json, is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
+from conversations.runtime.presence import Person
 from conversations.runtime.publish import Frame, Subscriber
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import SOCKETS, WatchedAccess
@@ -51,6 +52,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     visitor: WatchedAccess
     rechecking: asyncio.Task[None] | None = None
     is_counted = False
+    person: Person | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -75,7 +77,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.runtime = await current_runtime()
             self.runtime.lines.take(SOCKETS, self._user_pk)
             self.is_counted = True
-            self.session, _ = await self.runtime.readers.read(
+            self.session, access = await self.runtime.readers.read(
                 get_session_for, visit_of_socket(self.scope), self._uuid, to=READ
             )
             session_key = self.scope["session"].session_key or ""
@@ -94,6 +96,13 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 hello=True,
                 rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
             )
+            self.person = Person(
+                session_pk=self.session.pk,
+                user_pk=self._user_pk,
+                name=self.scope["user"].get_username(),
+                may_write=access.can_write,
+            )
+            self.runtime.presence.join(self.person)
         except errors.NotFound:
             await self.close(UNKNOWN)
         except errors.TooMany:
@@ -223,6 +232,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         }
         logger.info("chat_render_trimmed", extra={"fields": fields})
 
+    async def typing(self, frame: Frame) -> None:
+        if self.person is not None and self.person.may_write:
+            self.runtime.presence.note_typing(
+                self.person, is_writing=frame.get("is_writing") is True
+            )
+
     async def ping(self, _: Frame) -> None:
         await self._send({"type": "pong"})
 
@@ -266,6 +281,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         assert self.subscriber is not None
         self.runtime.hub.remove(self.subscriber)
         self.runtime.visitors.remove(self.visitor)
+        self._leave()
         await self.close(SIGNED_OUT if isinstance(error, SignedOut) else UNKNOWN)
 
     def _release(self) -> None:
@@ -277,6 +293,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if self.subscriber is not None:
             self.runtime.hub.remove(self.subscriber)
             self.runtime.visitors.remove(self.visitor)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.person is not None:
+            self.runtime.presence.leave(self.person)
+            self.person = None
 
     async def _catch_up(self, after: str, *, hello: bool, rewinds: int | None = None) -> None:
         assert self.subscriber is not None
@@ -332,6 +354,7 @@ _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
     "sync": SessionConsumer.sync,
     "trimmed": SessionConsumer.trimmed,
     "ping": SessionConsumer.ping,
+    "typing": SessionConsumer.typing,
 }
 
 

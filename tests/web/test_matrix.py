@@ -621,6 +621,7 @@ FRAMES = {
     "sync": FrameRow(False),
     "trimmed": FrameRow(False, {"rows": 1}),
     "ping": FrameRow(False),
+    "typing": FrameRow(False),
 }
 
 

@@ -1,0 +1,154 @@
+"""Who has a session open, and who writes. Nothing of it is kept anywhere but in memory.
+
+Each process tells the others whom it has, again and again: those of a process that has
+died are forgotten after a while.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+TELL_SECONDS = 0.1  # What changes within them is told at once.
+TYPING_SECONDS = 5.0  # Somebody who was said to write and goes on says so again before.
+BEAT_SECONDS = 10.0
+LOST_SECONDS = 3 * BEAT_SECONDS
+
+MAX_NAMED = 50  # People of a session who are named in a frame.
+
+# Between processes only: whom one has, and whether it wants to know the same of the others.
+PRESENCE = "presence"
+
+type Frame = dict[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Person:
+    """A page of somebody. ``typing_until`` is a time of ``monotonic``."""
+
+    session_pk: int
+    user_pk: int
+    name: str
+    may_write: bool
+    typing_until: float = 0.0
+
+    def as_entry(self) -> dict[str, Any]:
+        is_typing = self.typing_until > monotonic()
+        return {
+            "id": self.user_pk,
+            "name": self.name,
+            "may_write": self.may_write,
+            "is_writing": is_typing,
+        }
+
+
+class Sender(Protocol):
+    def send(self, session_pk: int, frame: Frame) -> None: ...
+
+
+class Presence:
+    """``show`` gives a frame to the pages of this process, ``relay`` to other processes."""
+
+    def __init__(self, show: Callable[[int, Frame], None], relay: Sender) -> None:
+        self._show = show
+        self._relay = relay
+        self._here: dict[int, set[Person]] = {}
+        self._elsewhere: dict[int, dict[str, tuple[float, list[dict[str, Any]]]]] = {}
+        self._due: dict[int, asyncio.TimerHandle] = {}
+        self._count: dict[int, int] = {}  # people that were shown last
+
+    def join(self, person: Person) -> None:
+        self._here.setdefault(person.session_pk, set()).add(person)
+        self._tell_soon(person.session_pk)
+
+    def leave(self, person: Person) -> None:
+        people = self._here.get(person.session_pk, set())
+        people.discard(person)
+        if not people:
+            self._here.pop(person.session_pk, None)
+        self._tell_soon(person.session_pk)
+
+    def note_typing(self, person: Person, *, is_writing: bool) -> None:
+        if is_writing and person.typing_until > monotonic() + TYPING_SECONDS - 1:
+            return  # it was said just now
+        if is_writing:
+            asyncio.get_running_loop().call_later(
+                TYPING_SECONDS + TELL_SECONDS, self._tell_soon, person.session_pk
+            )
+        person.typing_until = monotonic() + TYPING_SECONDS if is_writing else 0.0
+        self._tell_soon(person.session_pk)
+
+    def people(self, session_pk: int) -> list[dict[str, Any]]:
+        """Each once, by name, whatever pages they have open."""
+        now = monotonic()
+        remote = self._elsewhere.get(session_pk, {}).values()
+        found = [person.as_entry() for person in self._here.get(session_pk, ())]
+        found += [one for until, people in remote if until > now for one in people]
+        return sorted(_once(found), key=lambda one: (one["name"], one["id"]))
+
+    def receive(self, session_pk: int, process: str, frame: Frame) -> None:
+        """What another process has said."""
+        self._elsewhere.setdefault(session_pk, {})[process] = (
+            monotonic() + LOST_SECONDS,
+            frame["people"],
+        )
+        if frame["wants_answer"]:
+            self._tell_others(session_pk)
+        self._show_people(session_pk)
+
+    def ask_others(self, session_pk: int) -> None:
+        """From now on this process hears of the session."""
+        self._tell_others(session_pk, wants_answer=True)
+
+    async def beat_forever(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            for session_pk in self._here:
+                self._tell_others(session_pk)
+            self._forget_lost()
+
+    def _forget_lost(self) -> None:
+        now = monotonic()
+        for session_pk, processes in list(self._elsewhere.items()):
+            lost = [one for one, (until, _) in processes.items() if until <= now]
+            for process in lost:
+                del processes[process]
+            if session_pk not in self._here:
+                del self._elsewhere[session_pk]
+            elif lost:
+                self._show_people(session_pk)
+
+    def _tell_soon(self, session_pk: int) -> None:
+        if session_pk not in self._due:
+            loop = asyncio.get_running_loop()
+            self._due[session_pk] = loop.call_later(TELL_SECONDS, self._tell, session_pk)
+
+    def _tell(self, session_pk: int) -> None:
+        del self._due[session_pk]
+        self._tell_others(session_pk)
+        self._show_people(session_pk)
+
+    def _tell_others(self, session_pk: int, *, wants_answer: bool = False) -> None:
+        people = _once(person.as_entry() for person in self._here.get(session_pk, ()))
+        frame = {"type": PRESENCE, "people": people, "wants_answer": wants_answer}
+        self._relay.send(session_pk, frame)
+
+    def _show_people(self, session_pk: int) -> None:
+        people = self.people(session_pk)
+        was_alone = self._count.get(session_pk, 0) < 2
+        self._count[session_pk] = len(people)
+        if session_pk not in self._here:
+            del self._count[session_pk]
+        if len(people) < 2 and was_alone:
+            return  # who is alone is told nothing
+        shown = [{**one, "id": str(one["id"])} for one in people[:MAX_NAMED]]
+        self._show(session_pk, {"type": "people", "people": shown, "count": len(people)})
+
+
+def _once(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: dict[int, dict[str, Any]] = {}
+    for one in entries:
+        known = found.setdefault(one["id"], dict(one))
+        known["is_writing"] = known["is_writing"] or one["is_writing"]
+    return list(found.values())

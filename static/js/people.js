@@ -1,0 +1,46 @@
+// Who else has the session open, and who writes. Loaded with the first other one.
+import { byId, create, find } from "./dom.js";
+
+const { me } = byId("transcript").dataset;
+const AGAIN = 3000; // milliseconds; the server takes it back after five seconds
+const SHOWN = 4;
+
+const list = create("ul", { id: "people", ariaLabel: "Also here" });
+list.style.display = "flex";
+find(".bar .crumb").before(list);
+const line = create("span", { id: "writing" });
+find(".status p").after(line);
+
+let connection;
+let told = 0;
+
+export function showPeople({ people, count }, socket) {
+  connection = socket;
+  const others = people.filter(({ id }) => id !== me);
+  list.hidden = !others.length;
+  list.replaceChildren(...others.slice(0, SHOWN).map(({ name, may_write: may }) => {
+    const mark = create("span", { className: "who", textContent: name.slice(0, 1).toUpperCase(), title: `${name}, ${may ? "may write and approve" : "reads"}` });
+    mark.role = "img";
+    mark.ariaLabel = mark.title;
+    const item = create("li", {});
+    item.append(mark);
+    return item;
+  }));
+  const more = count - (count - others.length ? 1 : 0) - Math.min(others.length, SHOWN);
+  if (more > 0) list.append(create("li", { textContent: `+${more}` }));
+  const writing = others.filter(({ is_writing: is }) => is).map(({ name }) => name);
+  line.textContent = writing.length > 2 ? `${writing.length} people are writing` : writing.length ? `${writing.join(" and ")} ${writing[1] ? "are" : "is"} writing` : "";
+}
+
+/** Others are told while something stands in the box and changes. */
+byId("message")?.addEventListener("input", ({ target }) => {
+  const is = Boolean(target.value.trim());
+  if (is && Date.now() - told < AGAIN) return;
+  if (!is && !told) return;
+  told = is ? Date.now() : 0;
+  connection?.send({ type: "typing", is_writing: is });
+});
+byId("composer")?.addEventListener("submit", () => {
+  if (told) connection?.send({ type: "typing", is_writing: false });
+  told = 0;
+});

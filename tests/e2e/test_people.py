@@ -1,0 +1,41 @@
+"""Two people in one session: who is here, who writes, and whose message it is."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import BrowserContext, expect
+
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .accessibility import violations_everywhere
+from .conftest import Chat, Server
+
+PERSON = """
+from django.contrib.auth.models import User
+from conversations.archive.workspaces import add_member, create_sign_in_link, get_workspace
+user = User.objects.create_user("zoe")
+add_member(get_workspace("example"), user_pk=user.pk, role="member")
+print(create_sign_in_link(user))
+"""
+
+
+def test_two_people_see_each_other_and_whose_message_it_is(
+    server: Server, chat: Chat, open_context: Callable[..., BrowserContext], wire: WireThread
+) -> None:
+    token = server.manage("shell", "-v", "0", "-c", PERSON).split()[-1]
+    other = open_context(storage_state=None).new_page()
+    other.goto(f"{server.url}/sign-in/link/{token}/")
+    other.goto(chat.page.url)
+    zoe = chat.page.get_by_role("img", name="zoe, may write and approve")
+    expect(zoe).to_be_visible()
+    expect(other.get_by_role("list", name="Also here").get_by_role("listitem")).to_have_count(1)
+    other.get_by_role("textbox", name="Message").press_sequentially("I am")
+    expect(chat.page.get_by_text("zoe is writing")).to_be_visible()
+    assert violations_everywhere(chat.page, "two-people") == []
+    wire.enqueue(Scenario(text="Welcome."))
+    other.get_by_role("textbox", name="Message").press("Enter")
+    expect(chat.page.get_by_role("article", name="zoe")).to_contain_text("I am")
+    expect(chat.page.get_by_text("zoe is writing")).to_be_hidden()
+    chat.wait_idle()
+    other.goto("about:blank")
+    expect(zoe).to_be_hidden()

@@ -1,0 +1,110 @@
+"""Who has a session open and who writes, by the sockets of several people."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from conversations.archive.workspaces import add_member
+from conversations.models import Session
+from conversations.runtime import presence
+from conversations.runtime.current import current_runtime
+
+from .sockets import Socket, open_socket
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("runtime_ends")]
+
+
+def make_people(session: Session, count: int) -> list[User]:
+    people = [User.objects.create_user(f"gardener-{number:02}") for number in range(count)]
+    for user in people:
+        add_member(session.workspace, user_pk=user.pk, role="member")
+    return people
+
+
+async def stay(stack: AsyncExitStack, session: Session, who: User) -> Socket:
+    socket = await open_socket(session, who)
+    stack.push_async_callback(socket.close)
+    return socket
+
+
+def shown(frame: dict[str, Any]) -> list[tuple[str, bool, bool]]:
+    return [(one["name"], one["may_write"], one["is_writing"]) for one in frame["people"]]
+
+
+async def test_people_come_write_and_go(
+    session: Session, user: User, viewer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+
+        async def come(who: User) -> Socket:
+            return await stay(stack, session, who)
+
+        ann = await come(user)
+        second_tab = await come(user)
+        await ann.settle()
+        assert ann.of_type("people") == []  # alone
+        eve = await come(viewer)
+        both = await ann.until("people")
+        assert shown(both) == [(user.username, True, False), (viewer.username, False, False)]
+        await second_tab.close()
+        await ann.send({"type": "typing", "is_writing": True})
+        await eve.until("people", where=lambda frame: frame["people"][0]["is_writing"])
+        await eve.send({"type": "typing", "is_writing": True})  # may not write
+        await ann.send({"type": "typing", "is_writing": False})
+        await eve.until("people", where=lambda frame: not frame["people"][0]["is_writing"])
+        assert not any(frame["people"][1]["is_writing"] for frame in eve.of_type("people"))
+        await eve.close()
+        assert (await ann.until("people", where=lambda frame: frame["count"] == 1))["people"]
+
+
+async def test_twenty_people_cost_few_frames_and_read_the_same(session: Session) -> None:
+    people = await sync_to_async(make_people)(session, 20)
+    async with AsyncExitStack() as stack:
+        sockets = [await stay(stack, session, one) for one in people]
+        for socket in sockets:
+            await socket.until("people", where=lambda frame: frame["count"] == 20)
+            socket.frames.clear()
+        for _ in range(5):  # said again and again, it is told once
+            for socket in sockets:
+                await socket.send({"type": "typing", "is_writing": True})
+        is_told = lambda frame: all(one["is_writing"] for one in frame["people"])  # noqa: E731
+        for number, socket in enumerate(sockets):
+            await socket.until("people", where=is_told)
+            text = f"From {number}"
+            await socket.send({"type": "send", "client_id": f"client-{number:02}", "text": text})
+        await asyncio.gather(*(socket.until("ack", where=lambda f: True) for socket in sockets))
+        assert sum(len(socket.of_type("people")) for socket in sockets) < 20 * 20
+
+
+async def test_people_of_a_process_that_died_are_forgotten(
+    session: Session, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        ann = await stay(stack, session, user)
+        await ann.settle()
+        here = (await current_runtime()).presence
+        bob = {"id": 0, "name": "bob", "may_write": True, "is_writing": False}
+        frame = {"type": presence.PRESENCE, "people": [bob], "wants_answer": True}
+        here.receive(session.pk, "elsewhere", frame)
+        assert (await ann.until("people"))["count"] == 2
+        monkeypatch.setattr(presence, "LOST_SECONDS", 0)
+        here.receive(session.pk, "elsewhere", frame)
+        assert [one["name"] for one in here.people(session.pk)] == [user.username]
+
+
+async def test_the_name_of_who_wrote_in_anothers_session_is_on_the_message(
+    session: Session, user: User
+) -> None:
+    [other] = await sync_to_async(make_people)(session, 1)
+    for who, name in ((user, "Person"), (other, other.username)):
+        async with AsyncExitStack() as stack:
+            socket = await stay(stack, session, who)
+            client_id = f"client-{who.username}"
+            await socket.send({"type": "send", "client_id": client_id, "text": "Hello"})
+            rows = await socket.until("rows")
+            assert f'aria-label="{name}"' in rows["rows"][0]["html"]
+            await socket.until_idle()
