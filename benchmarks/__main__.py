@@ -15,7 +15,7 @@ USUAL = (
     *("start", "first_token", "streams", "processor", "browser", "exchanges", "age", "sessions"),
     *("imports", "append", "writers"),
 )
-NAMES = (*USUAL, "window", "search", "tools", "files", "review", "hostile")
+NAMES = (*USUAL, "window", "search", "tools", "files", "review", "hostile", "people")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -126,10 +126,10 @@ class Server:
             f"the server did not start; see {self.log}:\n{self.log.read_text()[-2000:]}"
         )
 
-    def sign_in(self) -> str:
-        """Use the printed link; return the cookie that signs in."""
+    def sign_in(self, link: str = "") -> str:
+        """Use the printed link, or another one; return the cookie that signs in."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
-        connection.request("GET", self.link)
+        connection.request("GET", link or self.link)
         response = connection.getresponse()
         response.read()
         cookies = [value.partition(";")[0] for value in response.headers.get_all("Set-Cookie", [])]
