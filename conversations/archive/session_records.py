@@ -308,6 +308,7 @@ class ListedSession:
     pk: int
     uuid: UUID
     workspace_name: str
+    owner_id: int
     title: str
     preview: str | None
     channel: str
@@ -391,6 +392,7 @@ def _cut(listed: list[ListedSession], *, limit: int) -> SessionPage:
 
 # What of :class:`ListedSession` is read, and what it is made from.
 _LISTED = {
+    "owner_id": "s.owner_id",
     "pk": "s.id",
     "uuid": "s.uuid",
     "workspace_name": "w.name",
