@@ -79,6 +79,21 @@ def offered_models(options: RuntimeOptions) -> list[ModelInfo]:
     return offered or [DEMO_MODEL]
 
 
+_DATED = re.compile(r"(.+?)-(?:\d{8}|\d{4}-\d{2}-\d{2})")
+
+
+def group_models(models: Sequence[ModelInfo], *, chosen: str) -> list[tuple[str, list[ModelInfo]]]:
+    """Names of providers and their models, as menus show them: a version of a date is left out
+    where the model is there without one, unless it is the chosen one."""
+    ids = {model.id for model in models}
+    groups: dict[str, list[ModelInfo]] = {}
+    for model in models:
+        dated = _DATED.fullmatch(model.id)
+        if dated is None or dated[1] not in ids or model.id == chosen:
+            groups.setdefault(model.provider, []).append(model)
+    return list(groups.items())
+
+
 def stamp_of(path: Path) -> int:
     """When a file was changed; 0 where there is none."""
     try:

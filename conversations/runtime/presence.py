@@ -24,8 +24,8 @@ type Frame = dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
-class Person:
-    """A page of somebody. ``typing_until`` is a time of ``monotonic``."""
+class PresentPage:
+    """A page that somebody has open. ``typing_until`` is a time of ``monotonic``."""
 
     session_pk: int
     user_pk: int
@@ -53,37 +53,37 @@ class Presence:
     def __init__(self, show: Callable[[int, Frame], None], relay: Sender) -> None:
         self._show = show
         self._relay = relay
-        self._here: dict[int, set[Person]] = {}
+        self._here: dict[int, set[PresentPage]] = {}
         self._elsewhere: dict[int, dict[str, tuple[float, list[dict[str, Any]]]]] = {}
         self._due: dict[int, asyncio.TimerHandle] = {}
         self._count: dict[int, int] = {}  # people that were shown last
 
-    def join(self, person: Person) -> None:
-        self._here.setdefault(person.session_pk, set()).add(person)
-        self._tell_soon(person.session_pk)
+    def join(self, page: PresentPage) -> None:
+        self._here.setdefault(page.session_pk, set()).add(page)
+        self._tell_soon(page.session_pk)
 
-    def leave(self, person: Person) -> None:
-        people = self._here.get(person.session_pk, set())
-        people.discard(person)
+    def leave(self, page: PresentPage) -> None:
+        people = self._here.get(page.session_pk, set())
+        people.discard(page)
         if not people:
-            self._here.pop(person.session_pk, None)
-        self._tell_soon(person.session_pk)
+            self._here.pop(page.session_pk, None)
+        self._tell_soon(page.session_pk)
 
-    def note_typing(self, person: Person, *, is_writing: bool) -> None:
-        if is_writing and person.typing_until > monotonic() + TYPING_SECONDS - 1:
+    def note_typing(self, page: PresentPage, *, is_writing: bool) -> None:
+        if is_writing and page.typing_until > monotonic() + TYPING_SECONDS - 1:
             return  # it was said just now
         if is_writing:
             asyncio.get_running_loop().call_later(
-                TYPING_SECONDS + TELL_SECONDS, self._tell_soon, person.session_pk
+                TYPING_SECONDS + TELL_SECONDS, self._tell_soon, page.session_pk
             )
-        person.typing_until = monotonic() + TYPING_SECONDS if is_writing else 0.0
-        self._tell_soon(person.session_pk)
+        page.typing_until = monotonic() + TYPING_SECONDS if is_writing else 0.0
+        self._tell_soon(page.session_pk)
 
     def people(self, session_pk: int) -> list[dict[str, Any]]:
         """Each once, by name, whatever pages they have open."""
         now = monotonic()
         remote = self._elsewhere.get(session_pk, {}).values()
-        found = [person.as_entry() for person in self._here.get(session_pk, ())]
+        found = [page.as_entry() for page in self._here.get(session_pk, ())]
         found += [one for until, people in remote if until > now for one in people]
         return sorted(_once(found), key=lambda one: (one["name"], one["id"]))
 
@@ -130,7 +130,7 @@ class Presence:
         self._show_people(session_pk)
 
     def _tell_others(self, session_pk: int, *, wants_answer: bool = False) -> None:
-        people = _once(person.as_entry() for person in self._here.get(session_pk, ()))
+        people = _once(page.as_entry() for page in self._here.get(session_pk, ()))
         frame = {"type": PRESENCE, "people": people, "wants_answer": wants_answer}
         self._relay.send(session_pk, frame)
 

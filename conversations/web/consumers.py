@@ -28,7 +28,7 @@ from conversations.domain.text import dump_json, is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
-from conversations.runtime.presence import Person
+from conversations.runtime.presence import PresentPage
 from conversations.runtime.publish import Frame, Subscriber
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import SOCKETS, WatchedAccess
@@ -52,7 +52,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     visitor: WatchedAccess
     rechecking: asyncio.Task[None] | None = None
     is_counted = False
-    person: Person | None = None
+    present: PresentPage | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -96,13 +96,13 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 hello=True,
                 rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
             )
-            self.person = Person(
+            self.present = PresentPage(
                 session_pk=self.session.pk,
                 user_pk=self._user_pk,
                 name=self.scope["user"].get_username(),
                 may_write=access.can_write,
             )
-            self.runtime.presence.join(self.person)
+            self.runtime.presence.join(self.present)
         except errors.NotFound:
             await self.close(UNKNOWN)
         except errors.TooMany:
@@ -142,6 +142,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         attachments = check_attachment_ids(frame.get("attachments") or [])
         text = check_message_text(frame.get("text"), may_be_empty=bool(attachments))
         await self._begin(self.runtime.send, client_id, text=text, attachments=attachments)
+        if self.present is not None and self.present.typing_until:
+            self.runtime.presence.note_typing(self.present, is_writing=False)
 
     async def edit_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
@@ -233,9 +235,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         logger.info("chat_render_trimmed", extra={"fields": fields})
 
     async def typing(self, frame: Frame) -> None:
-        if self.person is not None and self.person.may_write:
+        if self.present is not None and self.present.may_write:
             self.runtime.presence.note_typing(
-                self.person, is_writing=frame.get("is_writing") is True
+                self.present, is_writing=frame.get("is_writing") is True
             )
 
     async def ping(self, _: Frame) -> None:
@@ -296,9 +298,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self._leave()
 
     def _leave(self) -> None:
-        if self.person is not None:
-            self.runtime.presence.leave(self.person)
-            self.person = None
+        if self.present is not None:
+            self.runtime.presence.leave(self.present)
+            self.present = None
 
     async def _catch_up(self, after: str, *, hello: bool, rewinds: int | None = None) -> None:
         assert self.subscriber is not None

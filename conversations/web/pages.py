@@ -61,6 +61,7 @@ from conversations.runtime.current import (
     list_models,
     recover_session,
 )
+from conversations.runtime.models import group_models
 
 from . import forms
 from .attachments import FilesRefused, require_files
@@ -263,7 +264,8 @@ def _chat(
         "window": {"floor": mark.floor if line else 0, "line": line, "key": mark.key},
     }
     if not is_fragment(request):
-        context |= _chat_surroundings(request, found) | (form or {})
+        model = context["session"]["model"]
+        context |= _chat_surroundings(request, found, model=model) | (form or {})
         context["window"]["meter"] = render_meter(
             found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
@@ -284,7 +286,7 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
         yield html
 
 
-def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
+def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> dict[str, Any]:
     loom, queue = settings.LOOM, queued_messages(found.pk)
     run = next(iter(active_runs(stale_seconds=loom.stale_seconds, session_pks=[found.pk])), None)
     return {
@@ -297,6 +299,7 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
         "failed_servers": failed_tool_servers(found.workspace.slug),
         "queue": render_queue(queue),
         "models": list_models(),
+        "model_groups": group_models(list_models(), chosen=model),
         "is_demo": is_demo(),
         "config": {
             **{name: getattr(loom, name) for name in SCRIPT_SETTINGS},

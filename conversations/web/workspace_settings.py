@@ -10,6 +10,7 @@ from conversations.access import get_workspace_for
 from conversations.archive.rights import MANAGE
 from conversations.archive.workspaces import change_workspace
 from conversations.runtime.current import list_models
+from conversations.runtime.models import group_models
 
 from .forms import WorkspaceSettingsForm
 
@@ -23,7 +24,8 @@ def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
         change_workspace(found, **form.cleaned_data)
         messages.success(request, "Saved.")
         return redirect("workspace_settings", slug=slug)
-    context = {"workspace": found, "form": form, "models": list_models()}
+    models = group_models(list_models(), chosen=found.default_model)
+    context = {"workspace": found, "form": form, "models": models}
     return render(request, "settings/general.html", context, status=400 if form.errors else 200)
 
 

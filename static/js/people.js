@@ -40,7 +40,6 @@ byId("message")?.addEventListener("input", ({ target }) => {
   told = is ? Date.now() : 0;
   connection?.send({ type: "typing", is_writing: is });
 });
-byId("composer")?.addEventListener("submit", () => {
-  if (told) connection?.send({ type: "typing", is_writing: false });
-  told = 0;
+document.addEventListener("loom:frame", ({ detail }) => {
+  if (detail.type === "ack") told = 0; // the server knows that it was sent
 });

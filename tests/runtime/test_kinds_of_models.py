@@ -18,7 +18,7 @@ from conversations.archive.transcript import read_page
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info
-from conversations.domain.stream import IMAGES, TOOLS
+from conversations.domain.stream import IMAGES, TOOLS, ModelInfo
 from conversations.domain.turns import read_blocks
 from conversations.models import ModelCall, Session
 from conversations.providers.config import (
@@ -29,6 +29,7 @@ from conversations.providers.config import (
     append_provider,
     read_provider_prices,
 )
+from conversations.runtime.models import group_models
 from conversations.runtime.service import Runtime
 from tests.archive import files
 from tests.runtime.conftest import ask, fresh
@@ -285,3 +286,19 @@ async def test_a_changed_file_is_used_by_every_process(
     await ask(runtimes[0], await fresh(garden), "still here?")
     assert len(wire.requests) == 3
     assert "providers_not_read" in caplog.text
+
+
+def test_a_menu_has_models_by_provider_and_no_dates_twice() -> None:
+    def model(name: str, provider: str) -> ModelInfo:
+        return ModelInfo(
+            id=name, name=name, max_input_tokens=1, max_output_tokens=1, provider=provider
+        )
+
+    models = [
+        *(model(name, "a") for name in ("one", "one-20260101", "two-20260101")),
+        *(model(name, "b") for name in ("b/three-2026-01-01", "b/three")),
+    ]
+    ids = [(name, [one.id for one in some]) for name, some in group_models(models, chosen="")]
+    assert ids == [("a", ["one", "two-20260101"]), ("b", ["b/three"])]
+    chosen = group_models(models, chosen="one-20260101")
+    assert [one.id for one in chosen[0][1]] == ["one", "one-20260101", "two-20260101"]

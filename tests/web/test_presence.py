@@ -57,6 +57,10 @@ async def test_people_come_write_and_go(
         await ann.send({"type": "typing", "is_writing": False})
         await eve.until("people", where=lambda frame: not frame["people"][0]["is_writing"])
         assert not any(frame["people"][1]["is_writing"] for frame in eve.of_type("people"))
+        await ann.send({"type": "typing", "is_writing": True})
+        await eve.until("people", where=lambda frame: frame["people"][0]["is_writing"])
+        await ann.send({"type": "send", "client_id": "client-sent", "text": "Hello"})
+        await eve.until("people", where=lambda frame: not frame["people"][0]["is_writing"])
         await eve.close()
         assert (await ann.until("people", where=lambda frame: frame["count"] == 1))["people"]
 

@@ -10,7 +10,7 @@ from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.runs import QUEUED
 from conversations.domain.text import one_line
-from conversations.rendering.rows import footer_parts
+from conversations.rendering.rows import figure_parts, footer_parts
 from conversations.rendering.source_text import duration_text
 from conversations.rendering.tool_rows import (
     decision_text,
@@ -86,7 +86,8 @@ class Printer:
             case events.ContentIndicator():
                 screen.notice(f"[{payload.kind}: {payload.label}]")
             case events.TurnSeparator():
-                if screen.is_terminal and (parts := footer_parts(payload)):
+                parts = [*footer_parts(payload), *figure_parts(payload)]
+                if screen.is_terminal and parts:
                     screen.notice(" · ".join(parts))
             case events.Info() if payload.code != events.APPROVAL_ASKED:
                 detail = f"\n{payload.detail}" if payload.detail else ""

@@ -1,9 +1,10 @@
 """The steps of the tour, which the demo model answers, and a long session to look back in."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -59,15 +60,15 @@ def tour_history(request: HttpRequest, slug: str) -> HttpResponse:
     return redirect("session", uuid=session.uuid)
 
 
-def _make_history(workspace: Workspace, owner: Any) -> Session:
+def _make_history(workspace: Workspace, owner: User) -> Session:
     begun = timezone.now() - timedelta(days=360)
     with transaction.atomic():
-        session = create_session(workspace, owner=owner, title=TITLE, created_at=begun)
+        session = create_session(workspace, owner=owner, title=TITLE)
         append(session.pk, session_uuid=session.uuid, turns=[*_tell_year(begun)])
     return session
 
 
-def _tell_year(begun: Any) -> list[NewTurn]:
+def _tell_year(begun: datetime) -> list[NewTurn]:
     texts = [SAID, "Noted: the greenhouse lock opens with 4711."]
     for number in range(1, HISTORY_TURNS // 2):
         bed, work = BEDS[number % len(BEDS)], WORKS[number % len(WORKS)]

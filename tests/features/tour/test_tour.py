@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from conversations.archive.sessions import has_expired
 from conversations.archive.verify import verify_sessions
 from conversations.domain.stream import MessageCompleted, ModelRequest
 from conversations.features.tour.views import HISTORY_TURNS, SAID
@@ -27,11 +28,13 @@ def owner(user: User) -> Client:
 def test_the_long_session_is_made_once_and_is_a_whole_one(
     owner: Client, workspace: Workspace
 ) -> None:
+    Workspace.objects.update(expire_after_hours=1)  # it begins now, whatever it tells of
     address = reverse("tour_history", args=[workspace.slug])
     first, second = (owner.post(address)["Location"] for _ in range(2))
     assert first == second
     session = Session.objects.get()
     assert session.turn_count == HISTORY_TURNS
+    assert not has_expired(session.expires_at)
     assert [found.problem for found in verify_sessions() if found.problem] == []
     page = owner.get(first).text
     assert LOOK_BACK.text in page
