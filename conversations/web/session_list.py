@@ -5,6 +5,7 @@ nothing of it changes. Who may see which items is asked of the database for ever
 """
 
 import secrets
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import lru_cache
 from itertools import groupby
@@ -19,8 +20,10 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
+from conversations.access import person
 from conversations.archive.session_records import ListedSession, list_sessions
 from conversations.models import Workspace
+from conversations.runtime.current import has_open
 
 MAX_ITEMS_RENDERED = 2000  # of 1 to 3 kB
 
@@ -43,6 +46,7 @@ def read_session_list(
     """The sessions as a member of the workspace sees them, or somebody who is none; the
     ``current`` one is marked. ``next_query`` is the query string of the next page; empty on
     the last one."""
+    user_pk = person(request).pk
     page = list_sessions(
         workspace,
         query=query,
@@ -50,11 +54,18 @@ def read_session_list(
         before=before,
         limit=settings.LOOM.session_list_size,
         with_previews=is_member,
+        reader_pk=user_pk,
     )
+    shown = [
+        replace(item, unread=False)
+        if item.unread and (item.uuid == current or has_open(item.pk, user_pk=user_pk))
+        else item
+        for item in page.items
+    ]
     following = {"before": page.next_cursor, "q": query, "archived": archived and 1}
     today = timezone.localdate()
     groups = []
-    for label, items in groupby(page.items, key=lambda item: label_of(item, today)):
+    for label, items in groupby(shown, key=lambda item: label_of(item, today)):
         html = "".join(
             render_item(item, is_current=item.uuid == current, has_actions=has_actions)
             for item in items
