@@ -114,6 +114,8 @@ class Feature(AppConfig):
           the palette has them as well
         - ``session.menu`` (``uuid``, ``can_write``), ``session.menu.end`` (``session``): in
           that of a session
+        - ``session.row`` (``uuid``, ``workspace``, ``access``, ``is_own``): in that of a session in
+          a list, where the address may differ in the uuid alone
         - ``window`` (``uuid``): beside what a session cost, in its panel
         - ``review`` (``uuid``): beside a session that is reviewed
         - ``workspace`` (``slug``): in its menu

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from random import Random
 from time import monotonic_ns
+from typing import Any
 
 from django.contrib.auth.models import User
 
@@ -104,7 +105,7 @@ def _ages(
         was: set[str] = set()
         told: dict[str, int] = dict.fromkeys(names, 0)
         for at, text in page.received:
-            frame = json.loads(text) if '"people"' in text else {"type": ""}
+            frame: dict[str, Any] = json.loads(text)
             if frame["type"] != "people":
                 continue
             now = {one["name"] for one in frame["people"] if one["is_writing"]}

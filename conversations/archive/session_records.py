@@ -309,6 +309,7 @@ class ListedSession:
     pk: int
     uuid: UUID
     workspace_name: str
+    owner_id: int
     title: str
     preview: str | None
     channel: str
@@ -395,6 +396,7 @@ def _cut(listed: list[ListedSession], *, limit: int) -> SessionPage:
 
 # What of :class:`ListedSession` is read, and what it is made from.
 _LISTED = {
+    "owner_id": "s.owner_id",
     "pk": "s.id",
     "uuid": "s.uuid",
     "workspace_name": "w.name",

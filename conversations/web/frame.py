@@ -57,7 +57,9 @@ class Frame:
         assert self._opened is not None
         workspace, session = self._opened.workspace, self._opened.session
         current = session.uuid if session else None
-        return read_session_list(self._request, workspace, current=current)
+        return read_session_list(
+            self._request, workspace, access=self._opened.access, current=current
+        )
 
     @property
     def places(self) -> list[Link]:

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_safe
 
 from conversations.access import (
@@ -154,7 +155,7 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
             archived=request.GET.get("archived") == "1",
             before=request.GET.get("before", ""),
             is_member=access.role is not None,
-            has_actions=access.can_write,
+            access=access,
         ),
     }
     return render_page(request, "workspace.html", "session_items", context)
@@ -474,8 +475,11 @@ def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 def _back(request: HttpRequest, found: Session) -> HttpResponse:
     # To the page that the form was on, if it is one of ours.
-    if request.POST.get("next", "") == "workspace":
-        return redirect("workspace", slug=found.workspace.slug)
+    came_from = request.headers.get("Referer", "")
+    if url_has_allowed_host_and_scheme(
+        came_from, {request.get_host()}, require_https=request.is_secure()
+    ):
+        return redirect(came_from)
     return redirect("session", uuid=found.uuid)
 
 

@@ -20,10 +20,13 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
-from conversations.access import person
+from conversations.access import Access, person
 from conversations.archive.session_records import ListedSession, list_sessions
+from conversations.feature import Link, links_at
 from conversations.models import Workspace
 from conversations.runtime.current import has_open
+
+_ANY_SESSION = UUID(int=0)  # In the address of a link that is the same for each session.
 
 MAX_ITEMS_RENDERED = 2000  # of 1 to 3 kB
 
@@ -40,12 +43,12 @@ def read_session_list(
     archived: bool = False,
     before: str = "",
     is_member: bool = True,
-    has_actions: bool = False,
+    access: Access | None = None,
     current: UUID | None = None,
 ) -> dict[str, Any]:
-    """The sessions as a member of the workspace sees them, or somebody who is none; the
-    ``current`` one is marked. ``next_query`` is the query string of the next page; empty on
-    the last one."""
+    """The sessions as a member of the workspace sees them, or somebody who is none, with
+    menus for who may write by ``access``; the ``current`` one is marked. ``next_query`` is the
+    query string of the next page; empty on the last one."""
     user_pk = person(request).pk
     page = list_sessions(
         workspace,
@@ -64,10 +67,16 @@ def read_session_list(
     ]
     following = {"before": page.next_cursor, "q": query, "archived": archived and 1}
     today = timezone.localdate()
-    groups = []
+    groups, has_actions = [], access is not None and access.can_write
+    links = _row_links(request, workspace, access) if has_actions else {}
     for label, items in groupby(shown, key=lambda item: label_of(item, today)):
         html = "".join(
-            render_item(item, is_current=item.uuid == current, has_actions=has_actions)
+            render_item(
+                item,
+                is_current=item.uuid == current,
+                has_actions=has_actions,
+                links=links.get(item.owner_id == user_pk, ()),
+            )
             for item in items
         )
         if has_actions:
@@ -80,6 +89,25 @@ def read_session_list(
         "next_query": urlencode({name: value for name, value in following.items() if value})
         if page.next_cursor
         else "",
+    }
+
+
+def _row_links(
+    request: HttpRequest, workspace: Workspace, access: Access | None
+) -> dict[bool, tuple[Link, ...]]:
+    """Of features, in the menus of the person's own sessions, and of others'."""
+    return {
+        is_own: tuple(
+            links_at(
+                "session.row",
+                request,
+                uuid=_ANY_SESSION,
+                workspace=workspace,
+                access=access,
+                is_own=is_own,
+            )
+        )
+        for is_own in (True, False)
     }
 
 
@@ -99,12 +127,16 @@ def label_of(item: ListedSession, today: date) -> str:
 
 
 @lru_cache(maxsize=MAX_ITEMS_RENDERED)
-def render_item(item: ListedSession, *, is_current: bool, has_actions: bool) -> SafeString:
+def render_item(
+    item: ListedSession, *, is_current: bool, has_actions: bool, links: tuple[Link, ...] = ()
+) -> SafeString:
     """Everything that its template shows is in the arguments."""
+    any_session, this = str(_ANY_SESSION), str(item.uuid)
     context = {
         "item": item,
         "is_current": is_current,
         "has_actions": has_actions,
+        "links": [replace(link, url=link.url.replace(any_session, this)) for link in links],
         "csrf_token": _TOKEN_MARK,
     }
     return render_to_string("workspace.html#session_item", context)

@@ -10,7 +10,11 @@ setInterval(lists, 60000);
 // The sidebar's list is one stop of Tab; arrows go on in it.
 const links = () => findAll("nav[data-session-list] .session > a");
 function rove(to = find("nav[data-session-list] [aria-current]") ?? links()[0]) {
-  for (const link of links()) link.tabIndex = link === to ? 0 : -1;
+  for (const link of links()) {
+    link.tabIndex = link === to ? 0 : -1;
+    const menu = find("summary", link.parentElement);
+    if (menu) menu.tabIndex = link.tabIndex;
+  }
   return to;
 }
 rove();

@@ -121,7 +121,7 @@ def test_a_session_is_renamed_pinned_archived_and_brought_back(
     page = chat.page
     expect(page.get_by_role("heading", level=1)).to_have_text("Plant the beans")
     page.get_by_label("Actions for this session").click()
-    page.get_by_label("Title").fill("The bean plan")
+    page.locator(".bar").get_by_label("Title").fill("The bean plan")
     page.get_by_role("button", name="Rename").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("The bean plan")
     page.get_by_label("Actions for this session").click()

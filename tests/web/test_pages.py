@@ -311,13 +311,25 @@ def test_pinned_sessions_come_first(owner: Client, workspace: Workspace) -> None
     assert titles(owner.get("/w/garden/")) == ["now", "old"]
 
 
+def test_the_menu_of_a_session_is_where_its_list_is(
+    owner: Client, workspace: Workspace, session: Session
+) -> None:
+    other = make_session(workspace, "other")
+    pin = reverse("session_pin", args=[other.uuid])
+    for page in ("/w/garden/", chat(session), "/w/garden/settings/"):
+        assert pin in owner.get(page).text, page
+    for elsewhere in ("https://evil.example/", "//evil.example/", ""):
+        headers = {"Referer": elsewhere} if elsewhere else {}
+        assert owner.post(pin, headers=headers)["Location"] == chat(other)
+
+
 def test_an_archived_session_leaves_the_list_and_comes_back(
     owner: Client, session: Session
 ) -> None:
     say(session, "Plant the beans")
     archive = reverse("session_archive", args=[session.uuid])
-    response = owner.post(archive, {"next": "workspace"})
-    assert response["Location"] == "/w/garden/"
+    response = owner.post(archive, headers={"Referer": "http://testserver/w/garden/?q=a"})
+    assert response["Location"] == "http://testserver/w/garden/?q=a"
     assert titles(owner.get("/w/garden/")) == []
     assert titles(owner.get("/w/garden/?archived=1")) == ["Plant the beans"]
     page = owner.get(f"/s/{session.uuid}/")
@@ -485,9 +497,9 @@ def test_what_has_not_changed_of_the_list_is_rendered_once(
 
     assert rendered("/w/garden/") == 9
     assert rendered("/w/garden/") == 0
-    # In a chat there are no forms beside the sessions, and one is the current.
-    assert rendered(f"/s/{sessions[0].uuid}/") == 9
-    assert rendered(f"/s/{sessions[1].uuid}/") == 2
+    # In a chat one is the current.
+    assert rendered(f"/s/{sessions[0].uuid}/") == 1
+    assert rendered(f"/s/{sessions[1].uuid}/") == 1
     say(sessions[3], "Hello")
     assert rendered("/w/garden/") == 1
     assert titles(owner.get("/w/garden/"))[0] == "s3"

@@ -47,6 +47,11 @@ class RetentionConfig(feature.Feature):
         elif place == "session.menu.end" and about["session"]["can_purge"]:
             address = reverse("session_purge", args=[about["session"]["uuid"]])
             yield feature.Link(label="Delete permanently…", url=address)
+        elif place == "session.row":
+            is_allowed = about["is_own"] and about["workspace"].members_may_purge
+            if about["access"].can_manage or is_allowed:
+                address = reverse("session_purge", args=[about["uuid"]])
+                yield feature.Link(label="Delete permanently…", url=address)
         elif place == "review":
             address = f"{reverse('holds')}?session={about['uuid']}"
             yield feature.Link(label="Put on hold", url=address)

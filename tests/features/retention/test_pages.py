@@ -14,6 +14,7 @@ from django.utils import timezone
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.sessions import create_session, get_session
+from conversations.archive.workspaces import add_member
 from conversations.domain import audit
 from conversations.features.retention.models import Hold
 from conversations.features.retention.service import place_hold
@@ -306,3 +307,20 @@ def test_a_session_can_be_put_on_hold_from_its_review(
     address = f"{reverse('holds')}?session={session.uuid}"
     assert f'href="{address}">Put on hold' in browser.get(f"/review/s/{session.uuid}/").text
     assert f'value="{session.uuid}"' in browser.get(address).text
+
+
+def test_a_list_offers_to_delete_where_one_may(
+    owner: Client, workspace: Workspace, session: Session, other_user: User
+) -> None:
+    add_member(workspace, user_pk=other_user.pk, role="member")
+    theirs = create_session(workspace, owner=other_user, title="Theirs")
+    address = reverse("workspace", args=[workspace.slug])
+
+    def offered(browser: Client) -> list[bool]:
+        text = browser.get(address).text
+        return [reverse("session_purge", args=[one.uuid]) in text for one in (session, theirs)]
+
+    member = browser_of(other_user)
+    assert (offered(owner), offered(member)) == ([True, True], [False, False])
+    Workspace.objects.update(members_may_purge=True)
+    assert offered(member) == [False, True]
