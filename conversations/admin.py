@@ -271,6 +271,7 @@ TABLES: dict[str, Table] = {
         first="transcript",
         session="pk",
     ),
+    "conversations.ReadingPosition": Table("session user turn"),
     "conversations.Turn": Table(
         "session number role tool_name complete created_at",
         filters=(choice_filter("role", ROLES),),

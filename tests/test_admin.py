@@ -50,6 +50,7 @@ from conversations.models import (
     PurgedContent,
     PurgeOrder,
     PurgePermit,
+    ReadingPosition,
     Receipt,
     Revert,
     Run,
@@ -130,6 +131,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         run = Run.objects.create(
             session=session, client_id="c", state="completed", requested_by=user, created_at=now
         )
+        ReadingPosition.objects.create(session=session, user=user, turn=1)
         StateCheckpoint.objects.create(session=session, turn=9, seq=0, rewinds=0, state="{}")
         ModelCall.objects.create(
             session=session,

@@ -36,6 +36,7 @@ from conversations.models import (
     PurgedContent,
     PurgeOrder,
     PurgePermit,
+    ReadingPosition,
     Receipt,
     Revert,
     ReviewFlag,
@@ -83,7 +84,7 @@ _ORDER: tuple[type[Model], ...] = (
     *(PromptText, FileChange, Revert, ApiAnswer, ToolCall, ModelCall, DraftChunk, Run),
     *(Attachment, Compaction, SessionSkill, StateCheckpoint, Rewind, JournalGap, ChatEvent),
     *(Turn, TurnEmbedding, SearchEntry, SearchProgress),
-    *(ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
+    *(ReadingPosition, ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
 )
 _FOUND_OTHERWISE: dict[type[Model], Rows] = {
     PromptText: _summaries_given,
@@ -121,6 +122,7 @@ _NAMES: dict[type[Model], str] = {
     Compaction: "summaries",
     StateCheckpoint: "snapshots of the session state",
     PurgeOrder: "scheduled deletions",
+    ReadingPosition: "reading positions",
 }
 
 

@@ -303,7 +303,8 @@ def require_future(moment: datetime | None) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSession:
     """A session as the lists on pages show it; the fields mean what they do in
-    :class:`SessionRecord`. Two that are equal look the same."""
+    :class:`SessionRecord`. ``unread``: it has turns that the person has not read, who had it
+    open before. Two that are equal look the same."""
 
     pk: int
     uuid: UUID
@@ -320,6 +321,7 @@ class ListedSession:
     archived: bool
     pinned: bool
     purge_due: datetime | None
+    unread: bool
 
     @property
     def page(self) -> str:
@@ -348,10 +350,12 @@ def list_sessions(
     before: str = "",
     limit: int,
     with_previews: bool = True,
+    reader_pk: int | None = None,
 ) -> SessionPage:
     """Sessions of a workspace: pinned ones first, then by last activity; paged by
     the cursor of the last item. ``query`` filters by words of title and preview; without
-    previews nothing of what was said is shown, nor can be guessed at. One statement."""
+    previews nothing of what was said is shown, nor can be guessed at. ``reader_pk``: whom
+    unread ones are marked for. One statement."""
     sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
     columns = ("title", "preview") if with_previews else ("title",)
     sessions = filter_by_words(sessions, query, *columns)
@@ -359,7 +363,7 @@ def list_sessions(
     if not before:
         pinned = sessions.filter(pinned_at__isnull=False)
         chosen.append(pinned.order_by("-last_active_at", "-pk")[:limit])
-    listed = _read_listed(chosen)
+    listed = _read_listed(chosen, reader_pk=reader_pk)
     page = _cut([item for item in listed if not item.pinned], limit=limit)
     page.items[:0] = [item for item in listed if item.pinned]
     if with_previews:
@@ -412,10 +416,14 @@ _LISTED = {
     " WHERE r.session_id = s.id AND r.kind <> %s ORDER BY r.id DESC LIMIT 1)",
     "is_queued": "EXISTS(SELECT 1 FROM conversations_run r"
     " WHERE r.session_id = s.id AND r.state = %s)",
+    "unread": "EXISTS(SELECT 1 FROM conversations_readingposition o"
+    " WHERE o.user_id = %s AND o.session_id = s.id AND o.turn < s.next_turn - 1)",
 }
 
 
-def _read_listed(chosen: Sequence[QuerySet[Session]]) -> list[ListedSession]:
+def _read_listed(
+    chosen: Sequence[QuerySet[Session]], *, reader_pk: int | None = None
+) -> list[ListedSession]:
     """Those of all these queries, the latest active first."""
     parts = [sessions.values("pk").query.sql_with_params() for sessions in chosen]
     among = " UNION ALL ".join(f"SELECT * FROM ({sql}) q" for sql, _ in parts)  # noqa: S608
@@ -427,7 +435,10 @@ def _read_listed(chosen: Sequence[QuerySet[Session]]) -> list[ListedSession]:
             " JOIN conversations_workspace w ON w.id = s.workspace_id"
             " LEFT JOIN conversations_purgeorder p ON p.session_id = s.id"
             f" WHERE s.id IN ({among}) ORDER BY s.last_active_at DESC, s.id DESC",
-            [*ACTIVE_STATES, COMPACT, QUEUED, *(value for _, part in parts for value in part)],
+            [
+                *(*ACTIVE_STATES, COMPACT, QUEUED, reader_pk),
+                *(value for _, part in parts for value in part),
+            ],
         )
         return [_listed(dict(zip(_LISTED, row, strict=True))) for row in cursor.fetchall()]
 
@@ -441,6 +452,7 @@ def _listed(row: dict[str, Any]) -> ListedSession:
         expired=has_expired(row.pop("expires_at")),
         archived=row.pop("archived_at") is not None,
         pinned=row.pop("pinned_at") is not None,
+        unread=bool(row.pop("unread")),
         **row,
     )
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -27,7 +27,7 @@ from conversations.domain.text import (
 )
 from conversations.domain.tool_calls import ToolScope
 from conversations.feature import features
-from conversations.models import PurgeOrder, Session, Workspace
+from conversations.models import PurgeOrder, ReadingPosition, Session, Workspace
 
 from .append import lock_session, require_first, walk_by_pk
 from .asides import MARKER_SQL
@@ -276,6 +276,30 @@ def archive_session(session: Session, *, archived: bool) -> None:
         Session.objects.filter(pk=session.pk).update(
             archived_at=timezone.now() if archived else None
         )
+
+
+def save_reading_position(session_pk: int, *, user_pk: int) -> None:
+    """The person has read all that is there now."""
+    known = ReadingPosition.objects.filter(session=session_pk, user=user_pk).values("turn")
+    found = Session.objects.filter(pk=session_pk).values_list(
+        "next_turn", Subquery(known), Exists(User.objects.filter(pk=user_pk))
+    )
+    next_turn, read, is_there = found.first() or (1, None, False)
+    # Either may be gone meanwhile, which would fail with all that is written together with it.
+    if not is_there or read == next_turn - 1:
+        return
+    ReadingPosition.objects.bulk_create(
+        [ReadingPosition(session_id=session_pk, user_id=user_pk, turn=next_turn - 1)],
+        update_conflicts=True,
+        unique_fields=("user", "session"),
+        update_fields=("turn",),
+    )
+
+
+def read_reading_position(session_pk: int, *, user_pk: int) -> int | None:
+    """The last turn that the person has read; None: they never had the session open."""
+    found = ReadingPosition.objects.filter(session=session_pk, user=user_pk)
+    return found.values_list("turn", flat=True).first()
 
 
 def save_system_prompt(session_pk: int, *, system_prompt: str) -> None:

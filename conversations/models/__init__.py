@@ -7,6 +7,6 @@ from .context import Compaction, SessionSkill, StateCheckpoint
 from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import BROKEN, DraftChunk, LearntModel, ModelCall, Run, ToolCall, involving
 from .search import SearchEntry, SearchProgress, TurnEmbedding
-from .sessions import UNINDEXED, UNREVIEWED, Session
+from .sessions import UNINDEXED, UNREVIEWED, ReadingPosition, Session
 from .tools import Attachment, FileChange, Revert, ToolPermission, ToolServerGrant
 from .workspaces import Membership, MemoryEntry, Workspace, WorkspaceGroup

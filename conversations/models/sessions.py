@@ -132,3 +132,22 @@ class Session(models.Model):
     @property
     def last_seq(self) -> int:
         return self.next_seq - 1
+
+
+class ReadingPosition(models.Model):
+    """The last turn that a session had when this person had it open."""
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
+    turn = models.BigIntegerField()
+
+    class Meta:
+        constraints = (
+            UniqueConstraint(fields=("user", "session"), name="reading_position_unique"),
+            CheckConstraint(condition=Q(turn__gte=0), name="reading_position_turn"),
+        )
+
+    def __str__(self) -> str:
+        return f"read through turn {self.turn}"

@@ -48,6 +48,11 @@ def started_runtime() -> Runtime | None:
     return _runtime
 
 
+def has_open(session_pk: int, *, user_pk: int) -> bool:
+    """The person has the session open, and with that has read what is there."""
+    return _runtime is not None and _runtime.presence.has(session_pk, user_pk=user_pk)
+
+
 async def stop_current_runtime(*, for_good: bool = False) -> None:
     """Stop it, if it was started. ``for_good``: the process ends."""
     global _runtime, _starting, _is_over

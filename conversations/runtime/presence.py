@@ -87,6 +87,13 @@ class Presence:
         found += [one for until, people in remote if until > now for one in people]
         return sorted(_once(found), key=lambda one: (one["name"], one["id"]))
 
+    def has(self, session_pk: int, *, user_pk: int) -> bool:
+        """The person has it open, as far as this process knows. For any thread."""
+        remote = list(self._elsewhere.get(session_pk, {}).values())
+        return any(one.user_pk == user_pk for one in list(self._here.get(session_pk, ()))) or any(
+            one["id"] == user_pk for _, people in remote for one in people
+        )
+
     def receive(self, session_pk: int, process: str, frame: Frame) -> None:
         """What another process has said."""
         self._elsewhere.setdefault(session_pk, {})[process] = (

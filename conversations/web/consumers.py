@@ -21,6 +21,7 @@ from django.db import DatabaseError
 from conversations.access import SignedOut, get_session_for, recheck_access, visit_of_socket
 from conversations.archive.messages import Accepted
 from conversations.archive.rights import READ, WRITE, OpenPage, read_standing
+from conversations.archive.sessions import save_reading_position
 from conversations.archive.storage import translate_storage_error
 from conversations.domain import errors
 from conversations.domain.keyset import parse_cursor
@@ -103,6 +104,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 may_write=access.can_write,
             )
             self.runtime.presence.join(self.present)
+            await self._save_position()
         except errors.NotFound:
             await self.close(UNKNOWN)
         except errors.TooMany:
@@ -113,6 +115,18 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         except errors.LoomError as error:
             await self._send(_error(error))
             await self.close(BAD_FRAME)
+
+    async def disconnect(self, code: int) -> None:
+        # Before the person leaves: in between, a list would show as unread what they have read.
+        if self.present is not None:
+            await self._save_position()
+
+    async def _save_position(self) -> None:
+        # What is lost is a mark in a list; a full disk or a stopping server closes no page for it.
+        with suppress(DatabaseError, errors.Unavailable, errors.StorageFull):
+            await self.runtime.writer.write(
+                save_reading_position, self.session.pk, user_pk=self._user_pk
+            )
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if self.subscriber is None:  # refused; this came before the page knew

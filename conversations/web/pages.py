@@ -35,7 +35,11 @@ from conversations.archive.model_calls import window_mark_of
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import active_runs
-from conversations.archive.sessions import has_expired, open_first_session
+from conversations.archive.sessions import (
+    has_expired,
+    open_first_session,
+    read_reading_position,
+)
 from conversations.archive.storage import translate_storage_error
 from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
@@ -57,6 +61,7 @@ from conversations.runtime.current import (
     compact_at_end,
     current_runtime,
     find_default_model,
+    has_open,
     is_demo,
     list_models,
     recover_session,
@@ -224,6 +229,8 @@ def _chat(
     origin = found.parent
     if origin is not None and origin.workspace_id != found.workspace_id:
         origin = None  # it may be of a workspace that this person knows nothing of
+    read = None if is_fragment(request) else _read_before(found, user)
+    first = next((row.turn for row in page.rows if row.turn), 0)
     facts: dict[str, Any] = {}
     for feature in features():
         facts |= feature.session_facts(found, access, user)
@@ -234,6 +241,7 @@ def _chat(
             "workspace": {"name": found.workspace.name, "slug": found.workspace.slug},
             "model": found.model or found.workspace.default_model or find_default_model(),
             "can_write": access.can_write,
+            "read": read,
             "pinned": found.pinned_at is not None,
             "owner_name": found.owner.get_username(),
             "is_owner": found.owner_id == user.pk,
@@ -255,6 +263,8 @@ def _chat(
             "older": page.older,
             "newer": page.newer,
             "target_turn": target_turn,
+            # The first new one is on an earlier page.
+            "first_new": read + 1 if read is not None and first > read + 1 else None,
             "last_seq": found.last_seq,
             "rewinds": found.rewind_count,
             "all": shows_replaced or request.GET.get("all") == "1",
@@ -270,6 +280,14 @@ def _chat(
             found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
     return render_page(request, "session.html", "rows", context, status=status)
+
+
+def _read_before(found: Session, user: User) -> int | None:
+    """The last turn that the person has read, where there are later ones."""
+    turn = read_reading_position(found.pk, user_pk=user.pk)
+    if turn is None or turn >= found.turn_count or has_open(found.pk, user_pk=user.pk):
+        return None
+    return turn
 
 
 def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[str]:

@@ -20,10 +20,11 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
-from conversations.access import Access
+from conversations.access import Access, person
 from conversations.archive.session_records import ListedSession, list_sessions
 from conversations.feature import Link, links_at
 from conversations.models import Workspace
+from conversations.runtime.current import has_open
 
 _ANY_SESSION = UUID(int=0)  # In the address of a link that is the same for each session.
 
@@ -48,6 +49,7 @@ def read_session_list(
     """The sessions as a member of the workspace sees them, or somebody who is none, with
     menus for who may write by ``access``; the ``current`` one is marked. ``next_query`` is the
     query string of the next page; empty on the last one."""
+    user_pk = person(request).pk
     page = list_sessions(
         workspace,
         query=query,
@@ -55,18 +57,25 @@ def read_session_list(
         before=before,
         limit=settings.LOOM.session_list_size,
         with_previews=is_member,
+        reader_pk=user_pk,
     )
+    shown = [
+        replace(item, unread=False)
+        if item.unread and (item.uuid == current or has_open(item.pk, user_pk=user_pk))
+        else item
+        for item in page.items
+    ]
     following = {"before": page.next_cursor, "q": query, "archived": archived and 1}
     today = timezone.localdate()
     groups, has_actions = [], access is not None and access.can_write
     links = _row_links(request, workspace, access) if has_actions else {}
-    for label, items in groupby(page.items, key=lambda item: label_of(item, today)):
+    for label, items in groupby(shown, key=lambda item: label_of(item, today)):
         html = "".join(
             render_item(
                 item,
                 is_current=item.uuid == current,
                 has_actions=has_actions,
-                links=links.get(item.owner_id == request.user.pk, ()),
+                links=links.get(item.owner_id == user_pk, ()),
             )
             for item in items
         )

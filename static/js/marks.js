@@ -75,9 +75,14 @@ export function arrange() {
   let last = "";
   let floor = Number(log.floor);
   let isBelow = false;
+  let read = log.read && Number(log.read) + 1;
   for (const row of rows) {
     mark(row);
     const turn = Number(row.dataset.turn);
+    if (read && turn >= read) {
+      if (turn === read || last) wanted.get(row).push(fromTemplate("new-line"));
+      read = 0;
+    }
     if (floor && turn) {
       if (turn >= floor) {
         if (isBelow || turn === floor) wanted.get(row).push(fromTemplate("window-line"));

@@ -49,6 +49,7 @@ from conversations.models import (
     PurgedContent,
     PurgeOrder,
     PurgePermit,
+    ReadingPosition,
     Receipt,
     Revert,
     ReviewFlag,
@@ -122,6 +123,7 @@ def stock(session: Session, user: User) -> None:
     ReviewNote.objects.create(**review, turn=1, text="Look at this")
     ReviewFlag.objects.create(**review, turn=1, label="other")
     ReviewMark.objects.create(**review, through_turn=1)
+    ReadingPosition.objects.create(**of, user=user, turn=1)
     PurgeOrder.objects.create(**of, reason="r", ordered_at=now, due_at=now)
     for stock_feature in collect("stock"):
         stock_feature(session, run)

@@ -8,7 +8,7 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .accessibility import violations_everywhere
-from .conftest import Chat, Server
+from .conftest import NARROW, Chat, Server, take_both_pictures, take_picture
 
 PERSON = """
 from django.contrib.auth.models import User
@@ -39,3 +39,22 @@ def test_two_people_see_each_other_and_whose_message_it_is(
     chat.wait_idle()
     other.goto("about:blank")
     expect(zoe).to_be_hidden()
+
+    # What happens while she is away is marked in her list, and in the transcript when she is back.
+    wire.enqueue(Scenario(text="Then the beans."))
+    chat.ask("What comes next?")
+    other.goto(f"{server.url}/w/example/")
+    unread = other.get_by_role("link", name="(unread)")
+    expect(unread).to_have_count(1)
+    take_both_pictures(other, "unread")
+    other.goto(f"{server.url}/w/example/memory/")
+    take_both_pictures(other, "unread-in-sidebar")
+    unread.click()
+    fresh = other.get_by_text("New since you were here")
+    expect(fresh.locator("xpath=following-sibling::*[1]")).to_contain_text("What comes next?")
+    assert violations_everywhere(other, "new-since") == []
+    take_both_pictures(other, "new-since")
+    other.set_viewport_size(NARROW)
+    take_picture(other, "new-since-narrow")
+    other.goto(f"{server.url}/w/example/")
+    expect(unread).to_have_count(0)
