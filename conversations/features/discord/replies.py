@@ -239,7 +239,8 @@ class Reply:
 
 
 class Replies:
-    """Those that this process brings to their end."""
+    """Those that this process brings to their end: in one channel one after the other, since what
+    is posted stands where it was posted."""
 
     def __init__(self, client: discord.Client, runtime: Runtime) -> None:
         self._client = client
@@ -251,11 +252,16 @@ class Replies:
         if record.done_at is not None or record.pk in self._open:
             return
         reply = Reply(self._client, self._runtime, record, is_left_over=is_left_over)
-        task = asyncio.create_task(self._follow(reply))
+        earlier = [
+            task for other, task in self._open.values() if other.record.address == record.address
+        ]
+        task = asyncio.create_task(self._follow(reply, earlier))
         self._open[record.pk] = (reply, task)
 
-    async def _follow(self, reply: Reply) -> None:
+    async def _follow(self, reply: Reply, earlier: Sequence[asyncio.Task[None]]) -> None:
         try:
+            if earlier:
+                await asyncio.wait(earlier)
             await reply.follow()
         except Exception:
             fields = {"run": str(reply.record.run.uuid)}

@@ -6,7 +6,16 @@ from asgiref.sync import sync_to_async
 from conversations.features.discord.models import ChannelPlace, ChannelReply
 from conversations.models import Run
 from tests.features.discord.conftest import Club
-from tests.features.discord.discord_server import ANN, BOB, BOT, DM_OF, GENERAL, INVALID, RECONNECT
+from tests.features.discord.discord_server import (
+    ANN,
+    BOB,
+    BOT,
+    DM_OF,
+    GENERAL,
+    INVALID,
+    RECONNECT,
+    Request,
+)
 from tests.features.discord.test_discord import turns_of
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -97,6 +106,28 @@ async def test_what_is_written_while_no_process_runs_is_answered_by_the_next(
     await club.shut_down()
     await club.open()
     await settled(club, DM, "one", "two", "three")
+
+
+async def test_an_answer_waits_until_the_one_before_it_is_shown(
+    club: Club, wire: WireThread
+) -> None:
+    text = "\n\n".join(f"Paragraph {number}. " + "Beans. " * 200 for number in range(3))
+    wire.enqueue(Scenario(text=text), Scenario(text="Answer to two"))
+    refused: list[Request] = []
+
+    def fail_once(request: Request) -> int:
+        is_new = request.method == "POST" and request.path.endswith("/messages")
+        if refused or not is_new or not request.body["content"].startswith("Paragraph 1"):
+            return 0
+        refused.append(request)  # It is sent again after a second: the other answer is there.
+        return 500
+
+    club.server.fail = fail_once
+    await club.open()
+    await club.server.say(DM, "one")
+    await club.server.say(DM, "two")
+    await club.until(lambda: len(club.server.said(DM)) == 4 and not club.is_busy)
+    assert [said.split()[1] for said in club.server.said(DM)] == ["0.", "1.", "2.", "to"]
 
 
 async def test_what_is_being_written_at_the_end_is_stopped_and_shown(
