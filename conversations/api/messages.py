@@ -158,11 +158,13 @@ router = Router(tags=["Messages and runs"])
 class MessageIn(Schema):
     """A person's message. ``content`` stands in the place of ``text``: a text, or a list of
     texts, images and documents as the Messages API or OpenAI's chat completions have them.
-    With files (or attachments by their uuids) the text may be empty."""
+    With files (or attachments by their uuids) the text may be empty. ``now``: where it has to
+    wait, it goes before the others, and at the next tool call of the answer that runs."""
 
     text: str = ""
     content: str | list[dict[str, Any]] | None = None
     attachments: list[UUID] = Field(default_factory=list)
+    now: bool = False
 
 
 class HistoryFilters(Paging):
@@ -209,7 +211,12 @@ async def send_message(
         session, spoken.files, client_id=client_id, user_pk=user_pk
     )
     accepted = await runtime.send(
-        session, client_id=client_id, text=text, user_pk=user_pk, attachments=attachments
+        session,
+        client_id=client_id,
+        text=text,
+        user_pk=user_pk,
+        attachments=attachments,
+        goes_first=message.now,
     )
     if not accepted.is_new:
         is_same = await runtime.readers.read(
@@ -306,4 +313,22 @@ async def withdraw_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> Sta
     session, runtime, _ = await open_for_writing(request, uuid)
     await runtime.readers.read(run_transcript.find_run, session, run)
     await runtime.withdraw(session, run=run)
+    return Status(204, None)
+
+
+class NowIn(Schema):
+    """``stop``: end the running answer for it, instead of waiting for its next tool call."""
+
+    stop: bool = False
+
+
+@router.post("/runs/{uuid:run}/now", auth=needs(WRITE), response={204: None}, url_name="run_now")
+async def put_run_first(
+    request: HttpRequest, uuid: Path[UUID], run: UUID, wanted: NowIn
+) -> Status[None]:
+    """Let a message that still waits go before the others: at the next tool call of the
+    answer that runs, or at its end."""
+    session, runtime, _ = await open_for_writing(request, uuid)
+    await runtime.readers.read(run_transcript.find_run, session, run)
+    await runtime.put_first(session, run=run, stops=wanted.stop)
     return Status(204, None)

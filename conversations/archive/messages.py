@@ -44,7 +44,7 @@ from .rewinds import (
     first_seq_of_answer,
     is_rewound,
 )
-from .runs import Claimed, append_user_turn, make_claimed, message_text
+from .runs import QUEUE_ORDER, Claimed, append_user_turn, make_claimed, message_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +76,13 @@ def accept_message(
     owner: str = "",
     attachments: Sequence[str] = (),
     choices: RunChoices = NO_CHOICES,
+    goes_first: bool = False,
 ) -> Accepted:
     """Commit a person's message, once for each ``client_id``; in an idle session claim its run for
     ``owner`` in the same transaction. ``attachments`` are uuids, ``choices`` what is asked of the
-    answers. Raises Rejected for an empty message or an attachment that is not there, Conflict for a
-    session that is archived or expired and when too many messages wait already. Raw SQL where a
-    first word waits for it."""
+    answers; ``goes_first``: see :func:`put_first`. Raises Rejected for an empty message or an
+    attachment that is not there, Conflict for a session that is archived or expired and when too
+    many messages wait already. Raw SQL where a first word waits for it."""
     if not text.strip() and not attachments:
         raise Rejected("The message is empty.", code="message_empty")
     with locked_session(session.pk) as locked:
@@ -106,6 +107,7 @@ def accept_message(
             text=dump_json(text),
             attachments=dump_json(list(dict.fromkeys(attachments))),
             choices=choices.as_text(),
+            goes_first=goes_first,
             requested_by_id=user_pk,
             created_at=timezone.now(),
         )
@@ -228,9 +230,18 @@ def withdraw_message(session: Session, *, run: UUID) -> None:
         raise Conflict("This message is no longer queued.", code="not_queued")
 
 
+def put_first(session: Session, *, run: UUID) -> None:
+    """Let a message that waits go before the others: at the next tool call of the running answer,
+    or at its end. Raises Conflict when it waits no more."""
+    waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
+    if not waiting.filter(kind=states.MESSAGE).update(goes_first=True):
+        raise Conflict("This message is no longer queued.", code="not_queued")
+
+
 def queued_messages(session_pk: int) -> list[dict[str, Any]]:
-    """Messages that wait for a run to end, in order: ``run`` (its uuid), ``text``, ``client_id``
-    and, where there are any, ``attachments`` as in a person's row (``domain.attachments``)."""
+    """Messages that wait for a run to end, in order: ``run`` (its uuid), ``text``, ``client_id``,
+    ``now`` (it goes first) and, where there are any, ``attachments`` as in a person's row
+    (``domain.attachments``)."""
     return queued_messages_of([session_pk]).get(session_pk, [])
 
 
@@ -240,8 +251,13 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, A
     runs = Run.objects.filter(
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
     )
-    for run in runs.order_by("pk"):
-        message = dict[str, Any](run=str(run.uuid), text=message_text(run), client_id=run.client_id)
+    for run in runs.order_by(*QUEUE_ORDER):
+        message = dict[str, Any](
+            run=str(run.uuid),
+            text=message_text(run),
+            client_id=run.client_id,
+            now=run.goes_first,
+        )
         uuids = read_uuids(run)
         if files := list_attachments(run.session_id, uuids) if uuids else []:
             message["attachments"] = [shown_attachment(attachment_block(file)) for file in files]

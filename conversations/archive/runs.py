@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
-from django.db.models import Count
+from django.db.models import Count, F
 from django.utils import timezone
 
 from conversations.domain import runs as states
@@ -47,7 +47,7 @@ class Claimed:
     """A run that this process may carry out. ``rows`` are those that claiming it appended (a queued
     message becoming a turn). ``user_pk``: who asked for it. ``owner`` is the process whose it is,
     ``client_id`` that of the request. ``open_turn`` is the answer whose calls are not all carried
-    out yet, of a run that another process began."""
+    out yet, of a run that another process began. ``goes_first``: see ``archive.messages``."""
 
     run_pk: int
     run: UUID
@@ -62,10 +62,21 @@ class Claimed:
     open_turn: int | None = None
     client_id: str = ""
     choices: RunChoices = NO_CHOICES
+    goes_first: bool = False
+
+
+# What is a turn already, then messages that go first.
+QUEUE_ORDER = (F("user_turn").asc(nulls_last=True), "-goes_first", "pk")
+
+
+def has_message_to_go_first(session_pk: int) -> bool:
+    """A person wants a message to be read before the running answer goes on."""
+    waiting = Run.objects.filter(session=session_pk, state=QUEUED, user_turn=None, goes_first=True)
+    return waiting.exists()
 
 
 def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
-    """Make the session's oldest queued run this process's own, and its message a
+    """Make the session's next queued run this process's own, and its message a
     turn if it is not one yet. None when there is none or another run is active."""
     if not Run.objects.filter(session=session_pk, state=QUEUED).exists():
         return None  # the common case: no lock for it
@@ -73,7 +84,8 @@ def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
         with transaction.atomic(), locked_session(session_pk) as session:
             if Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES).exists():
                 return None
-            run = Run.objects.filter(session=session_pk, state=QUEUED).order_by("pk").first()
+            queued = Run.objects.filter(session=session_pk, state=QUEUED)
+            run = queued.order_by(*QUEUE_ORDER).first()
             if run is None:
                 return None
             now = timezone.now()
@@ -104,6 +116,7 @@ def make_claimed(run: Run, session: UUID, appended: Appended | None) -> Claimed:
         owner=run.owner,
         client_id=run.client_id,
         choices=read_choices(run.choices),
+        goes_first=run.goes_first,
     )
 
 

@@ -34,7 +34,8 @@ class Run(models.Model):
     """One piece of work by the model for one user message.
 
     A message that waits is a run in the state ``queued`` whose ``text`` is not a turn yet;
-    ``user_turn`` is set when it becomes one. ``from_seq`` is the run's first row, known when it
+    ``user_turn`` is set when it becomes one. ``goes_first``: before the others that wait, and at
+    the next tool call of the run that is active. ``from_seq`` is the run's first row, known when it
     begins (of runs of an earlier version that answered a message again: not known). ``choices`` is
     what a program asked of the answers (JSON, see ``domain.runs``)."""
 
@@ -46,6 +47,7 @@ class Run(models.Model):
     text = models.TextField(default="", db_default="")
     attachments = models.TextField(default="[]", db_default="[]")
     choices = models.TextField(null=True)
+    goes_first = models.BooleanField(default=False, db_default=False)
     user_turn = models.BigIntegerField(null=True)
     user_seq = models.BigIntegerField(null=True)
     from_seq = models.BigIntegerField(null=True)

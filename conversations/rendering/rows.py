@@ -288,6 +288,7 @@ def render_queue(messages: Iterable[dict[str, Any]]) -> str:
     items = [
         {
             "run": message["run"],
+            "now": message["now"],
             "text": storable(message["text"]),
             "names": ", ".join(file["name"] for file in message.get("attachments", ())),
             "files": " ".join(file["uuid"] for file in message.get("attachments", ())),

@@ -24,7 +24,13 @@ from conversations.archive.model_calls import (
     check_model_call,
     read_past_calls,
 )
-from conversations.archive.runs import Claimed, finish_run, record_run_note, release_run
+from conversations.archive.runs import (
+    Claimed,
+    finish_run,
+    has_message_to_go_first,
+    record_run_note,
+    release_run,
+)
 from conversations.archive.sessions import (
     WindowFacts,
     read_place,
@@ -72,6 +78,8 @@ MAX_WINDOW_CUTS, CUT = 8, 0.6
 
 # The provider does not take what the request says: it would refuse it again and again.
 REFUSED_CODES = ("invalid_request", "request_too_large", "refusal")
+
+STEERED = "steered"  # The stop reason where a message of the person went in at a tool call
 
 
 class RunOutcome(NamedTuple):
@@ -164,11 +172,13 @@ class RunExecution(Execution):
 
     async def _work(self) -> RunOutcome:
         claimed = self.claimed
+        read = self._context.database.readers.read
         continues = claimed.kind == states.CONTINUE
+        # Of several messages that go first, the last one's run answers all.
+        may_steer = claimed.goes_first or claimed.open_turn is not None
         if claimed.open_turn is not None:
             # Another process was given an answer and did not see its calls through.
             continues = False
-            read = self._context.database.readers.read
             past = await read(read_past_calls, claimed.run_pk)
             self._ordinal = len(past)
             self._answered += [call for call in past if not call.error_code]
@@ -176,13 +186,18 @@ class RunExecution(Execution):
             self._facts = await read(read_window_facts, claimed.session_pk, user_pk=user_pk)
             await self._execute_calls(claimed.open_turn)
         while len(self._answered) < self._context.options.max_model_calls:
+            if may_steer and await read(has_message_to_go_first, claimed.session_pk):
+                # The model reads the results together with that message, in the next run.
+                return RunOutcome(states.COMPLETED, STEERED)
             message = await self._answer(continues=continues)
             continues = False
             if message.stop_reason == "tool_use" and tool_calls_of(message.blocks):
                 if self._context.program_tools.is_over(claimed):
                     return RunOutcome(states.COMPLETED, message.stop_reason)
+                may_steer = True
                 continue
             if message.stop_reason == "pause_turn":
+                may_steer = False
                 continue
             reason = message.stop_reason
             says_something = any(

@@ -183,6 +183,7 @@ class Runtime:
         user_pk: int | None,
         attachments: Sequence[str] = (),
         choices: RunChoices = NO_CHOICES,
+        goes_first: bool = False,
     ) -> Accepted:
         """Accept a person's message (see ``archive.messages.accept_message``) and see
         that it is answered, also when the caller leaves. Returns when it is on disk."""
@@ -197,6 +198,7 @@ class Runtime:
                 owner=self.owner.id,
                 attachments=attachments,
                 choices=choices,
+                goes_first=goes_first,
             )
         )
         try:
@@ -292,6 +294,14 @@ class Runtime:
     async def withdraw(self, session: Session, *, run: UUID) -> None:
         await self.writer.write(archive_messages.withdraw_message, session, run=run)
         await self.publisher.publish_queue(session.pk)
+
+    async def put_first(self, session: Session, *, run: UUID, stops: bool) -> None:
+        """Let a queued message go in at the next tool call, or at once: ``stops`` ends the answer
+        that runs."""
+        await self.writer.write(archive_messages.put_first, session, run=run)
+        await self.publisher.publish_queue(session.pk)
+        if stops:
+            await self.queue.stop_run(session.pk)
 
     async def stop_run(self, session: Session) -> None:
         await self.queue.stop_run(session.pk)

@@ -172,6 +172,7 @@ KEYS: dict[str, Keys] = {
     "Writing": [
         (("Enter",), "Send the message"),
         (("Shift", "Enter"), "Start a new line"),
+        (("Alt", "Enter"), "Send, and let it go in at the running answer's next tool call"),
         (("/",), "Commands, at the start of a message; elsewhere, go to the message"),
         (("@",), "Files of the workspace"),
         (("Esc",), "Stop the answer; close a list, the editor or a menu"),

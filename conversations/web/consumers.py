@@ -155,7 +155,13 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         client_id = check_client_id(frame.get("client_id"))
         attachments = check_attachment_ids(frame.get("attachments") or [])
         text = check_message_text(frame.get("text"), may_be_empty=bool(attachments))
-        await self._begin(self.runtime.send, client_id, text=text, attachments=attachments)
+        await self._begin(
+            self.runtime.send,
+            client_id,
+            text=text,
+            attachments=attachments,
+            goes_first=frame.get("now") is True,
+        )
         if self.present is not None and self.present.typing_until:
             self.runtime.presence.note_typing(self.present, is_writing=False)
 
@@ -197,6 +203,10 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def withdraw(self, frame: Frame) -> None:
         run = _uuid(frame, "run")
         await self.runtime.withdraw(await self._authorised(WRITE), run=run)
+
+    async def put_first(self, frame: Frame) -> None:
+        run, stops = _uuid(frame, "run"), frame.get("stop") is True
+        await self.runtime.put_first(await self._authorised(WRITE), run=run, stops=stops)
 
     async def approve(self, frame: Frame) -> None:
         await self._decide(frame, ALWAYS if frame.get("always") is True else ONCE)
@@ -363,6 +373,7 @@ _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
     "compact": SessionConsumer.compact,
     "stop": SessionConsumer.stop,
     "withdraw": SessionConsumer.withdraw,
+    "now": SessionConsumer.put_first,
     "approve": SessionConsumer.approve,
     "deny": SessionConsumer.deny,
     "cancel": SessionConsumer.cancel,

@@ -170,6 +170,11 @@ const ACTIONS = {
     putBack(find("span", item).textContent);
     if (item.dataset.files) import("./attach.js").then(({ put }) => put(item.dataset.files.split(" ")));
   },
+  now: (button, row, socket) => {
+    const { run } = button.closest("li").dataset;
+    if (!socket.send({ type: "now", run, stop: "stop" in button.dataset })) return refuse(LOST);
+    if (button.matches(":focus-visible")) byId("message").focus(); // the list comes anew
+  },
   unfold: (button, row) => {
     row.classList.remove("folding");
     button.remove();

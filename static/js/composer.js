@@ -64,10 +64,10 @@ export function giveBack(id) {
 }
 
 export function startComposer(socket) {
-  const post = ([id, [text, files]]) => socket.send({ type: "send", client_id: id, text, attachments: files });
+  const post = ([id, [text, files, now]]) => socket.send({ type: "send", client_id: id, text, attachments: files, now });
   setTimeout(drawPending, 1500); // after a reload most are confirmed by then
 
-  function send() {
+  function send(now) {
     const text = field.value.trimEnd();
     if (/^\/([a-z]+|[\w-]+:[\w.-]+)(\s|$)/i.test(text) && !form.literal) return withCommands(({ run }) => run(text));
     const excess = [...text].length - (form.dataset.max || Infinity); // as the server counts
@@ -77,7 +77,7 @@ export function startComposer(socket) {
     refuse();
     setText("");
     if (!text && !files[0]) return;
-    const message = [newId(), [text, files]];
+    const message = [newId(), [text, files, now]];
     pending.set(...message);
     keepPending();
     drawPending();
@@ -95,9 +95,9 @@ export function startComposer(socket) {
     field.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
       const breaks = "enter" in document.documentElement.dataset || matchMedia("(pointer: coarse)").matches;
-      if (breaks && !event.ctrlKey && !event.metaKey) return;
+      if (breaks && !event.ctrlKey && !event.metaKey && !event.altKey) return;
       event.preventDefault();
-      send();
+      send(event.altKey);
     });
     if (recall(`loom:files:${session}`)) withFiles();
     for (const kind of ["paste", "dragover", "drop"]) byId("main").addEventListener(kind, (event) => {

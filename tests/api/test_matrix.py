@@ -134,6 +134,7 @@ TABLE: dict[Operation, Row] = {
     ("GET", RUN): Row(gets=readers(200)),
     ("GET", RUN + "/stream"): Row(gets=readers(204), headers={"Last-Event-ID": END_ID}),
     ("POST", RUN + "/withdraw"): Row(gets=writers(409), scope=WRITE),
+    ("POST", RUN + "/now"): Row(gets=writers(409), scope=WRITE, body={}),
     ("GET", SESSION + "/messages"): Row(gets=readers(200)),
     ("GET", SESSION + "/events/stream"): Row(gets=readers(200), query="?after=0"),
     ("POST", SESSION + "/messages"): Row(gets=writers(400), scope=WRITE, body={}),

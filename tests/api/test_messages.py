@@ -224,6 +224,28 @@ async def test_a_run_that_no_message_asks_for_is_begun_once_for_its_key(
     assert [run["kind"] for run in listed] == ["message", "message"]
 
 
+async def test_a_waiting_message_ends_the_answer_and_goes_first(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    provider.enqueue(Scenario(hang_after=1), Scenario(text="Third."), Scenario(text="Second."))
+    await send(program, session, query="")
+    second = (await send(program, session, query="")).json()
+    third = (await send(program, session, query="", body={"now": True})).json()
+    ended = await program.post(
+        second["url"] + "/now", {"stop": True}, content_type="application/json"
+    )
+    assert ended.status_code == 204
+    late = [await program.get(run["url"]) for run in (second, third)]
+    while any(answer.json()["state"] != "completed" for answer in late):
+        await asyncio.sleep(0.05)
+        late = [await program.get(run["url"]) for run in (second, third)]
+    # The model was asked once, for both.
+    assert [answer.json()["text"] for answer in late] == ["", "Third."]
+    assert (await program.post(third["url"] + "/now", {}, content_type="application/json")).json()[
+        "code"
+    ] == "not_queued"
+
+
 async def test_a_waiting_message_is_taken_back_once(
     program: Program, provider: WireThread, session: Session
 ) -> None:

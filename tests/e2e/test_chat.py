@@ -134,6 +134,22 @@ def test_messages_queue_while_busy_and_can_be_withdrawn(chat: Chat, wire: WireTh
     expect(chat.page.locator("#rows")).not_to_contain_text("three")
 
 
+def test_a_queued_message_goes_in_first_or_at_once(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(words=900, rate=40), Scenario(text="To three."), Scenario(text="To two."))
+    chat.send("one")
+    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    chat.send("two")
+    chat.page.get_by_label("Message", exact=True).fill("three")
+    chat.page.keyboard.press("Alt+Enter")
+    queue = chat.page.get_by_role("list", name="Queued messages").get_by_role("listitem")
+    expect(queue).to_contain_text(["three", "two"])
+    expect(queue.first).to_contain_text("Next")
+    take_picture(chat.page, "queued-next")
+    queue.first.get_by_role("button", name="Stop and send").click()
+    said = chat.page.locator('[data-event-type="assistant_text"]')
+    expect(said).to_contain_text(["archive", "To three.", "To two."])
+
+
 def test_a_message_can_be_edited(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(text="Wrong."), Scenario(text="Right."))
     chat.ask("first vresion")

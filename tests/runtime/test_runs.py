@@ -143,6 +143,56 @@ async def test_a_queued_message_can_be_withdrawn(
     assert [text for role, text in await turns_of(garden) if role == "user"] == ["1"]
 
 
+async def test_a_message_goes_in_at_the_next_tool_call(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    """Two of them, of which one was told so while it waited; a third waits for the answer."""
+    look = Scenario(text="I look.", tools=(WireCall(name="look"),), first_delay=0.3)
+    wire.enqueue(look, Scenario(text="Both."), Scenario(text="And that."))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
+    await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
+    third = await runtime.send(garden, client_id="client-3", text="3", user_pk=None)
+    await runtime.send(garden, client_id="client-4", text="4", user_pk=None, goes_first=True)
+    await runtime.put_first(garden, run=third.run, stops=False)
+    waiting = page.of_type("queue")[-1]["items"]
+    assert [(one["text"], one["now"]) for one in waiting] == [
+        ("3", True),
+        ("4", True),
+        ("2", False),
+    ]
+    await runtime.wait_idle(garden.pk)
+    said = [text for role, text in await turns_of(garden) if role != "tool"]
+    assert said == ["1", "I look.", "3", "4", "Both.", "2", "And that."]
+    given = wire.requests[1]["messages"][-1]["content"]
+    assert given[0]["type"] == "tool_result"
+    assert [block["text"] for block in given[1:3]] == ["3", "4"]
+    states = [state async for state in Run.objects.order_by("pk").values_list("state", flat=True)]
+    assert states == ["completed"] * 4
+    with pytest.raises(Conflict, match="no longer queued"):
+        await runtime.put_first(garden, run=third.run, stops=False)
+    assert await is_clean(garden)
+
+
+async def test_a_message_stops_the_answer_and_goes_in(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(Scenario(words=500, rate=100), Scenario(text="three"), Scenario(text="two"))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
+    await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
+    third = await runtime.send(garden, client_id="client-3", text="3", user_pk=None)
+    await page.until(lambda: len(page.of_type("draft")) > 5)
+    await runtime.put_first(garden, run=third.run, stops=True)
+    await runtime.wait_idle(garden.pk)
+    assert [text for role, text in await turns_of(garden) if role == "user"] == ["1", "3", "2"]
+    assert [run.state async for run in Run.objects.order_by("pk")] == [
+        "stopped",
+        "completed",
+        "completed",
+    ]
+
+
 async def test_too_many_waiting_messages_are_refused_with_the_reason(
     start_runtime: Any, wire: WireThread, garden: Session
 ) -> None:

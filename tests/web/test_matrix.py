@@ -614,6 +614,7 @@ FRAMES = {
     "compact": FrameRow(True),
     "stop": FrameRow(True),
     "withdraw": FrameRow(True, {"run": UNKNOWN}),
+    "now": FrameRow(True, {"run": UNKNOWN}),
     "approve": FrameRow(True, {"call": UNKNOWN}),
     "deny": FrameRow(True, {"call": UNKNOWN, "reason": "No."}),
     "cancel": FrameRow(True, {"call": UNKNOWN}),

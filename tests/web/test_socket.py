@@ -319,7 +319,9 @@ class TestWhileAnAnswerRuns:
             "queued": True,
         }
         await socket.settle()
-        item = {"run": waiting["run"], "text": "And peas?", "client_id": "client-0002"}
+        item = {"run": waiting["run"], "text": "And peas?", "client_id": "client-0002"} | {
+            "now": False
+        }
         assert [item] in [frame["items"] for frame in socket.of_type("queue")]
         await socket.send({"type": "withdraw", "run": waiting["run"]})
         await socket.until("queue", where=lambda frame: frame["items"] == [])
@@ -410,6 +412,7 @@ class TestWhileAnAnswerRuns:
             {"type": "continue"},
             {"type": "stop"},
             {"type": "withdraw", "run": run},
+            {"type": "now", "run": run, "stop": True},
         ):
             error = await error_after(watcher, frame | {"client_id": "client-0009"})
             assert (error["code"], error["client_id"]) == ("not_permitted", "client-0009"), frame
@@ -840,7 +843,7 @@ async def test_a_run_that_is_no_uuid_is_an_error(socket: Socket) -> None:
         )
 
 
-async def test_a_message_of_another_session_cannot_be_withdrawn(
+async def test_a_message_of_another_session_is_left_alone(
     socket: Socket, workspace: Workspace, other_user: User
 ) -> None:
     def queue_elsewhere() -> Run:
@@ -854,8 +857,9 @@ async def test_a_message_of_another_session_cannot_be_withdrawn(
         return Run.objects.get(pk=waiting.run_pk)
 
     run = await sync_to_async(queue_elsewhere)()
-    error = await error_after(socket, {"type": "withdraw", "run": str(run.uuid)})
-    assert error["code"] == "not_queued"
+    for frame in ("withdraw", "now"):
+        error = await error_after(socket, {"type": frame, "run": str(run.uuid)})
+        assert error["code"] == "not_queued"
     await run.arefresh_from_db()
     assert run.finished_at is None
 
