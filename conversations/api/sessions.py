@@ -15,6 +15,7 @@ from ninja import Field, Path, Query, Router, Schema, Status
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive import session_records
+from conversations.archive.branches import LeftBranch, list_branches
 from conversations.archive.message_formats import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
@@ -228,6 +229,55 @@ async def rewind(
     given it any more."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
+    return await sync_to_async(session_records.read_session_record)(session.pk)
+
+
+class BranchOut(Schema):
+    """A branch that the conversation has left. ``turn`` is its first turn that the active path
+    lacks, ``turns`` how many it has from there to its ``tip``; ``begins`` is how the first one
+    begins. It was left at ``left_at``, by an ``edit``, ``regenerate``, ``reset``, ``undo`` or
+    ``switch``."""
+
+    turn: int
+    tip: int
+    turns: int
+    role: str
+    begins: str
+    left_at: datetime
+    reason: str
+
+
+class BranchesOut(Schema):
+    """The latest first: 100 at most."""
+
+    items: list[BranchOut]
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/branches",
+    auth=needs(READ),
+    response=BranchesOut,
+    url_name="session_branches",
+)
+def list_session_branches(request: HttpRequest, uuid: UUID) -> dict[str, list[LeftBranch]]:
+    """What an edit, a new answer or a rewind has left."""
+    session, _ = get_session_for(request, uuid)
+    return {"items": list_branches(session)}
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/branches/{int:number}/use",
+    auth=needs(WRITE),
+    response=SessionOut,
+    url_name="session_branch_use",
+)
+async def use_branch(
+    request: HttpRequest, uuid: UUID, number: Path[int]
+) -> session_records.SessionRecord:
+    """Go on from the branch with that turn, as it was when it was left. What was said since
+    becomes a branch itself."""
+    session, runtime, user_pk = await open_for_writing(request, uuid)
+    await runtime.use_branch(session, turn=number, user_pk=user_pk)
     return await sync_to_async(session_records.read_session_record)(session.pk)
 
 

@@ -6,6 +6,7 @@ the turns, and leaves the active path with them: who retries or edits a message 
 
 from typing import Any
 
+from conversations.domain.active_path import merge_ranges
 from conversations.domain.errors import Rejected
 from conversations.domain.events import INCLUDED, SET_ASIDE, Info
 from conversations.domain.text import dump_json, estimate_tokens
@@ -13,7 +14,7 @@ from conversations.domain.turns import ASIDE, ASSISTANT, SYSTEM, NewTurn, Stored
 from conversations.models import Turn
 
 from .append import NewEvent
-from .turns import merge_ranges, read_rewound, stored_turns, walk_active_turns_back
+from .turns import read_rewound, stored_turns, walk_active_turns_back
 
 # How far back from its end a refused request is looked through for what is new in it, and so how
 # many turns a marker names at most.

@@ -5,22 +5,26 @@ from dataclasses import dataclass
 from django.db.models import F
 from django.utils import timezone
 
+from conversations.domain.active_path import Branch, are_within, branch_with
+from conversations.domain.errors import Rejected
 from conversations.domain.events import CONTENT_INDICATOR, USER_MESSAGE
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
-from .session_state import store_rewound_state
-from .turns import read_rewound
+from .session_state import StateMoment, store_rewound_state
+from .turns import read_markers, read_rewound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound:
     """Rows that left the active path; an empty range when the journal has none.
     ``has_synthesised``: rows that stand for turns without events left it too.
-    ``count`` is how many rewinds the session has then; 0: nothing was rewound."""
+    ``has_returned``: others came back. ``count`` is how many rewinds the session has then; 0:
+    nothing was rewound."""
 
     from_seq: int
     to_seq: int
     has_synthesised: bool = False
+    has_returned: bool = False
     count: int = 0
 
 
@@ -33,36 +37,72 @@ def append_rewind(
     """Mark all turns from one on, and all rows from one on (None: no row), as no
     longer on the active path; the session state follows. In the caller's transaction.
     Where none of them is on it, nothing is added."""
-    counters = Session.objects.values("next_turn", "next_seq", "journal_turn", "rewind_count").get(
-        pk=session.pk
-    )
+    counters = Session.objects.values(*_COUNTERS).get(pk=session.pk)
     last_turn, last_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
     from_seq = last_seq + 1 if from_seq is None else from_seq
     if _is_within(from_turn, last_turn, read_rewound(session.pk, "turn")) and _is_within(
         from_seq, last_seq, read_rewound(session.pk, "seq")
     ):
         return NOTHING_REWOUND
-    Rewind.objects.create(
-        session_id=session.pk,
-        from_turn=from_turn,
-        to_turn=last_turn,
-        from_seq=from_seq,
-        to_seq=last_seq,
-        reason=reason,
-        actor_id=actor_pk,
-        created_at=timezone.now(),
+    return _append(
+        session,
+        Rewind(from_turn=from_turn, from_seq=from_seq, reason=reason, actor_id=actor_pk),
+        counters,
     )
+
+
+_COUNTERS = ("next_turn", "next_seq", "journal_turn", "rewind_count")
+
+
+def _append(
+    session: Session,
+    rewind: Rewind,
+    counters: dict[str, int],
+    *,
+    as_of: StateMoment | None = None,
+) -> Rewound:
+    rewind.session_id, rewind.created_at = session.pk, timezone.now()
+    rewind.to_turn, rewind.to_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
+    rewind.save(force_insert=True)
+    first = rewind.from_turn if rewind.back_to is None else 1
     Session.objects.filter(pk=session.pk).update(rewind_count=F("rewind_count") + 1)
     # What is active now ends below the window: it is chosen anew.
-    Session.objects.filter(pk=session.pk, floor_turn__gte=from_turn).update(floor_turn=1)
-    store_rewound_state(session.pk)
+    Session.objects.filter(pk=session.pk, floor_turn__gte=first).update(floor_turn=1)
+    store_rewound_state(session.pk, as_of=as_of)
+    gaps = JournalGap.objects.filter(session=session.pk, to_turn__gte=first)
     return Rewound(
-        from_seq=from_seq,
-        to_seq=last_seq,
-        has_synthesised=counters["journal_turn"] < last_turn
-        or JournalGap.objects.filter(session=session.pk, to_turn__gte=from_turn).exists(),
+        from_seq=rewind.from_seq,
+        to_seq=rewind.to_seq,
+        has_synthesised=counters["journal_turn"] < rewind.to_turn or gaps.exists(),
+        has_returned=rewind.back_to is not None,
         count=counters["rewind_count"] + 1,
     )
+
+
+def require_branch(session_pk: int, turn: int) -> Branch:
+    """The branch with that turn. Raises Rejected where none that was left has it."""
+    branch = branch_with(read_markers(session_pk, "turn"), turn)
+    if branch is None:
+        raise Rejected("This turn is on no other branch of the session.", code="no_branch")
+    return branch
+
+
+def return_to_branch(session: Session, *, turn: int, actor_pk: int | None) -> Rewound:
+    """Go on from the path with this turn, as it was when it was left; what was said since leaves
+    the active path. The window and the session state are those of that path. In the caller's
+    transaction. Raises Rejected where no path that was left has the turn."""
+    branch = require_branch(session.pk, turn)
+    left = Rewind.objects.filter(session=session.pk).order_by("pk")[branch.back_to]
+    counters = Session.objects.values(*_COUNTERS).get(pk=session.pk)
+    back = Rewind(
+        from_turn=branch.end + 1,
+        from_seq=left.to_seq + 1,
+        back_to=branch.back_to,
+        reason=Rewind.Reason.SWITCH,
+        actor_id=actor_pk,
+    )
+    left_at = StateMoment(turn=branch.end, seq=left.to_seq, rewinds=branch.back_to)
+    return _append(session, back, counters, as_of=left_at)
 
 
 def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:
@@ -82,9 +122,7 @@ def first_seq_from_turn(session_pk: int, turn: int) -> int | None:
 
 
 def is_rewound(session_pk: int, number: int) -> bool:
-    return Rewind.objects.filter(
-        session=session_pk, from_turn__lte=number, to_turn__gte=number
-    ).exists()
+    return are_within(number, read_rewound(session_pk, "turn"))
 
 
 def read_rewinds(session_pk: int, *, from_seq: int, to_seq: int) -> list[Rewind]:

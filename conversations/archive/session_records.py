@@ -21,7 +21,7 @@ from conversations.domain.errors import Conflict, NotFound, Rejected, TooLarge
 from conversations.domain.keyset import SessionListCursor, parse_list_cursor
 from conversations.domain.runs import ACTIVE_STATES, COMPACT, FAILED, IDLE, INTERRUPTED, QUEUED
 from conversations.domain.text import dump_json, load_json, storable
-from conversations.models import Rewind, Run, Session, Workspace
+from conversations.models import Run, Session, Workspace
 
 from .append import EXPIRED, lock_session, read_moment
 from .rights import Person, workspaces_of
@@ -34,7 +34,7 @@ from .sessions import (
     pin_session,
     rename_session,
 )
-from .turns import merge_ranges
+from .turns import read_rewound_of
 
 MAX_WORKSPACES_MERGED = 100  # Workspaces that are read one by one.
 MAX_FILTER_WORDS = 8  # Words that a filter looks at.
@@ -138,15 +138,12 @@ def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[
         ).values(*columns.values(), *_SOURCES)
     )
     pks = [row["pk"] for row in rows if row["rewind_count"]]
-    ranges: dict[int, list[tuple[int, int]]] = {}
-    rewinds = Rewind.objects.filter(session__in=pks).order_by("pk")
-    for pk, first, last in rewinds.values_list("session", "from_turn", "to_turn") if pks else ():
-        ranges.setdefault(pk, []).append((first, last))
+    rewound = read_rewound_of(pks) if pks else {}
     return [
         _record(
             {name: row[column] for name, column in columns.items()} | left_out,
             row,
-            rewound=merge_ranges(ranges.get(row["pk"], ())),
+            rewound=rewound.get(row["pk"], []),
         )
         for row in rows
     ]

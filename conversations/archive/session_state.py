@@ -9,6 +9,13 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 
+from conversations.domain.active_path import (
+    Marker,
+    Ranges,
+    first_difference,
+    hidden_ranges,
+    merge_ranges,
+)
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
 from conversations.domain.events import INFO, Info, Malformed, parse_payload
 from conversations.domain.session_state import (
@@ -55,12 +62,10 @@ from .append import Appended, NewEvent, lock_session, locked_session, walk_rows
 from .memory import read_kept
 from .rights import is_for_members
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
-from .turns import COLUMNS, merge_ranges
+from .turns import COLUMNS, marker_columns, read_markers
 from .workspaces import read_username
 
 # The session state at any moment, folded from the nearest checkpoint.
-
-type Ranges = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +132,15 @@ _START = StateCheckpoint(turn=0, seq=0, rewinds=0, state=EMPTY)
 
 def read_state_at(session_pk: int, moment: StateMoment) -> SessionState:
     """The state as it was then."""
+    markers = read_markers(session_pk, "turn")[: moment.rewinds]
+    gone = hidden_ranges(markers)
     base = _checkpoint(session_pk, moment, through=moment.turn)
-    later = _rewinds(session_pk, after=base.rewinds, through=moment.rewinds)
-    marked = drop_marks(_load(base), later)
-    # The newest checkpoint none of whose turns was rewound after it.
-    while (lowest := min((low for low, _ in later), default=base.turn + 1)) <= base.turn:
-        base = _checkpoint(session_pk, moment, through=lowest - 1)
-        later = _rewinds(session_pk, after=base.rewinds, through=moment.rewinds)
+    marked = drop_marks(_load(base), gone)
+    # The newest checkpoint before which nothing has left the path since, or come back.
+    while (apart := first_difference(hidden_ranges(markers[: base.rewinds]), gone)) <= base.turn:
+        base = _checkpoint(session_pk, moment, through=apart - 1)
     state = _load(base)
-    for turn in active_turns(session_pk, base.turn, moment.turn, later):
+    for turn in active_turns(session_pk, base.turn, moment.turn, gone):
         state = fold_facts(state, turn.number, read_facts_of(turn))
     return state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
 
@@ -161,18 +166,6 @@ def _checkpoint(session_pk: int, moment: StateMoment, *, through: int) -> StateC
     return found.order_by("-turn", "-seq", "-rewinds").first() or _START
 
 
-def _rewinds(session_pk: int, *, after: int, through: int) -> Ranges:
-    """The turns of the rewinds with these numbers, the first being number 1."""
-    if after >= through:
-        return []
-    rows = Rewind.objects.filter(session=session_pk).order_by("pk")
-    return [
-        (low, high)
-        for low, high in rows.values_list("from_turn", "to_turn")[after:through]
-        if low <= high
-    ]
-
-
 def active_turns(session_pk: int, after: int, through: int, gone: Ranges) -> Iterator[StoredTurn]:
     """The turns after one and up to another, without those rewound."""
     start, left = after + 1, []
@@ -185,13 +178,16 @@ def active_turns(session_pk: int, after: int, through: int, gone: Ranges) -> Ite
             yield StoredTurn(**row)
 
 
-def store_rewound_state(session_pk: int) -> None:
+def store_rewound_state(session_pk: int, *, as_of: StateMoment | None = None) -> None:
     """Bring the state in line with a rewind that was just recorded and counted, in its
-    transaction. A state that is behind stays so."""
+    transaction; ``as_of``: with the moment to which it went back. A state that is behind stays
+    so."""
     stored = read_stored_state(session_pk)
-    if stored.load() is None:
+    current = stored.load()
+    if current is None:
         return
-    state = read_state_at(session_pk, stored.moment)
+    state = read_state_at(session_pk, as_of or stored.moment)
+    state = state._replace(edit_seq=max(state.edit_seq, current.edit_seq))
     text = dump_state(state)
     Session.objects.filter(pk=session_pk).update(state=text)
     StateCheckpoint.objects.create(
@@ -213,13 +209,17 @@ type Key = tuple[int, int, int]  # Turn, event and rewinds of a checkpoint.
 @dataclass(slots=True, kw_only=True)
 class RebuiltState:
     """The state and its checkpoints as of a moment. ``valid`` are the states after
-    turns none of which was rewound since."""
+    turns none of which was rewound since; ``before``, by the number of rewinds until then, what
+    was so when the next one came, of those to which a later one goes back."""
 
     moment: StateMoment
     state: SessionState = field(default_factory=SessionState)
     checkpoints: dict[Key, str] = field(default_factory=dict)
     valid: list[tuple[int, SessionState]] = field(default_factory=list)
     gone: Ranges = field(default_factory=list)
+    before: dict[int, tuple[SessionState, list[tuple[int, SessionState]], Ranges]] = field(
+        default_factory=dict
+    )
     turn: int = 0
     rewinds: int = 0
 
@@ -232,8 +232,13 @@ class RebuiltState:
         self.checkpoints[key] = dump_state(self.state)
         self.valid.append((self.turn, self.state))
 
-    def rewind(self, session_pk: int, low: int, high: int) -> None:
+    def rewind(self, session_pk: int, low: int, high: int, back_to: int | None) -> None:
         self.rewinds += 1
+        if back_to is not None:
+            state, valid, gone = self.before[back_to]
+            self.state = state._replace(edit_seq=max(state.edit_seq, self.state.edit_seq))
+            self.valid, self.gone = list(valid), [*gone, (low, high)]
+            return
         if low > high:
             return
         self.gone.append((low, high))
@@ -255,6 +260,7 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
         key=lambda happening: happening[:2],
     )
     following = next(happenings, None)
+    gone_back_to = {marker.back_to for marker in read_markers(session_pk, "turn")}
     turns = active_turns(session_pk, 0, moment.turn, [])
     for number in count():
         while following is not None and following[0] <= number:
@@ -263,6 +269,9 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
                 edited = apply_edit(rebuilt.state, what, seq=seq)
                 rebuilt.state = drop_marks(edited, rebuilt.gone)
             else:
+                if rebuilt.rewinds in gone_back_to:
+                    kept = (rebuilt.state, list(rebuilt.valid), list(rebuilt.gone))
+                    rebuilt.before[rebuilt.rewinds] = kept
                 rebuilt.rewind(session_pk, *what)
             rebuilt.add_checkpoint()
             following = next(happenings, None)
@@ -278,7 +287,7 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
 
 # After which turn and event an edit came, or a rewind of which turns. What an import has out
 # of order came as late as what was before it.
-type Happening = tuple[int, int, StateEdit | tuple[int, int]]
+type Happening = tuple[int, int, StateEdit | Marker]
 
 
 def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
@@ -298,10 +307,11 @@ def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
 
 def _read_rewinds(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
     rows = Rewind.objects.filter(session=session_pk).order_by("pk")
+    columns = rows.values_list("to_seq", *marker_columns("turn"))
     turn = seq = 0
-    for low, high, to_seq in rows.values_list("from_turn", "to_turn", "to_seq")[: moment.rewinds]:
-        turn, seq = max(turn, min(high, moment.turn)), max(seq, to_seq)
-        yield turn, seq, (low, high)
+    for to_seq, *marker in columns[: moment.rewinds]:
+        turn, seq = max(turn, min(marker[1], moment.turn)), max(seq, to_seq)
+        yield turn, seq, Marker(*marker)
 
 
 def rebuild_state(session_pk: int) -> bool:

@@ -79,22 +79,27 @@ def read_page(
     before: Cursor | None = None,
     after: Cursor | None = None,
     around_turn: int | None = None,
+    from_turn: int | None = None,
     use_journal: bool = True,
     synthesise: bool = True,
     include_rewound: bool = False,
+    as_of: int | None = None,
 ) -> TranscriptPage:
-    """The newest rows, or those before or after a cursor, or those around a turn.
+    """The newest rows, or those before or after a cursor, or those around a turn or from one on.
 
     ``use_journal=False`` synthesises everything from turns; ``synthesise=False`` leaves turns
-    without events out; ``include_rewound`` shows replaced rows too."""
+    without events out; ``include_rewound`` shows replaced rows too; ``as_of``: see
+    ``transcript_plan.rewound_ranges``."""
     limit = page_limit(limit)
-    plan = make_plan(session, use_journal, synthesise, include_rewound)
-    if around_turn is not None:
-        cursor = locate(session, plan, Cursor("turn", around_turn))
-        previous = Cursor("turn", around_turn - 1, 10**6)
+    plan = make_plan(session, use_journal, synthesise, include_rewound, as_of)
+    first = around_turn if from_turn is None else from_turn
+    if first is not None:
+        cursor = locate(session, plan, Cursor("turn", first))
+        previous = Cursor("turn", first - 1, 10**6)
         if cursor.source == "seq":
             previous = Cursor("seq", cursor.number - 1)
-        return _page(session, plan, cut_before(plan, cursor), cut_after(plan, previous), limit)
+        earlier = cut_before(plan, cursor) if from_turn is None else []
+        return _page(session, plan, earlier, cut_after(plan, previous), limit)
     if after is not None:
         rest = cut_after(plan, locate(session, plan, after))
         return _page(session, plan, [], rest, limit)

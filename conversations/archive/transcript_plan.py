@@ -8,12 +8,14 @@ rows a stretch of the journal has. A page is cut out of the plan by a cursor.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any, cast
 
+from conversations.domain.active_path import Marker, hidden_ranges
 from conversations.domain.keyset import Cursor
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
 from .rewinds import first_seq_from_turn
-from .turns import merge_ranges
+from .turns import marker_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +47,37 @@ class RewoundRange:
         return self.high - self.low + 1
 
 
-def rewound_ranges(session: Session, *, source: str) -> list[RewoundRange]:
-    """What is off the active path: disjoint ranges of ``seq`` or ``turn``, in order."""
+def rewound_ranges(
+    session: Session, *, source: str, as_of: int | None = None
+) -> list[RewoundRange]:
+    """What is off the active path: disjoint ranges of ``seq`` or ``turn``, in order. ``as_of``:
+    off the path that was left with the next marker after so many."""
     if session.rewind_count == 0:
         return []
-    names = (f"from_{source}", f"to_{source}", "created_at")
-    rows = list(Rewind.objects.filter(session=session.pk).values_list(*names))
-    ranges = merge_ranges((low, high) for low, high, _ in rows)
+    rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
+    rows = list(rewinds.values_list(*marker_columns(source), "created_at"))
+    markers = [Marker(*marker) for *marker, _ in rows]
+    if as_of is not None:
+        last = session.turn_count if source == "turn" else session.last_seq
+        markers = [*markers[:as_of], Marker(markers[as_of].high + 1, last, None)]
     return [
-        RewoundRange(source, low, high, max(at for a, _, at in rows if low <= a <= high))
-        for low, high in ranges
+        RewoundRange(source, low, high, _left_at(low, high, rows))
+        for low, high in hidden_ranges(markers)
     ]
 
 
+def _left_at(low: int, high: int, rows: Sequence[tuple[Any, ...]]) -> datetime:
+    """When the last of them left the path; where it was left for another, when that was."""
+    moments = [at for start, _, _, at in rows if low <= start <= high]
+    return max(moments, default=cast("datetime", rows[-1][-1]))
+
+
 def make_plan(
-    session: Session, use_journal: bool, synthesise: bool, include_rewound: bool
+    session: Session,
+    use_journal: bool,
+    synthesise: bool,
+    include_rewound: bool,
+    as_of: int | None = None,
 ) -> list[Stretch]:
     stretches: list[Stretch] = []
     position, turn = 1, 1
@@ -78,10 +96,11 @@ def make_plan(
     if include_rewound or session.rewind_count == 0:
         return stretches
     hidden = {
-        source: rewound_ranges(session, source=source)
+        source: rewound_ranges(session, source=source, as_of=as_of)
         for source in {stretch.kind for stretch in stretches}
     }
-    return [piece for stretch in stretches for piece in _cut_out(stretch, hidden[stretch.kind])]
+    pieces = [piece for stretch in stretches for piece in _cut_out(stretch, hidden[stretch.kind])]
+    return pieces if as_of is None else [piece for piece in pieces if piece.rewind is None]
 
 
 def _cut_out(stretch: Stretch, hidden: Iterable[RewoundRange]) -> Iterator[Stretch]:

@@ -1,6 +1,6 @@
 """Reading turns, always by number and never by offset."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 
+from conversations.domain.active_path import Marker, Ranges, hidden_ranges
 from conversations.domain.turns import CONTENT_COLUMNS, USER, NewTurn, StoredTurn
 from conversations.models import Rewind, Session, Turn
 
@@ -173,19 +174,27 @@ def _are_within(ranges: Sequence[tuple[int, int]]) -> Q:
 def read_rewound(session_pk: int, source: str) -> list[tuple[int, int]]:
     """What is not on the active path, as ranges in order: of turns (``turn``) by their
     numbers, or of events (``seq``)."""
+    return hidden_ranges(read_markers(session_pk, source))
+
+
+def read_markers(session_pk: int, source: str) -> list[Marker]:
+    """What was rewound, in order, of turns or of events (as :func:`read_rewound`)."""
     rewinds = Rewind.objects.filter(session=session_pk).order_by("pk")
-    return merge_ranges(rewinds.values_list(f"from_{source}", f"to_{source}"))
+    return [Marker(*row) for row in rewinds.values_list(*marker_columns(source))]
 
 
-def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The union of inclusive ranges as disjoint ones in order; empty ones dropped."""
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted(pair for pair in ranges if pair[0] <= pair[1]):
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
-        else:
-            merged.append((low, high))
-    return merged
+def marker_columns(source: str) -> tuple[str, str, str]:
+    """The fields of a rewind that make a marker of turns or of events."""
+    return f"from_{source}", f"to_{source}", "back_to"
+
+
+def read_rewound_of(session_pks: Iterable[int]) -> Mapping[int, Ranges]:
+    """The turns that are not on the active path, by the session; none where there are none."""
+    markers: dict[int, list[Marker]] = {}
+    rewinds = Rewind.objects.filter(session__in=session_pks).order_by("pk")
+    for pk, *marker in rewinds.values_list("session", *marker_columns("turn")):
+        markers.setdefault(pk, []).append(Marker(*marker))
+    return {pk: hidden_ranges(some) for pk, some in markers.items()}
 
 
 def stored_turns(turns: QuerySet[Turn]) -> list[StoredTurn]:

@@ -83,19 +83,22 @@ class ChatEvent(models.Model):
 
 class Rewind(models.Model):
     """A marker: these turns and rows are no longer on the active path. ``to_turn``
-    below ``from_turn`` (or ``to_seq`` below ``from_seq``) means none."""
+    below ``from_turn`` (or ``to_seq`` below ``from_seq``) means none. With ``back_to`` the path is
+    else what it was when the session had so many markers (``domain.active_path``)."""
 
     class Reason(models.TextChoices):
         EDIT = "edit", "edited"
         REGENERATE = "regenerate", "regenerated"
         RESET = "reset", "reset"
         UNDO = "undo", "undone"
+        SWITCH = "switch", "switched"
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="rewinds")
     from_turn = models.BigIntegerField()
     to_turn = models.BigIntegerField()
     from_seq = models.BigIntegerField()
     to_seq = models.BigIntegerField()
+    back_to = models.BigIntegerField(null=True)
     reason = models.CharField(max_length=16, choices=Reason)
     actor = actor_field()
     created_at = models.DateTimeField()

@@ -41,7 +41,7 @@ from .service import Runtime
 END_ID = "end"
 
 # What programs are told of a rewind.
-REWIND_COLUMNS = ("from_turn", "to_turn", "from_seq", "to_seq", "reason", "created_at")
+REWIND_COLUMNS = ("from_turn", "to_turn", "from_seq", "to_seq", "back_to", "reason", "created_at")
 
 LOOK_SECONDS = 5.0  # How long something can stay unseen if this process were not told of it
 

@@ -327,7 +327,7 @@ class Publisher:
 
     async def publish_rewound(self, session: Session, rewound: Rewound) -> None:
         """Tell the open pages which rows left the active path."""
-        if rewound.has_synthesised:
+        if rewound.has_synthesised or rewound.has_returned:
             self.publish(session.pk, {"type": "reload", "reason": "rewound"})
         elif rewound.from_seq <= rewound.to_seq:
 

@@ -15,6 +15,7 @@ from conversations.agent.mcp.servers import ToolServers
 from conversations.agent.undo.records import Scope
 from conversations.agent.undo.revert import Reverted, revert_files
 from conversations.agent.undo.trees import complete_all
+from conversations.archive import branches
 from conversations.archive import context as archive_compactions
 from conversations.archive import messages as archive_messages
 from conversations.archive import runs as archive_runs
@@ -278,6 +279,10 @@ class Runtime:
         rewound = await self.writer.write(
             archive_messages.rewind_session, session, from_turn=from_turn, actor_pk=user_pk
         )
+        return await self._publish_rewound(session, rewound)
+
+    async def use_branch(self, session: Session, *, turn: int, user_pk: int | None) -> Rewound:
+        rewound = await self.writer.write(branches.use_branch, session, turn=turn, actor_pk=user_pk)
         return await self._publish_rewound(session, rewound)
 
     async def reset(

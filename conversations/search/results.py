@@ -9,7 +9,8 @@ from uuid import UUID
 from django.db import connection
 
 from conversations.archive.append import read_moment
-from conversations.archive.turns import COLUMNS
+from conversations.archive.turns import COLUMNS, read_rewound_of
+from conversations.domain.active_path import are_within
 from conversations.domain.text import instant, one_line, strip_marks
 from conversations.domain.turns import StoredTurn
 from conversations.models import Session
@@ -158,22 +159,18 @@ _LINES = (
     " WHERE turn.session_id = place.session AND turn.number = place.turn"
     " AND turn.content <> ''"
 )
-_REPLACED = (
-    "SELECT place.session, place.turn FROM place CROSS JOIN conversations_rewind rewind"
-    " WHERE rewind.session_id = place.session"
-    " AND place.turn BETWEEN rewind.from_turn AND rewind.to_turn"
-)
 
 
 def read_surroundings(hits: Sequence[TurnHit]) -> Surroundings:
     places = {(hit.session_pk, hit.turn) for hit in hits}
     wanted = {(pk, turn + step) for pk, turn in places for step in (-1, 1)} - places
     sessions = Session.objects.select_related("workspace", "owner").only(*_NAMED)
+    rewound = read_rewound_of({pk for pk, _ in places})
     return Surroundings(
         sessions=sessions.in_bulk([pk for pk, _ in places]),
         lines={
             (pk, number): (role, tool, one_line(strip_marks(text), limit=LINE_CHARS))
             for pk, number, role, tool, text in select_at(_LINES, wanted)
         },
-        replaced=set(select_at(_REPLACED, places)),
+        replaced={(pk, turn) for pk, turn in places if are_within(turn, rewound.get(pk, ()))},
     )

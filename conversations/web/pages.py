@@ -192,6 +192,10 @@ def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
 def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """The page around a turn. A turn that left the active path is shown there."""
     found, access = get_session_for(request, uuid)
+    return show_turn(request, found, access, number)
+
+
+def show_turn(request: HttpRequest, found: Session, access: Access, number: int) -> HttpResponse:
     if access.role is None:
         return show_for_review(request, found, turn=number)
     if not 1 <= number <= found.turn_count:

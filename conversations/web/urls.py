@@ -19,6 +19,7 @@ from conversations.search import pages as search
 
 from . import (
     attachments,
+    branches,
     call_records,
     changes,
     command_views,
@@ -84,6 +85,10 @@ of_session = [
     page("state/", panel.session_state),
     page("state/edit/", panel.session_state_edit),
     page("state/keep/", panel.session_state_keep),
+    page("branches/", branches.session_branches),
+    page("branches/<int:number>/", branches.session_branch),
+    page("branches/<int:number>/use/", branches.session_branch_use),
+    page("versions/", branches.session_versions),
     page("changes/", changes.session_changes),
     page("changes/revert/", changes.session_changes_revert),
     page("window/", model_calls.session_window),

@@ -175,6 +175,7 @@ const ACTIONS = {
     if (!socket.send({ type: "now", run, stop: "stop" in button.dataset })) return refuse(LOST);
     if (button.matches(":focus-visible")) byId("message").focus(); // the list comes anew
   },
+  "version-close": () => import("./versions.js").then(({ close }) => find(".versions button:enabled", close())?.focus()),
   unfold: (button, row) => {
     row.classList.remove("folding");
     button.remove();

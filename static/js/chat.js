@@ -130,6 +130,7 @@ function take(frame) {
 }
 document.addEventListener("visibilitychange", flush);
 
+document.addEventListener("loom:rewound", () => import("./versions.js").then(({ markVersions }) => markVersions()));
 document.addEventListener("loom:tools", () => import("./calls.js"), { once: true });
 start(sync);
 if (location.hash) import("./find.js");

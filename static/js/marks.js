@@ -110,5 +110,6 @@ export function arrange() {
     found.forEach((one) => one.remove());
     row.before(...marks);
   }
+  if (log.rewinds > 0) document.dispatchEvent(new Event("loom:rewound"));
   if (find(".row-tool", list)) document.dispatchEvent(new Event("loom:tools"));
 }

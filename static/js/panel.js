@@ -47,6 +47,7 @@ export function load(url, focus) {
 export async function show(link) {
   if (link === button && !panel.hidden) return close();
   if (!panel.contains(link)) opener = link;
+  link.closest(".menu")?.removeAttribute("open");
   await styled;
   panel.hidden = false;
   lay();

@@ -142,6 +142,8 @@ TABLE: dict[Operation, Row] = {
         gets=writers(400), scope=WRITE, body={"kind": "edit", "turn": 1}
     ),
     ("POST", SESSION + "/stop"): Row(gets=writers(204), scope=WRITE),
+    ("GET", SESSION + "/branches"): Row(gets=readers(200)),
+    ("POST", SESSION + "/branches/{number}/use"): Row(gets=writers(400), scope=WRITE),  # no branch
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
     ("POST", CONVERSATION + "/reset"): Row(gets=writers(200), scope=WRITE, body={}),
 } | merge("OPERATIONS")

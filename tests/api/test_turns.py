@@ -8,7 +8,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.append import NewEvent, append
+from conversations.archive.branches import use_branch
 from conversations.archive.messages import rewind_session
+from conversations.archive.sessions import get_session
+from conversations.archive.verify import verify_session
+from conversations.domain.errors import Rejected
 from conversations.domain.events import Info, ToolCallStarted
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
@@ -114,6 +118,23 @@ def test_what_was_taken_back_is_marked_and_can_be_left_out(session: Session, own
     assert [one["active"] for one in items(owner, session, "events")] == [
         *(True, True, False, False, True)
     ]
+
+
+def test_a_branch_that_was_left_is_used_again(session: Session, owner: Client) -> None:
+    say(session, "one", "two", "three", "four")
+    rewind_session(session, from_turn=3, actor_pk=None)
+    say(session, "five")
+    branches = f"/api/v1/sessions/{session.uuid}/branches"
+    [left] = owner.get(branches).json()["items"]
+    assert (left["turn"], left["tip"], left["turns"], left["begins"]) == (3, 4, 2, "three")
+    use_branch(get_session(session.uuid), turn=4, actor_pk=None)
+    assert numbers(owner, session, "turns?active=true") == [1, 2, 3, 4]
+    assert [one["active"] for one in items(owner, session, "events")] == [True] * 4 + [False]
+    [left] = owner.get(branches).json()["items"]
+    assert (left["turn"], left["reason"]) == (5, "switch")
+    with pytest.raises(Rejected, match="on no other branch"):
+        use_branch(get_session(session.uuid), turn=4, actor_pk=None)
+    assert verify_session(get_session(session.uuid)).problem == ""
 
 
 def test_events_have_the_payload_that_is_stored(session: Session, owner: Client) -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
+from conversations.archive.branches import list_branches, use_branch
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
     StateText,
@@ -28,6 +29,8 @@ from conversations.archive.session_state import (
     rebuild_state_text,
 )
 from conversations.archive.sessions import create_session, get_session
+from conversations.archive.turns import read_markers
+from conversations.domain.active_path import branch_with
 from conversations.domain.errors import Unavailable
 from conversations.domain.events import Info
 from conversations.domain.session_state import PREFIX
@@ -73,7 +76,13 @@ step = st.one_of(
         ),
     ),
     st.tuples(st.just("rewind"), st.integers(0, 60)),
+    st.tuples(st.just("switch"), st.integers(0, 5)),
 )
+
+
+def items_of(text: StateText) -> list[str]:
+    """Without what is counted of the whole session."""
+    return [line for line in text.yaml.splitlines() if "turn_count:" not in line]
 
 
 @dataclass(slots=True)
@@ -90,6 +99,8 @@ class Life:
             write(self.session, value)
         elif kind == "edit":
             self.edit(*value)
+        elif kind == "switch":
+            self.switch(value)
         else:
             count = get_session(self.session.uuid).turn_count
             append_rewind(
@@ -101,6 +112,18 @@ class Life:
             )
         rewinds = get_session(self.session.uuid).rewind_count
         self.seen.append((read_state_text(self.session.pk), rewinds))
+
+    def switch(self, place: int) -> None:
+        """Where there are branches. The state is then what it was when that one was left."""
+        branches = list_branches(get_session(self.session.uuid))
+        if branches:
+            branch = branches[place % len(branches)]
+            markers = read_markers(self.session.pk, "turn")
+            left = branch_with(markers, branch.turn)
+            assert left is not None
+            use_branch(self.session, turn=branch.turn, actor_pk=None)
+            was = [text for text, rewinds in self.seen if rewinds == left.back_to][-1]
+            assert items_of(read_state_text(self.session.pk)) == items_of(was)
 
     def edit(self, action: str, place: int) -> None:
         view = read_state_view(self.session.pk)

@@ -150,6 +150,63 @@ def test_a_queued_message_goes_in_first_or_at_once(chat: Chat, wire: WireThread)
     expect(said).to_contain_text(["archive", "To three.", "To two."])
 
 
+def test_versions_are_seen_in_place_and_used_again(chat: Chat, wire: WireThread) -> None:
+    """A message that was edited and an answer that was made again, by keys; live and reloaded."""
+    page = chat.page
+    texts = ("About beans.", "About peas.", "About peas, again.", "And water.", "And beans' water.")
+    wire.enqueue(*[Scenario(text=text) for text in texts])
+    chat.ask("beans")
+    page.locator('[data-event-type="user_message"]').hover()
+    page.get_by_role("button", name="Edit").click()
+    page.locator("#rows textarea").fill("peas")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#rows")).to_contain_text("About peas.")
+    page.get_by_role("button", name="Regenerate").last.click()
+    expect(page.locator("#rows")).to_contain_text("About peas, again.")
+    chat.ask("water?")
+    versions = page.locator("#rows").get_by_role("group", name="Versions")
+    for _ in range(2):
+        expect(versions).to_have_text(["‹2/2›", "‹2/2›"])
+        page.reload()
+    take_both_pictures(page, "versions")
+    # The other version of the answer, and of the message
+    versions.last.get_by_role("button", name="Earlier version").press("Enter")
+    section = page.get_by_role("region", name="Another version")
+    expect(section).to_contain_text("Version 1 of 2.")
+    expect(section).to_contain_text("About peas.")
+    expect(page.locator("#rows").get_by_text("And water.")).to_be_hidden()
+    section.get_by_role("button", name="Later version").press("Enter")
+    expect(section).to_have_count(0)
+    expect(page.locator("#rows").get_by_text("And water.")).to_be_visible()
+    versions.first.get_by_role("button", name="Earlier version").press("Enter")
+    expect(section).to_contain_text("About beans.")
+    take_both_pictures(page, "version-shown")
+    section.get_by_role("button", name="Back").press("Enter")
+    expect(section).to_have_count(0)
+    versions.first.get_by_role("button", name="Earlier version").press("Enter")
+    section.get_by_role("button", name="Use this one").press("Enter")
+    expect(versions).to_have_text(["‹1/2›"])
+    expect(page.locator("#rows")).not_to_contain_text("peas")
+    chat.ask("And its water?")
+    assert [message["content"][0]["text"] for message in wire.requests[-1]["messages"]] == [
+        "beans",
+        "About beans.",
+        "And its water?",
+    ]
+    page.get_by_label("Actions for this session").click()
+    page.get_by_role("link", name="Branches").click()
+    branches = page.locator("#panel").get_by_role("listitem")
+    expect(branches).to_contain_text(["peas", "peas"])
+    take_both_pictures(page, "branches")
+    branches.first.get_by_role("button", name="Use this one").click()
+    expect(page.locator("#rows")).to_contain_text("And water.")
+    expect(page.locator("#rows")).to_contain_text("About peas, again.")
+    versions.last.get_by_role("button", name="Earlier version").press("Enter")
+    expect(section).to_contain_text("About peas.")
+    chat.ask("And lentils?")
+    expect(section).to_have_count(0)
+
+
 def test_a_message_can_be_edited(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(text="Wrong."), Scenario(text="Right."))
     chat.ask("first vresion")

@@ -13,7 +13,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Length, Substr
 
 from conversations.archive.rights import quotable_sessions
-from conversations.archive.turns import COLUMNS, merge_ranges
+from conversations.archive.turns import COLUMNS, read_rewound
 from conversations.domain.turns import (
     ASSISTANT,
     TOOL,
@@ -23,7 +23,7 @@ from conversations.domain.turns import (
     calls_of,
     read_tool_outcome,
 )
-from conversations.models import Rewind, Session, Turn
+from conversations.models import Session, Turn
 
 _COLUMNS = tuple(name for name in COLUMNS if name != "content")
 PIECE = 40_000  # Characters of a turn's text that one read returns; more than a tool may say
@@ -190,8 +190,7 @@ def _past_turns(
     )
     if not rows:
         return []
-    rewinds = Rewind.objects.filter(session=session_pk).order_by("id")
-    replaced = merge_ranges(rewinds.values_list("from_turn", "to_turn"))
+    replaced = read_rewound(session_pk, "turn")
     found: list[RecalledTurn] = []
     for row in rows:
         text, length = row.pop("piece"), row.pop("length")

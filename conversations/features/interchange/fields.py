@@ -59,7 +59,9 @@ ATTACHMENT_COLUMNS = (
 )  # fmt: skip
 # Of what stands beside the rows of a session.
 MARKER_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
-    Rewind: ("from_turn", "to_turn", "from_seq", "to_seq", "reason", "actor", "created_at"),
+    Rewind: (
+        "from_turn", "to_turn", "from_seq", "to_seq", "back_to", "reason", "actor", "created_at",
+    ),
     JournalGap: ("from_turn", "to_turn", "after_seq"),
     SessionSkill: (
         "name", "path", "content", "digest", "turn_number", "loaded_at", "metadata",

@@ -48,6 +48,9 @@ def store_rewind(
         if columns[f"from_{what}"] < 1 or columns[f"to_{what}"] > end:
             rows = "turns" if what == "turn" else "events"
             raise Unusable(f"it rewinds {rows} that do not exist")
+    back_to = columns["back_to"]
+    if back_to is not None and not 0 <= back_to < session.rewinds.count():
+        raise Unusable("it goes back to a moment that does not exist")
     if columns["reason"] not in Rewind.Reason.values:
         raise Unusable("its reason is unknown")
     columns["created_at"] = columns["created_at"] or session.created_at

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin
+from conversations.archive.branches import use_branch
 from conversations.archive.purge import PurgeRequest, purge, purged_tables
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
@@ -238,6 +239,7 @@ def a_lived_session(workspace: Workspace, user: User) -> Session:
     append_rewind(
         get_session(session.uuid), from_turn=4, from_seq=4, reason="edit", actor_pk=user.pk
     )
+    use_branch(get_session(session.uuid), turn=4, actor_pk=user.pk)
     say(session, "tail", role="assistant", shown=False)
     Session.objects.filter(pk=session.pk).update(
         parent=parent,
@@ -266,12 +268,15 @@ def test_coverage_rewinds_and_the_session_itself_come_back(
     before = Session.objects.values(*columns).get(pk=session.pk)
     forget_sessions()
     counts, reports = restore(lines, user)
-    assert (reports, counts.sessions_added, counts.rewinds_added) == ([], 2, 1)
+    assert (reports, counts.sessions_added, counts.rewinds_added) == ([], 2, 2)
     restored = get_session(session.uuid)
     assert Session.objects.values(*columns).get(pk=restored.pk) == before
     assert restored.parent is not None
-    assert restored.rewind_count == 1
-    assert Rewind.objects.get().actor == user
+    assert restored.rewind_count == 2
+    assert [(rewind.back_to, rewind.actor) for rewind in Rewind.objects.all()] == [
+        (None, user),
+        (0, user),
+    ]
     assert list(JournalGap.objects.values_list("from_turn", "to_turn", "after_seq")) == [(2, 2, 1)]
     shown = read_page(restored, limit=50, include_rewound=True)
     assert [(row.cursor, row.html) for row in shown.rows] == [

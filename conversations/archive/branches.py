@@ -1,0 +1,120 @@
+"""The branches of a session: what an edit, a new answer or a reset has left, and how to go back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from conversations.domain.active_path import (
+    Branch,
+    Marker,
+    find_branches,
+    find_versions,
+)
+from conversations.domain.text import one_line, strip_marks
+from conversations.domain.turns import SYSTEM
+from conversations.models import Rewind, Session, Turn
+
+from .append import joined_transaction, lock_session
+from .messages import refuse_busy, refuse_closed
+from .rewinds import Rewound, require_branch, return_to_branch
+from .transcript import TranscriptPage, read_page
+from .turns import marker_columns, read_beginnings
+
+MAX_BRANCHES = 100  # That a list has, those that were left last.
+LINE_CHARS = 160
+PARTING = (Rewind.Reason.EDIT, Rewind.Reason.REGENERATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBranch:
+    """A branch that is not the active one. ``turn`` is its first turn that the active one lacks,
+    ``turns`` how many it has from there to its ``tip``; ``begins`` is how the first one begins.
+    ``left_at`` and ``reason`` say when and why it was left."""
+
+    turn: int
+    tip: int
+    turns: int
+    role: str
+    begins: str
+    left_at: datetime
+    reason: str
+
+
+def list_branches(session: Session) -> list[LeftBranch]:
+    """Those that were left, the latest first."""
+    if session.rewind_count == 0:
+        return []
+    rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
+    rows = list(rewinds.values_list(*marker_columns("turn"), "created_at", "reason"))
+    markers = [Marker(*row[:3]) for row in rows]
+    found = find_branches(markers, last=session.turn_count)[:MAX_BRANCHES]
+    firsts = [branch.first for branch in found]
+    begins = read_beginnings(session.pk, firsts, chars=LINE_CHARS * 4)
+    roles = _roles(session, firsts)
+    return [
+        LeftBranch(
+            turn=branch.first,
+            tip=branch.tip,
+            turns=_count(branch),
+            role=roles.get(branch.first, ""),
+            begins=one_line(strip_marks(begins.get(branch.first, "")), limit=LINE_CHARS),
+            left_at=rows[branch.back_to][3],
+            reason=rows[branch.back_to][4],
+        )
+        for branch in found
+    ]
+
+
+def _count(branch: Branch) -> int:
+    gone = sum(
+        min(high, branch.tip) - max(low, branch.first) + 1
+        for low, high in branch.hidden
+        if low <= branch.tip and high >= branch.first
+    )
+    return branch.tip - branch.first + 1 - gone
+
+
+def _roles(session: Session, turns: Sequence[int]) -> dict[int, str]:
+    found = Turn.objects.filter(session=session.pk, number__in=turns)
+    return dict(found.values_list("number", "role"))
+
+
+def list_versions(session: Session) -> list[tuple[int, ...]]:
+    """The turns that are versions of each other: edits of one message, or answers to one."""
+    if session.rewind_count == 0:
+        return []
+    rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
+    rows = list(rewinds.values_list(*marker_columns("turn"), "reason"))
+    found = find_versions(
+        [Marker(*row[:3]) for row in rows],
+        last=session.turn_count,
+        parting=(place for place, row in enumerate(rows) if row[3] in PARTING),
+    )
+    roles = _roles(session, [turn for turns in found for turn in turns])
+    alike = []
+    for turns in found:
+        # A note of ours, that a message stands aside, is no answer to it.
+        role = next((roles[turn] for turn in reversed(turns) if roles[turn] != SYSTEM), SYSTEM)
+        alike.append(tuple(turn for turn in turns if roles[turn] == role))
+    return [turns for turns in alike if len(turns) > 1]
+
+
+def is_branch_due(session: Session) -> bool:
+    """Nothing was said since the path was last left."""
+    return Rewind.objects.filter(session=session.pk, to_turn=session.turn_count).exists()
+
+
+def read_branch(session: Session, *, turn: int, limit: int) -> tuple[Branch, TranscriptPage]:
+    """The branch with that turn, and its first rows from there on. Raises Rejected where no branch
+    that was left has it."""
+    branch = require_branch(session.pk, turn)
+    return branch, read_page(session, limit=limit, from_turn=turn, as_of=branch.back_to)
+
+
+def use_branch(session: Session, *, turn: int, actor_pk: int | None) -> Rewound:
+    """Go on from the branch with that turn. Raises Rejected where no branch that was left has it,
+    Conflict while a run is active and for a session that is archived or expired."""
+    with joined_transaction():
+        refuse_closed(lock_session(session.pk))
+        refuse_busy(session.pk)
+        return return_to_branch(session, turn=turn, actor_pk=actor_pk)

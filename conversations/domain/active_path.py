@@ -1,0 +1,156 @@
+"""The active path: what of a session counts now, of all that was ever said in it.
+
+Markers say what left it, in order. One that goes back to an earlier moment returns what was on the
+path then, and takes off it what was said since.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+type Ranges = list[tuple[int, int]]  # Inclusive, of numbers of turns or of rows
+
+
+class Marker(NamedTuple):
+    """The numbers from ``low`` to ``high`` (below ``low``: none) leave the path. With ``back_to``
+    what else was off it is what was off it after so many markers of the session."""
+
+    low: int
+    high: int
+    back_to: int | None
+
+
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """The union of inclusive ranges as disjoint ones in order; empty ones dropped."""
+    merged: Ranges = []
+    for low, high in sorted(pair for pair in ranges if pair[0] <= pair[1]):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def are_within(number: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(low <= number <= high for low, high in ranges)
+
+
+def hidden_ranges(markers: Sequence[Marker]) -> Ranges:
+    """What is not on the path after these markers, the first of the session first."""
+    wanted = {marker.back_to for marker in markers}
+    kept: dict[int, Ranges] = {0: []}
+    hidden: Ranges = []
+    for count, (low, high, back_to) in enumerate(markers, 1):
+        if back_to is not None:
+            hidden = list(kept.get(back_to, hidden))
+        hidden.append((low, high))
+        if count in wanted:
+            kept[count] = merge_ranges(hidden)
+    return merge_ranges(hidden)
+
+
+def first_difference(some: Ranges, others: Ranges) -> int:
+    """The first number that is in one of these (disjoint ranges in order) and not in the other;
+    beyond all numbers where there is none."""
+    for mine, theirs in zip_longest(some, others):
+        if mine is None or theirs is None:
+            return int((mine or theirs)[0])
+        if mine[0] != theirs[0]:
+            return min(mine[0], theirs[0])
+        if mine[1] != theirs[1]:
+            return min(mine[1], theirs[1]) + 1
+    return 2**63 - 1
+
+
+def _hidden_after_each(markers: Sequence[Marker]) -> list[Ranges]:
+    """What is not on the path before the first marker, and after each."""
+    found: list[Ranges] = [[]]
+    for low, high, back_to in markers:
+        before = found[-1 if back_to is None or back_to >= len(found) else back_to]
+        found.append(merge_ranges([*before, (low, high)]))
+    return found
+
+
+def _last_active(hidden: Ranges, end: int) -> int:
+    """The last number up to ``end`` that is not hidden; 0: none."""
+    for low, high in reversed(hidden):
+        if low <= end <= high:
+            end = low - 1
+    return end
+
+
+def find_versions(
+    markers: Sequence[Marker], *, last: int, parting: Iterable[int]
+) -> list[tuple[int, ...]]:
+    """Turns that stand in each other's place, in the order in which they were said: each is the
+    first of its branch after the same turn. ``parting`` are the places of the markers (the first
+    is 0) after which a message was edited or an answer made again; ``last`` is the session's last
+    turn."""
+    hidden = _hidden_after_each(markers)
+    parents: dict[int, int] = {}
+    apart: set[int] = set()
+    wanted = set(parting)
+    for place, marker in enumerate(markers):
+        if (turn := marker.high + 1) <= last:
+            parents[turn] = _last_active(hidden[place + 1], marker.high)
+            (apart.add if place in wanted else apart.discard)(turn)
+    found: list[tuple[int, ...]] = []
+    for parent in sorted({parents[turn] for turn in apart}):
+        turns = {turn for turn, before in parents.items() if before == parent}
+        if parents.get(parent + 1, parent) == parent:
+            turns.add(parent + 1)
+        found.append(tuple(sorted(turns)))
+    return [turns for turns in found if len(turns) > 1]
+
+
+class Branch(NamedTuple):
+    """A path that was left, as it was after ``back_to`` markers, when ``end`` was the session's
+    last turn: without ``hidden``, from ``first``, which is not on the active path, to ``tip``."""
+
+    first: int
+    tip: int
+    back_to: int
+    end: int
+    hidden: Ranges
+
+
+def find_branches(markers: Sequence[Marker], *, last: int) -> list[Branch]:
+    """The paths that were left, the one that was left last first. A path that went on later is
+    named once, as it was when it was longest."""
+    hidden = _hidden_after_each(markers)
+    left: dict[int, Branch] = {}
+    for place in reversed(range(len(markers))):
+        end, gone = markers[place].high, hidden[place]
+        tip = _last_active(gone, end)
+        if are_within(tip, hidden[-1]) and tip not in left:
+            left[tip] = Branch(_first_apart(gone, hidden[-1], tip), tip, place, end, gone)
+    paths = list(left.values())
+    return [
+        one
+        for one in paths
+        if not any(one.tip < path.tip and not are_within(one.tip, path.hidden) for path in paths)
+    ]
+
+
+def _first_apart(gone: Ranges, current: Ranges, tip: int) -> int:
+    """The first number on a path up to ``tip`` that is not on the current one."""
+    start = 1
+    for low, high in [*gone, (tip + 1, tip + 1)]:
+        for current_low, current_high in current:
+            if (first := max(start, current_low)) <= min(low - 1, current_high):
+                return first
+        start = high + 1
+    return tip
+
+
+def branch_with(markers: Sequence[Marker], turn: int) -> Branch | None:
+    """The path with that turn, as it was when it was left last; None: no path that was left has
+    it, or it is on the active one."""
+    hidden = _hidden_after_each(markers)
+    if not are_within(turn, hidden[-1]):
+        return None
+    for place in reversed(range(len(markers))):
+        end, gone = markers[place].high, hidden[place]
+        if turn <= end and not are_within(turn, gone):
+            return Branch(turn, _last_active(gone, end), place, end, gone)
+    return None

@@ -1,0 +1,87 @@
+"""The branches of a session: the list, one of them in place, and going on from it."""
+
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from conversations.access import Access, get_session_for, post_to_session
+from conversations.archive.branches import is_branch_due, list_branches, list_versions, read_branch
+from conversations.archive.rewinds import is_rewound, require_branch
+from conversations.domain.errors import Conflict, Rejected
+from conversations.models import Session
+from conversations.rendering.rows import mark_settled
+from conversations.runtime.current import current_runtime
+
+from .pages import is_fragment, show_turn
+from .panel import render_panel
+
+REASONS = {
+    "edit": "A message was edited",
+    "regenerate": "An answer was made again",
+    "reset": "Taken back",
+    "undo": "Taken back",
+    "switch": "Another branch was used",
+}
+
+
+@login_required
+@require_safe
+def session_branches(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """Every branch that was left, with the way to it and back to it."""
+    found, access = get_session_for(request, uuid)
+    branches = [
+        {"branch": branch, "reason": REASONS.get(branch.reason, "")}
+        for branch in list_branches(found)
+    ]
+    context = {"heading": "Branches", "branches": branches}
+    return render_panel(request, found, access, "branches", context)
+
+
+@login_required
+@require_safe
+def session_versions(request: HttpRequest, uuid: UUID) -> JsonResponse:
+    """``versions``: lists of turns that are versions of each other; ``is_due``: the next turn
+    begins a branch."""
+    found, _ = get_session_for(request, uuid)
+    return JsonResponse({"versions": list_versions(found), "is_due": is_branch_due(found)})
+
+
+@login_required
+@require_safe
+def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
+    """The first rows of the branch with that turn, from there on; as a page, and where the turn is
+    not on another branch, the page around it."""
+    found, access = get_session_for(request, uuid)
+    if not is_fragment(request) or not is_rewound(found.pk, number):
+        return show_turn(request, found, access, number)
+    branch, page = read_branch(found, turn=number, limit=settings.LOOM.page_size)
+    context: dict[str, Any] = {
+        "session": found,
+        "branch": branch,
+        "rows": mark_settled([row.html for row in page.rows]),
+        "has_more": page.newer is not None,
+        "can_use": access.can_write and found.archived_at is None,
+    }
+    return render(request, "conversations/branch.html", context)
+
+
+@post_to_session
+async def session_branch_use(
+    request: HttpRequest, found: Session, access: Access, user: User, *, number: int
+) -> HttpResponse:
+    """Go on from that branch."""
+    try:
+        await sync_to_async(require_branch)(found.pk, number)
+        runtime = await current_runtime()
+        await runtime.use_branch(found, turn=number, user_pk=user.pk)
+    except (Rejected, Conflict) as error:
+        messages.error(request, error.message)
+    return redirect("session", uuid=found.uuid)

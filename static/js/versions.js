@@ -1,0 +1,83 @@
+// Versions of a message or an answer: which one a row is, and the others in its place. Loaded
+// where something was edited or answered again.
+import { byId, create, find, findAll, localise, parseHtml } from "./dom.js";
+import { refuse } from "./composer.js";
+import { allRows } from "./marks.js";
+
+const { dataset } = byId("transcript");
+const list = byId("rows");
+let known = { versions: [] };
+let loaded = "";
+let last = 0;
+
+const versionsOf = (turn) => known.versions.find((turns) => turns.includes(turn));
+const isShown = (turn) => Boolean(find(`:scope > .row[data-turn="${turn}"]:not([data-event-type=turn_separator])`, list));
+
+function control(turns, turn) {
+  const at = turns.indexOf(turn);
+  const step = (to, name, sign) => {
+    const button = create("button", { type: "button", textContent: sign, ariaLabel: name, title: name });
+    button.disabled = !turns[to];
+    button.addEventListener("click", () => show(turns, turns[to], name));
+    return button;
+  };
+  const place = create("p", { className: "versions", role: "group", ariaLabel: "Versions" });
+  place.append(step(at - 1, "Earlier version", "‹"), `${at + 1}/${turns.length}`, step(at + 1, "Later version", "›"));
+  return place;
+}
+
+export function close() {
+  byId("version")?.remove();
+  const row = find("[data-apart]", list);
+  row?.removeAttribute("data-apart");
+  return row;
+}
+
+async function show(turns, turn, name) {
+  const current = turns.find(isShown);
+  let section;
+  if (turn !== current) {
+    const response = await fetch(`${dataset.url}branches/${turn}/`, { headers: { "HX-Request": "true" } }).catch(() => ({}));
+    if (!response.ok) return refuse("The version could not be loaded. Try again.");
+    [section] = parseHtml(await response.text());
+  }
+  const row = close() ?? find(`:scope > .row[data-turn="${current}"]`, list);
+  if (section) {
+    row.setAttribute("data-apart", "");
+    list.after(section);
+    localise(section);
+    const rich = findAll(".rich", section);
+    if (rich[0]) import("./rich.js").then(({ enrich }) => rich.forEach((one) => enrich(one.closest(".row"))));
+    find("form p", section).prepend(`Version ${turns.indexOf(turn) + 1} of ${turns.length}. `);
+    find(".row", section)?.append(control(turns, turn));
+  }
+  const shown = section ?? row;
+  const button = find(`.versions [aria-label="${name}"]`, shown);
+  (button.disabled ? find(".versions button:enabled", shown) : button).focus({ preventScroll: true });
+  shown.scrollIntoView({ block: "nearest" });
+}
+
+// Who writes, goes on with the conversation.
+new MutationObserver(close).observe(byId("pending"), { childList: true });
+
+/** Say at rows which version they are. */
+export async function markVersions() {
+  const rows = allRows();
+  const newest = Math.max(0, ...rows.map((row) => Number(row.dataset.turn) || 0));
+  if (loaded !== dataset.rewinds || (known.is_due && newest > last)) {
+    loaded = dataset.rewinds;
+    last = newest;
+    const response = await fetch(`${dataset.url}versions/`).catch(() => ({}));
+    if (response.ok) known = await response.json();
+  }
+  let before = 0;
+  for (const row of rows) {
+    const turn = Number(row.dataset.turn);
+    const turns = turn !== before && versionsOf(turn);
+    before = turn || before;
+    const shown = find(":scope > .versions", row);
+    if (shown?.textContent === (turns && `‹${turns.indexOf(turn) + 1}/${turns.length}›`)) continue;
+    shown?.remove();
+    if (turns) row.append(control(turns, turn));
+  }
+}
