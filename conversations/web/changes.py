@@ -192,7 +192,9 @@ def _changes(
         "all_url": reverse("session_changes", args=[found.uuid]),
         "revert_url": reverse("session_changes_revert", args=[found.uuid]),
         "review": review,
-        "files": [show_file(root, file) for file in review.files],
+        # What differs now, and what was put back and so is as it was before.
+        "files": [show_file(root, file) for file in review.files if not file.is_back],
+        "put_back": [show_file(root, file) for file in review.files if file.is_back],
         "calls": [{"it": call, "word": tool_word(call["name"])[0]} for call in review.calls[:50]],
         "next_url": _address(found, scope, after=following) if following else "",
         "is_first": not after,

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.changes.conftest import picture
 from tests.e2e.accessibility import violations_everywhere, violations_light_and_dark
-from tests.e2e.conftest import Chat, Server, settle
+from tests.e2e.conftest import Chat, Server, settle, take_both_pictures
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -93,6 +93,10 @@ def test_everything_is_undone(
     expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
     assert "somebody else's" in (folder / "beds.py").read_text()
     assert not (folder / "build").exists()
+    expect(panel.locator(".items").first.locator(".path")).to_have_text(["garden/beds.py"])
+    put_back = panel.get_by_role("heading", name="Put back").locator("xpath=following-sibling::ul")
+    expect(put_back.first.locator(".path")).to_have_count(6)
+    take_both_pictures(page, "changes-parted")
     expect(page.locator("#rows .row-info").last).to_contain_text("to their state before")
     panel.get_by_role("checkbox", name="Replace what is there now").check()
     panel.get_by_role("button", name="Undo all changes").click()
