@@ -38,6 +38,7 @@ from .panel import render_panel
 # One changed file as the review shows it: what became of it, as a diff where it can be.
 
 MOST_LINES, MOST_CHARS = 400, 60_000
+MOST_OPEN = 4  # From so many files on, their diffs are closed.
 
 
 def show_file(root: Path, file: FileReview) -> dict[str, Any]:
@@ -194,6 +195,7 @@ def _changes(
         "review": review,
         # What differs now, and what was put back and so is as it was before.
         "files": [show_file(root, file) for file in review.files if not file.is_back],
+        "is_short": len(review.files) < MOST_OPEN,
         "put_back": [show_file(root, file) for file in review.files if file.is_back],
         "calls": [{"it": call, "word": tool_word(call["name"])[0]} for call in review.calls[:50]],
         "next_url": _address(found, scope, after=following) if following else "",
