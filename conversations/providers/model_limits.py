@@ -197,9 +197,7 @@ def find_cost(
     """Millionths of a US dollar; None where the price or the usage is not known.
     ``lifetime`` is how long what is written to the cache stays there, ``day`` the
     one of the call (UTC, today if not given)."""
-    known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model), ())
-    day = day or datetime.now(UTC).date()
-    price = next((price for price in known if price.since <= day), None)
+    price = price_of(prices, model, day=day)
     if price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     return round(
@@ -208,6 +206,13 @@ def find_cost(
         + (usage.cache_write_tokens or 0) * price.cache_write.get(lifetime, 0)
         + (usage.cache_read_tokens or 0) * price.cache_read
     )
+
+
+def price_of(prices: PriceList, model: str, *, day: date | None = None) -> Price | None:
+    """What it costs on that day (UTC, today if not given); None: not known."""
+    known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model), ())
+    day = day or datetime.now(UTC).date()
+    return next((price for price in known if price.since <= day), None)
 
 
 def read_prices(own: Path | None = None) -> PriceList:

@@ -29,6 +29,8 @@ from conversations.archive.sessions import WindowFacts
 from conversations.domain.errors import ProviderError
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import (
+    DOCUMENTS,
+    IMAGES,
     TOOLS,
     MessageCompleted,
     MessageStarted,
@@ -42,6 +44,7 @@ from conversations.domain.windows import SUMMARIZE, WindowRules
 from conversations.models import LearntModel
 from conversations.providers.config import ProviderConfig, ProvidersError, make_model
 from conversations.providers.demo import DEMO_MODEL, DemoProvider
+from conversations.providers.model_limits import PriceList, price_of
 from conversations.providers.registry import make_provider
 
 from .database import Database
@@ -92,6 +95,21 @@ def group_models(models: Sequence[ModelInfo], *, chosen: str) -> list[tuple[str,
         if dated is None or dated[1] not in ids or model.id == chosen:
             groups.setdefault(model.provider, []).append(model)
     return list(groups.items())
+
+
+def describe_model(model: ModelInfo, prices: PriceList) -> str:
+    """Where it is, what it can take and what it costs, in a line: as far as that is known."""
+    takes = [word for name, word in _TAKES.items() if model.takes.get(name)]
+    lacks = ["no tools"] if model.takes.get(TOOLS) is False else []
+    price = price_of(prices, model.id)
+    cost = f"${price.input:g} in, ${price.output:g} out per million" if price else ""
+    size = model.max_input_tokens
+    short = f"{size / 1_000_000:g}M" if size >= 1_000_000 else f"{size // 1000}k"
+    limit = f"{short} tokens" if size else ""
+    return " · ".join(filter(None, (model.provider, limit, ", ".join(takes + lacks), cost)))
+
+
+_TAKES = {IMAGES: "images", DOCUMENTS: "PDF"}
 
 
 def stamp_of(path: Path) -> int:

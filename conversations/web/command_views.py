@@ -36,6 +36,7 @@ from conversations.domain.text import storable
 from conversations.feature import Link
 from conversations.models import Membership, Session
 from conversations.runtime.current import current_runtime, list_models
+from conversations.runtime.models import describe_model
 
 from .commands import (
     COMMANDS,
@@ -100,18 +101,26 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
 def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     session, access = get_session_for(request, uuid)
     allowed = (READ, WRITE) if access.can_write else (READ,)
-    models = {model.id: model.name for model in list_models()}
+    prices = settings.LOOM.prices
+    models = [
+        {
+            "value": model.id,
+            "says": model.name,
+            "about": describe_model(model, prices),
+        }
+        for model in list_models()
+    ]
     described = []
     for command in COMMANDS:
         if command.to in allowed:
-            choices = models if command.argument == "model" else command.choices
+            choices = [{"value": value, "says": says} for value, says in command.choices.items()]
             described.append(
                 {
                     "name": command.name,
                     "says": command.says,
                     "argument": command.argument,
                     "needs_argument": command.needs_argument,
-                    "choices": [{"value": value, "says": says} for value, says in choices.items()],
+                    "choices": models if command.argument == "model" else choices,
                     "on_the_page": command.name in ON_THE_PAGE,
                 }
             )

@@ -176,6 +176,10 @@ const ACTIONS = {
     if (button.matches(":focus-visible")) byId("message").focus(); // the list comes anew
   },
   "version-close": () => import("./versions.js").then(({ close }) => find(".versions button:enabled", close())?.focus()),
+  models: () => {
+    document.body.dataset.step = "model";
+    import("./palette.js").then(({ open }) => open());
+  },
   unfold: (button, row) => {
     row.classList.remove("folding");
     button.remove();

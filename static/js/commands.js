@@ -250,7 +250,7 @@ async function offerCommands(text) {
   const [, name, rest] = FOLLOWED.exec(text);
   const command = commands.find((one) => [name, name.toLowerCase()].includes(one.name));
   if (!command?.argument) return menu.hide();
-  const choices = command.choices.map(({ value, says }) => ({ name: says, says: value, choice: `/${command.name} ${value}` }));
+  const choices = command.choices.map(({ value, says, about = value }) => ({ name: says, says: about, choice: `/${command.name} ${value}` }));
   menu.show([{ items: fitting(choices, rest) }], { note: choices.length ? "" : command.says });
 }
 

@@ -68,7 +68,7 @@ function askFor(command) {
 
 function groups() {
   const typedText = field.value.trim();
-  if (step) return [{ label: step.says, items: fitting(step.choices.map(({ value, says }) => ({ name: says, says: value, value })), typedText) }];
+  if (step) return [{ label: step.says, items: fitting(step.choices.map(({ value, says, about = value }) => ({ name: says, says: about, value })), typedText) }];
   // Until the server has looked, those at hand: Enter never goes where nobody meant to.
   const items = answered === typedText ? [...sessions, ...(more ? [{ name: "More sessions", more }] : [])] : fitting(sessions, typedText);
   const found = { label: typedText ? "Sessions" : "Recent sessions", items };
@@ -155,8 +155,9 @@ export async function open() {
   if (!ADDRESS) return; // nobody is signed in
   if (dialog?.open) return dialog.close();
   if (!dialog) build();
-  const { resume } = document.body.dataset; // see commands.js
+  const { resume, step: wanted } = document.body.dataset; // see commands.js and actions.js
   delete document.body.dataset.resume;
+  delete document.body.dataset.step;
   onlySessions = resume !== undefined;
   askFor(null);
   field.value = query = resume ?? "";
@@ -173,6 +174,8 @@ export async function open() {
     if (!dialog.open) dialog.showModal();
     return fail();
   }
+  const named = commands.find(({ command }) => command.name === wanted);
+  if (named) askFor(named.command);
   dialog.showModal();
   field.focus();
   draw();

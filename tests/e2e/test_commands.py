@@ -327,3 +327,23 @@ def test_commands_work_by_plain_form(
     with page.expect_download() as download:
         page.get_by_role("link", name="Export as JSON lines").click()
     assert download.value.path().read_text().startswith('{"type":"session"')
+
+
+def test_a_model_is_found_by_what_it_takes(chat: Chat) -> None:
+    page = chat.page
+    # What the button beside a menu of more than eight models does.
+    page.evaluate(
+        """() => document.querySelector(".under").insertAdjacentHTML(
+            "beforeend", '<button type="button" data-action="models">Find a model</button>')"""
+    )
+    page.get_by_role("button", name="Find a model").click()
+    field = page.get_by_role("combobox", name="/model model")
+    expect(field).to_be_focused()
+    options = page.get_by_role("dialog", name="Go to").get_by_role("option")
+    expect(options.first).to_contain_text("1M tokens")
+    expect(options.first).to_contain_text("per million")
+    take_picture(page, "find-model")
+    field.press_sequentially("haiku 5")
+    expect(options.first).to_contain_text("Claude Haiku 5.5")
+    field.press("Enter")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("claude-haiku-5-5")

@@ -103,7 +103,9 @@ def test_the_page_learns_what_this_person_can_use(
     assert [one["name"] for one in answer["commands"]] == [one.name for one in COMMANDS]
     assert answer["files"] == "/w/garden/files/"
     by_name = {one["name"]: one for one in answer["commands"]}
-    assert by_name["model"]["choices"]
+    about = [one["about"] for one in by_name["model"]["choices"]]
+    assert about
+    assert all(" tokens" in text for text in about)
     viewer = browser_of(make_person("viewer")).get(of(session, "commands/")).json()
     assert {one["name"] for one in viewer["commands"]} == {
         *("help", "resume", "history", "clear", "undo"),
