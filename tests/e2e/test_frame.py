@@ -25,7 +25,11 @@ def test_whatever_is_there_is_two_clicks_from_the_chat_and_one_from_it_back(
         expect(heading).to_have_text(name)
     page.get_by_label("Breadcrumb").get_by_role("link", name="Settings").click()
     expect(heading).to_have_text("Settings")
-    page.get_by_role("navigation", name="Sessions").get_by_role("link").first.click()
+    # Not the first one: another session may be pinned, or was written to since.
+    own = page.get_by_role("navigation", name="Sessions").locator(
+        f'a[href="{here.removeprefix(server.url)}"]'
+    )
+    own.click()
     page.wait_for_url(here)
 
     account = page.locator("details", has=page.get_by_label("Account of"))
