@@ -120,7 +120,7 @@ def read_user_turn_before(
     aside: Sequence[tuple[int, int]] = (),
 ) -> StoredTurn | None:
     """The newest active message of a person below that number that does not stand ``aside``."""
-    turns = _user_turns_before(session_pk, number, has_rewinds=has_rewinds, aside=aside)
+    turns = active_user_turns(session_pk, number, has_rewinds=has_rewinds, aside=aside)
     return next(iter(stored_turns(turns[:1])), None)
 
 
@@ -136,15 +136,17 @@ def list_user_turns_before(
     aside: Sequence[tuple[int, int]] = (),
 ) -> list[int]:
     """Numbers of the person's active messages that stand shortly below a turn."""
-    turns = _user_turns_before(session_pk, number, has_rewinds=has_rewinds, aside=aside)
+    turns = active_user_turns(session_pk, number, has_rewinds=has_rewinds, aside=aside)
     turns = turns.filter(number__gte=number - LINE_TURNS)
     return list(turns.values_list("number", flat=True)[:limit])[::-1]
 
 
-def _user_turns_before(
-    session_pk: int, number: int, *, has_rewinds: bool, aside: Sequence[tuple[int, int]]
+def active_user_turns(
+    session_pk: int, below: int, *, has_rewinds: bool = True, aside: Sequence[tuple[int, int]] = ()
 ) -> QuerySet[Turn]:
-    turns = Turn.objects.filter(session=session_pk, number__lt=number, role=USER)
+    """The person's messages on the active path below that number, without those ``aside``, the
+    newest first."""
+    turns = Turn.objects.filter(session=session_pk, number__lt=below, role=USER)
     turns = turns.exclude(_are_within(aside)) if aside else turns
     if has_rewinds:
         turns = turns.exclude(_are_within(read_rewound(session_pk, "turn")))

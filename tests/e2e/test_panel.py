@@ -1,12 +1,13 @@
 """The panel beside the transcript, in a real browser."""
 
+import re
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
 from tests.e2e.accessibility import violations, violations_everywhere
-from tests.e2e.conftest import NARROW, Chat, settle, take_picture
+from tests.e2e.conftest import NARROW, Chat, long_session, settle, take_picture
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -284,3 +285,30 @@ def test_a_rule_is_kept_for_the_workspace_by_keyboard(chat: Chat) -> None:
     page.get_by_role("button", name="Remove “").click()
     expect(page.get_by_text("Removed.")).to_be_visible()
     assert violations_everywhere(page, "memory") == []
+
+
+def test_the_outline_leads_to_a_message_a_turn_and_a_day(chat: Chat) -> None:
+    page, server = chat.page, chat.server
+    uuid = long_session(server, turns=500)
+    page.goto(f"{server.url}/s/{uuid}/")
+    opener(page).click()
+    page.get_by_role("link", name="Outline", exact=True).click()
+    entries = panel(page).get_by_role("listitem")
+    expect(entries).to_have_count(100)
+    expect(entries.last).to_contain_text("Row number 499")
+    settle()
+    assert violations_everywhere(page, "outline") == []
+    panel(page).get_by_role("link", name="Earlier messages").press("Enter")
+    expect(entries.last).to_contain_text("Row number 299")
+    entries.get_by_role("link", name="Row number 151").press("Enter")
+    expect(page).to_have_url(re.compile("/t/151/$"))
+    expect(page.locator('#rows [data-turn="151"]')).to_be_in_viewport()
+    opener(page).click()
+    page.get_by_role("link", name="Outline", exact=True).click()
+    panel(page).get_by_label("Turn").fill("77")
+    page.keyboard.press("Enter")
+    expect(page.locator('#rows [data-turn="77"]')).to_be_in_viewport()
+    page.goto(f"{server.url}/s/{uuid}/outline/")
+    page.get_by_label("Day").fill("2020-02-02")
+    page.get_by_role("button", name="Go").click()
+    expect(page).to_have_url(re.compile("/t/1/$"))

@@ -196,7 +196,7 @@ def test_walking_goes_on_beyond_the_hits_that_are_loaded(
     expect(find_box(page)).to_be_focused()
     page.get_by_role("navigation", name="Panel").get_by_role("link", name="Context").click()
     expect(find_box(page)).to_have_count(0)
-    page.get_by_role("navigation", name="Panel").get_by_role("link", name="Find").click()
+    page.get_by_role("link", name="Find in this session").click()
     expect(find_box(page)).to_have_value("row number")
 
 

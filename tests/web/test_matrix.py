@@ -109,6 +109,7 @@ TABLE: dict[str, Row] = {
     "model_call_text": Row(get=readers(200), post=signed_in(405)),
     "model_call_request": Row(get=readers(200), post=signed_in(405)),
     "session_changes": Row(get=readers(200), post=signed_in(405)),
+    "session_outline": Row(get=readers(200), post=signed_in(405)),
     "session_branches": Row(get=readers(200), post=signed_in(405)),
     "session_branch": Row(get=readers(200), post=signed_in(405)),
     "session_branch_use": Row(get=REFUSED, post=writers(302)),  # a message

@@ -1,0 +1,49 @@
+"""The outline of a session: what a person said, and where a day begins."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models.functions import Left
+
+from conversations.domain.text import one_line, strip_marks
+from conversations.models import Session, Turn
+
+from .turns import active_user_turns
+
+LINE_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlineEntry:
+    """A message of a person, and how it begins."""
+
+    turn: int
+    text: str
+    created_at: datetime
+
+
+def read_outline(session: Session, *, before: int | None, limit: int) -> list[OutlineEntry]:
+    """Messages on the active path below a turn (None: the last ones), oldest first."""
+    below = session.turn_count + 1 if before is None else before
+    turns = active_user_turns(session.pk, below, has_rewinds=session.rewind_count > 0)
+    rows = turns.annotate(begins=Left("content", LINE_CHARS * 4))
+    found = rows.values_list("number", "begins", "created_at")[:limit]
+    return [
+        OutlineEntry(
+            turn=number, text=one_line(strip_marks(text), limit=LINE_CHARS), created_at=created_at
+        )
+        for number, text, created_at in reversed(found)
+    ]
+
+
+def first_turn_since(session: Session, moment: datetime) -> int:
+    """The first turn of that moment or later, or the last one. Turns are in the order of their
+    time, so few of them are read."""
+
+    def time_of(number: int) -> datetime:
+        times = Turn.objects.filter(session=session.pk, number=number)
+        return times.values_list("created_at", flat=True).get()
+
+    numbers = range(1, session.turn_count + 1)
+    return min(bisect_left(numbers, moment, key=time_of) + 1, session.turn_count)

@@ -1,0 +1,55 @@
+"""The outline of a session in the panel: what was asked, with the way to a turn or a day."""
+
+from uuid import UUID
+
+from django import forms
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_safe
+
+from conversations.access import get_session_for
+from conversations.archive.outline import first_turn_since, read_outline
+
+from .forms import date_field, midnight
+from .panel import render_panel
+
+SHOWN = 100  # Messages of a page of the outline
+
+
+class JumpForm(forms.Form):
+    """Where to: a turn, or the first one of a day (of UTC, as in searches)."""
+
+    turn = forms.IntegerField(
+        min_value=1, required=False, label="Turn", widget=forms.NumberInput(attrs={"min": 1})
+    )
+    date = date_field("Day")
+    before = forms.IntegerField(min_value=1, required=False, widget=forms.HiddenInput)
+
+    use_required_attribute = False
+
+
+@login_required
+@require_safe
+def session_outline(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """A person's messages, the latest page first; with ``turn`` or ``date`` the way there."""
+    found, access = get_session_for(request, uuid)
+    form = JumpForm(request.GET.dict(), auto_id="jump-%s")
+    is_valid = form.is_valid()
+    if is_valid and found.turn_count:
+        turn, moment = form.cleaned_data["turn"], midnight(form.cleaned_data["date"])
+        if turn:
+            return redirect("turn", uuid=uuid, number=min(turn, found.turn_count))
+        if moment is not None:
+            return redirect("turn", uuid=uuid, number=first_turn_since(found, moment))
+    before = form.cleaned_data.get("before") if is_valid else None
+    entries = read_outline(found, before=before, limit=SHOWN + 1)
+    context = {
+        "heading": "Outline",
+        "form": form,
+        "entries": entries[-SHOWN:],
+        "older": entries[-SHOWN].turn if len(entries) > SHOWN else None,
+        "is_first": before is None,
+    }
+    status = 200 if is_valid else 400
+    return render_panel(request, found, access, "outline", context, status=status)
