@@ -15,13 +15,22 @@ from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Lower
 from django.utils import timezone
 
 from conversations.domain.errors import Conflict, NotFound, Rejected, TooLarge
-from conversations.domain.keyset import SessionListCursor, parse_list_cursor
-from conversations.domain.runs import ACTIVE_STATES, COMPACT, FAILED, IDLE, INTERRUPTED, QUEUED
+from conversations.domain.keyset import SessionListCursor, parse_list_cursor, parse_number
+from conversations.domain.runs import (
+    ACTIVE_STATES,
+    COMPACT,
+    FAILED,
+    IDLE,
+    INTERRUPTED,
+    QUEUED,
+    WAITING_APPROVAL,
+)
 from conversations.domain.text import dump_json, load_json, storable
-from conversations.models import Run, Session, Workspace
+from conversations.models import ReadingPosition, Run, Session, Workspace
 
 from .append import EXPIRED, lock_session, read_moment
 from .rights import Person, workspaces_of
@@ -37,6 +46,7 @@ from .sessions import (
 from .turns import read_rewound_of
 
 MAX_WORKSPACES_MERGED = 100  # Workspaces that are read one by one.
+MAX_CHOICES = 500  # Combinations of model, person and channel that a list is narrowed down to.
 MAX_FILTER_WORDS = 8  # Words that a filter looks at.
 MAX_METADATA_CHARS = 65_536  # Of a session's metadata as JSON.
 
@@ -339,23 +349,54 @@ class SessionPage:
     next_cursor: str
 
 
+LATEST, CREATED, TITLE = "latest", "created", "title"
+IS_RUNNING, IS_WAITING, HAS_FAILED, IS_UNREAD = "running", "waiting", "failed", "unread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionListFilters:
+    """What a list is narrowed down to, and its order; empty: everything. ``state`` is one of those
+    above, ``model`` an id (of sessions that have one of their own), ``person`` an owner's name."""
+
+    query: str = ""
+    archived: bool = False
+    state: str = ""
+    model: str = ""
+    person: str = ""
+    channel: str = ""
+    order: str = LATEST
+
+
+NO_FILTERS = SessionListFilters()
+
+
 def list_sessions(
     workspace: Workspace,
     *,
-    query: str = "",
-    archived: bool = False,
+    filters: SessionListFilters = NO_FILTERS,
     before: str = "",
     limit: int,
     with_previews: bool = True,
     reader_pk: int | None = None,
 ) -> SessionPage:
-    """Sessions of a workspace: pinned ones first, then by last activity; paged by
-    the cursor of the last item. ``query`` filters by words of title and preview; without
-    previews nothing of what was said is shown, nor can be guessed at. ``reader_pk``: whom
-    unread ones are marked for. One statement."""
+    """Sessions of a workspace: pinned ones first, then by last activity; or all in another order.
+    Paged by the cursor of the last item. The query of the filters looks for words of title and
+    preview; without previews nothing of what was said is shown, nor can be guessed at.
+    ``reader_pk``: whom unread ones are marked for. One statement."""
+    archived = filters.archived
     sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
     columns = ("title", "preview") if with_previews else ("title",)
-    sessions = filter_by_words(sessions, query, *columns)
+    sessions = filter_by_words(sessions, filters.query, *columns)
+    sessions = _narrow(sessions, filters, reader_pk=reader_pk)
+    if filters.order != LATEST:
+        return _list_in_order(
+            sessions,
+            filters.order,
+            before=before,
+            limit=limit,
+            with_previews=with_previews,
+            reader_pk=reader_pk,
+        )
     chosen = [_before(sessions.filter(pinned_at=None), before, limit=limit)]
     if not before:
         pinned = sessions.filter(pinned_at__isnull=False)
@@ -366,6 +407,80 @@ def list_sessions(
     if with_previews:
         return page
     return replace(page, items=[replace(item, preview=None) for item in page.items])
+
+
+def _narrow(
+    sessions: QuerySet[Session], filters: SessionListFilters, *, reader_pk: int | None
+) -> QuerySet[Session]:
+    equal = {"model": filters.model, "owner__username": filters.person, "channel": filters.channel}
+    sessions = sessions.filter(**{name: value for name, value in equal.items() if value})
+    runs = Run.objects.filter(session=OuterRef("pk"))
+    if filters.state == IS_RUNNING:
+        return sessions.filter(Exists(runs.filter(state__in=(*ACTIVE_STATES, QUEUED))))
+    if filters.state == IS_WAITING:
+        return sessions.filter(Exists(runs.filter(state=WAITING_APPROVAL)))
+    if filters.state == HAS_FAILED:
+        latest = Subquery(runs.exclude(kind=COMPACT).order_by("-pk").values("state")[:1])
+        return sessions.annotate(latest=latest).filter(latest__in=(FAILED, INTERRUPTED))
+    if filters.state == IS_UNREAD:
+        read = ReadingPosition.objects.filter(session=OuterRef("pk"), user=reader_pk)
+        return sessions.filter(Exists(read.filter(turn__lt=OuterRef("next_turn") - 1)))
+    return sessions
+
+
+def _list_in_order(
+    sessions: QuerySet[Session],
+    order: str,
+    *,
+    before: str,
+    limit: int,
+    with_previews: bool,
+    reader_pk: int | None,
+) -> SessionPage:
+    """The newest first, or by title; the cursor is the last item's key."""
+    if order == TITLE:
+        sessions = sessions.annotate(by_title=Lower("title")).order_by("by_title", "pk")
+        if before:
+            last = parse_number(before)
+            title = sessions.model.objects.filter(pk=last).values_list(Lower("title"), flat=True)
+            reached = title.first() or ""
+            sessions = sessions.filter(Q(by_title__gt=reached) | Q(by_title=reached, pk__gt=last))
+    else:
+        sessions = sessions.order_by("-pk")
+        if before:
+            sessions = sessions.filter(pk__lt=parse_number(before))
+    pks = list(sessions.values_list("pk", flat=True)[: limit + 1])
+    if not pks:
+        return SessionPage(items=[], next_cursor="")
+    by_pk = {
+        item.pk: item
+        for item in _read_listed([Session.objects.filter(pk__in=pks)], reader_pk=reader_pk)
+    }
+    items = [by_pk[pk] for pk in pks[:limit] if pk in by_pk]
+    return SessionPage(
+        items=items if with_previews else [replace(item, preview=None) for item in items],
+        next_cursor=str(pks[limit - 1]) if len(pks) > limit else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionListChoices:
+    """What a list can be narrowed down to: what its sessions have."""
+
+    models: Sequence[str]
+    people: Sequence[str]
+    channels: Sequence[str]
+
+
+def read_list_choices(workspace: Workspace, *, archived: bool) -> SessionListChoices:
+    """One statement."""
+    sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
+    columns = ("model", "owner__username", "channel")
+    there = list(sessions.order_by().values_list(*columns).distinct()[:MAX_CHOICES])
+    models, people, channels = (
+        sorted({row[place] for row in there if row[place]}) for place in range(len(columns))
+    )
+    return SessionListChoices(models=models, people=people, channels=channels)
 
 
 def list_recent_sessions(

@@ -35,6 +35,7 @@ from conversations.archive.model_calls import window_mark_of
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import active_runs
+from conversations.archive.session_records import read_list_choices
 from conversations.archive.sessions import (
     has_expired,
     open_first_session,
@@ -72,7 +73,7 @@ from . import forms
 from .attachments import FilesRefused, require_files
 from .commands import FILE, NoCommand, execute, read_command
 from .hydration import hydrate
-from .session_list import read_session_list
+from .session_list import ORDERS, STATES, read_filters, read_session_list
 from .tool_rules import failed_tool_servers
 
 EXAMPLES = (
@@ -140,7 +141,8 @@ def workspace_create(request: HttpRequest) -> HttpResponse:
 @require_safe
 def workspace(request: HttpRequest, slug: str) -> HttpResponse:
     found, access = get_workspace_for(request, slug)
-    context = {
+    filters = read_filters(request.GET, max_chars=MAX_FILTER_CHARS)
+    context: dict[str, Any] = {
         "workspace": {
             "name": found.name,
             "slug": found.slug,
@@ -148,17 +150,24 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
             "instructions": found.instructions,
             "can_write": access.can_write,
             "can_manage": access.can_manage,
+            "members_may_purge": found.members_may_purge,
         },
         "sessions": read_session_list(
             request,
             found,
-            query=request.GET.get("q", "").strip()[:MAX_FILTER_CHARS],
-            archived=request.GET.get("archived") == "1",
+            filters=filters,
             before=request.GET.get("before", ""),
             is_member=access.role is not None,
             access=access,
         ),
     }
+    if not is_fragment(request):
+        context |= {
+            "filters": filters,
+            "choices": read_list_choices(found, archived=filters.archived),
+            "states": STATES.items(),
+            "orders": ORDERS.items(),
+        }
     return render_page(request, "workspace.html", "session_items", context)
 
 

@@ -14,19 +14,60 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.middleware.csrf import get_token
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
 from conversations.access import Access, person
-from conversations.archive.session_records import ListedSession, list_sessions
+from conversations.archive.session_records import (
+    CREATED,
+    HAS_FAILED,
+    IS_RUNNING,
+    IS_UNREAD,
+    IS_WAITING,
+    LATEST,
+    NO_FILTERS,
+    TITLE,
+    ListedSession,
+    SessionListFilters,
+    list_sessions,
+)
+from conversations.domain.text import storable
 from conversations.feature import Link, links_at
 from conversations.models import Workspace
 from conversations.runtime.current import has_open
 
 _ANY_SESSION = UUID(int=0)  # In the address of a link that is the same for each session.
+
+ORDERS = {LATEST: "Last active", CREATED: "Newest", TITLE: "By title"}
+STATES = {
+    "": "Any state",
+    IS_RUNNING: "Running",
+    IS_WAITING: "Waiting for approval",
+    HAS_FAILED: "Failed or interrupted",
+    IS_UNREAD: "Unread",
+}
+
+
+def read_filters(query: QueryDict, *, max_chars: int) -> SessionListFilters:
+    """From an address; what is no state and no order is left out."""
+
+    def text(name: str) -> str:
+        return storable(query.get(name, "")).strip()[:max_chars]
+
+    state, order = text("state"), text("order")
+    return SessionListFilters(
+        query=text("q"),
+        archived=query.get("archived") == "1",
+        state=state if state in STATES else "",
+        model=text("model"),
+        person=text("person"),
+        channel=text("channel"),
+        order=order if order in ORDERS else LATEST,
+    )
+
 
 MAX_ITEMS_RENDERED = 2000  # of 1 to 3 kB
 
@@ -39,21 +80,19 @@ def read_session_list(
     request: HttpRequest,
     workspace: Workspace,
     *,
-    query: str = "",
-    archived: bool = False,
+    filters: SessionListFilters = NO_FILTERS,
     before: str = "",
     is_member: bool = True,
     access: Access | None = None,
     current: UUID | None = None,
 ) -> dict[str, Any]:
     """The sessions as a member of the workspace sees them, or somebody who is none, with
-    menus for who may write by ``access``; the ``current`` one is marked. ``next_query`` is the
-    query string of the next page; empty on the last one."""
+    menus and boxes for who may write by ``access``; the ``current`` one is marked. ``next_query``
+    is the query string of the next page; empty on the last one."""
     user_pk = person(request).pk
     page = list_sessions(
         workspace,
-        query=query,
-        archived=archived,
+        filters=filters,
         before=before,
         limit=settings.LOOM.session_list_size,
         with_previews=is_member,
@@ -65,11 +104,14 @@ def read_session_list(
         else item
         for item in page.items
     ]
-    following = {"before": page.next_cursor, "q": query, "archived": archived and 1}
+    asked = {"q": filters.query, "archived": filters.archived and 1}
+    asked |= {name: getattr(filters, name) for name in ("state", "model", "person", "channel")}
+    asked["order"] = "" if filters.order == LATEST else filters.order
+    following = {"before": page.next_cursor} | asked
     today = timezone.localdate()
     groups, has_actions = [], access is not None and access.can_write
     links = _row_links(request, workspace, access) if has_actions else {}
-    for label, items in groupby(shown, key=lambda item: label_of(item, today)):
+    for label, items in groupby(shown, key=lambda item: _label_of(item, filters.order, today)):
         html = "".join(
             render_item(
                 item,
@@ -84,8 +126,9 @@ def read_session_list(
         groups.append({"label": label, "items": mark_safe(html)})
     return {
         "groups": groups,
-        "query": query,
-        "archived": archived,
+        "query": filters.query,
+        "archived": filters.archived,
+        "is_narrowed": any(asked[name] for name in asked if name != "archived"),
         "next_query": urlencode({name: value for name, value in following.items() if value})
         if page.next_cursor
         else "",
@@ -111,6 +154,10 @@ def _row_links(
     }
 
 
+def _label_of(item: ListedSession, order: str, today: date) -> str:
+    return label_of(item, today) if order == LATEST else ORDERS[order]
+
+
 def label_of(item: ListedSession, today: date) -> str:
     if item.pinned:
         return "Pinned"
@@ -128,7 +175,11 @@ def label_of(item: ListedSession, today: date) -> str:
 
 @lru_cache(maxsize=MAX_ITEMS_RENDERED)
 def render_item(
-    item: ListedSession, *, is_current: bool, has_actions: bool, links: tuple[Link, ...] = ()
+    item: ListedSession,
+    *,
+    is_current: bool,
+    has_actions: bool,
+    links: tuple[Link, ...] = (),
 ) -> SafeString:
     """Everything that its template shows is in the arguments."""
     any_session, this = str(_ANY_SESSION), str(item.uuid)

@@ -20,6 +20,7 @@ from conversations.search import pages as search
 from . import (
     attachments,
     branches,
+    bulk,
     call_records,
     changes,
     command_views,
@@ -68,6 +69,7 @@ of_workspace = [
     page("members/remove/", members.workspace_member_remove),
     page("feed.atom", feed.workspace_feed),
     page("new/", pages.session_create),
+    page("sessions/", bulk.workspace_sessions),
     page("files/", command_views.workspace_files),
 ]
 

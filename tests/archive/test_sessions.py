@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from conversations.archive.session_records import list_sessions
+from conversations.archive.session_records import SessionListFilters, SessionPage, list_sessions
 from conversations.archive.sessions import (
     archive_session,
     create_session,
@@ -24,6 +24,10 @@ from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
 
 pytestmark = pytest.mark.django_db
+
+
+def list_in(workspace: Workspace, **filters: Any) -> SessionPage:
+    return list_sessions(workspace, filters=SessionListFilters(**filters), limit=9)
 
 
 def test_an_unused_session_is_used_again(workspace: Workspace, user: User) -> None:
@@ -66,10 +70,10 @@ def test_the_list_filters_pins_and_archives(workspace: Workspace, user: User) ->
     peas = create_session(workspace, owner=user, title="Peas")
     pin_session(beans, pinned=True)
     assert [i.title for i in list_sessions(workspace, limit=9).items] == ["Beans", "Peas"]
-    assert [i.title for i in list_sessions(workspace, query="pea", limit=9).items] == ["Peas"]
+    assert [i.title for i in list_in(workspace, query="pea").items] == ["Peas"]
     archive_session(peas, archived=True)
     assert [i.title for i in list_sessions(workspace, limit=9).items] == ["Beans"]
-    assert [i.title for i in list_sessions(workspace, archived=True, limit=9).items] == ["Peas"]
+    assert [i.title for i in list_in(workspace, archived=True).items] == ["Peas"]
 
 
 def test_a_title_is_one_short_line(session: Session) -> None:

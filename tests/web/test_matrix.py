@@ -90,6 +90,7 @@ TABLE: dict[str, Row] = {
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_feed": Row(get=readers(200) | {"stranger": 401}, post=REFUSED),
     "workspace_files": Row(get=members(200), post=signed_in(405)),
+    "workspace_sessions": Row(get=REFUSED, post=writers(302)),  # none is chosen: a message
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
     "turn": Row(get=readers(200), post=signed_in(405)),

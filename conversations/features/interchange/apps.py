@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.html import format_html
 
 from conversations import feature
 
@@ -27,6 +28,12 @@ class InterchangeConfig(feature.Feature):
         elif place == "review":
             address = reverse("session_export", args=[about["uuid"]])
             yield feature.Link(label="Export", url=f"{address}?format=markdown")
+
+    def render_part(self, place: str, request: HttpRequest, **about: Any) -> str:
+        if place != "workspace.bulk":
+            return ""
+        address = reverse("workspace_export", args=[about["workspace"]["slug"]])
+        return format_html('<button class="btn small" formaction="{}">Export</button>', address)
 
     def commands(self) -> Iterable[feature.DownloadCommand]:
         from .export import FORMATS

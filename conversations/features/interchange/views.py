@@ -6,6 +6,7 @@ until it is over.
 
 import json
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.shortcuts import redirect, render
 from django.utils.http import content_disposition_header
 from django.utils.text import slugify
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from conversations.access import (
     get_session_for,
@@ -34,6 +35,7 @@ from conversations.domain.audit import EXPORT
 from conversations.domain.errors import Conflict, LoomError, Rejected, StorageFull
 from conversations.models import Session
 from conversations.web.attachments import in_threads
+from conversations.web.bulk import read_chosen
 
 from . import service
 from .export import FORMATS as EXPORT_FORMATS
@@ -65,6 +67,28 @@ def export_response(session: Session, wanted: str, *, is_head: bool = False) -> 
     # Letters, digits and hyphens: what every system takes as a name.
     words = slugify(session.title, allow_unicode=True)[:MAX_NAME_CHARS].strip("-_")
     name = f"{words or 'session'}-{str(session.uuid)[:8]}.{format.ending}"
+    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+@require_POST
+async def workspace_export(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The sessions that were chosen in the list, in one file: complete, as JSON lines."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first(slug=slug)
+    visit = replace(visit_of(request, user), action=EXPORT)
+    workspace, _ = await sync_to_async(get_workspace_for)(visit, slug, to=WRITE)
+    try:
+        chosen = await sync_to_async(read_chosen)(request, workspace)
+    except Rejected as error:
+        messages.error(request, error.message)
+        return redirect("workspace", slug=slug)
+    format = EXPORT_FORMATS["jsonl"]
+    pieces = chain.from_iterable(format.write(session) for session in chosen)
+    response = StreamingHttpResponse(in_threads(pieces), content_type=format.content_type)
+    name = f"{workspace.slug}-sessions.{format.ending}"
     response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
     response["Cache-Control"] = "private, no-store"
     return response

@@ -63,6 +63,14 @@ class RetentionConfig(feature.Feature):
             return format_html(
                 '<link rel="stylesheet" href="{}">', static("retention/retention.css")
             )
+        elif place == "workspace.bulk":
+            workspace = about["workspace"]
+            if not (workspace["can_manage"] or workspace["members_may_purge"]):
+                return ""
+            address = reverse("workspace_purge", args=[workspace["slug"]])
+            return format_html(
+                '<button class="btn small" formaction="{}">Delete…</button>', address
+            )
         else:
             return ""
         return render_to_string(template, {"csrf_token": get_token(request), **about})

@@ -4,6 +4,7 @@ from . import views
 
 urlpatterns = [
     path("w/<slug:slug>/retention/", views.workspace_retention, name="workspace_retention"),
+    path("w/<slug:slug>/purge/", views.workspace_purge, name="workspace_purge"),
     path("s/<uuid:uuid>/purge/", views.session_purge, name="session_purge"),
     path(
         "s/<uuid:uuid>/purge/call-off/", views.session_purge_call_off, name="session_purge_call_off"

@@ -12,7 +12,7 @@ from conversations.archive import sessions as archive_sessions
 from conversations.archive.journal import synthesise_events, walk_events
 from conversations.archive.messages import Accepted
 from conversations.archive.runs import active_runs
-from conversations.archive.session_records import list_sessions
+from conversations.archive.session_records import SessionListFilters, list_sessions
 from conversations.archive.sessions import get_session
 from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.turns import MAX_PAGE, walk_active_turns_back
@@ -190,7 +190,9 @@ def _read_active_run(session_pk: int) -> tuple[int | None, list[ApprovalRequest]
 
 
 def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionChoice]:
-    page = list_sessions(get_workspace(workspace), query=query, limit=limit)
+    page = list_sessions(
+        get_workspace(workspace), filters=SessionListFilters(query=query), limit=limit
+    )
     return [
         SessionChoice(
             uuid=item.uuid,

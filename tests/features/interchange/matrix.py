@@ -9,12 +9,13 @@ from tests.api.rows import Row as Operation
 from tests.api.rows import readers as api_readers
 from tests.api.rows import signed_in as api_signed_in
 from tests.api.rows import writers as api_writers
-from tests.web.rows import REFUSED, Row, readers, signed_in, whose_it_is
+from tests.web.rows import REFUSED, Row, readers, signed_in, whose_it_is, writers
 
 PAGES = {
     "imports": Row(get=signed_in(200), post=signed_in(400)),  # no file
     "import_one": Row(get=whose_it_is(200), post=signed_in(405)),
     "import_stop": Row(get=REFUSED, post=whose_it_is(302)),
+    "workspace_export": Row(get=REFUSED, post=writers(302)),  # none is chosen: a message
     "session_export": Row(get=readers(200), post=REFUSED),
 }
 

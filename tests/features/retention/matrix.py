@@ -15,10 +15,12 @@ from tests.web.rows import (
     keepers,
     managers,
     signed_in,
+    writers,
 )
 
 PAGES = {
     "workspace_retention": Row(get=managers(200), post=managers(302)),
+    "workspace_purge": Row(get=REFUSED, post=writers(302)),  # none is chosen: a message
     "session_purge": Row(get=managers(200), post=managers(400)),  # no reason
     "session_purge_call_off": Row(get=REFUSED, post=managers(302) | {"member": 302}),
     "holds": Row(get=keepers(200), post=keepers(400)),  # of nothing

@@ -82,17 +82,20 @@ def test_bringing_back_needs_the_purge_called_off(
 
 
 def test_what_will_be_purged_offers_no_bringing_back(owner: Client, session: Session) -> None:
+    # That of several sessions is for those that are chosen.
+    of_one = r'(?<!value="unarchive">)Unarchive ?</button>'
+
     def pages() -> list[str]:
         name = session.workspace.slug
         return [page(owner, "session", session.uuid), page(owner, "workspace", name, archived="1")]
 
     owner.post(reverse("session_archive", args=[session.uuid]))
-    assert all(re.search(r"Unarchive ?</button>", text) for text in pages())
+    assert all(re.search(of_one, text) for text in pages())
     order(owner, session)
-    assert not any(re.search(r"Unarchive ?</button>", text) for text in pages())
+    assert not any(re.search(of_one, text) for text in pages())
     assert "<span>Deletion scheduled</span>" in pages()[1]
     owner.post(reverse("session_purge_call_off", args=[session.uuid]))
-    assert all(re.search(r"Unarchive ?</button>", text) for text in pages())
+    assert all(re.search(of_one, text) for text in pages())
 
 
 def test_a_session_on_hold_offers_no_order(owner: Client, session: Session, user: User) -> None:
@@ -324,3 +327,23 @@ def test_a_list_offers_to_delete_where_one_may(
     assert (offered(owner), offered(member)) == ([True, True], [False, False])
     Workspace.objects.update(members_may_purge=True)
     assert offered(member) == [False, True]
+
+
+def test_several_sessions_are_deleted_for_one_reason(
+    owner: Client, workspace: Workspace, user: User, make_person: MakePerson
+) -> None:
+    sessions = [create_session(workspace, owner=user, title=f"Row {n}") for n in range(3)]
+    place_hold(sessions[2], origin=AuditOrigin(user=user), reason="A dispute")
+    address = reverse("workspace_purge", args=["garden"])
+    chosen = {"session": [str(session.uuid) for session in sessions]}
+    page = owner.post(address, chosen)
+    assert page.status_code == 200
+    assert "Delete 3 sessions" in page.text
+    assert "Row 1" in page.text
+    assert not PurgeOrder.objects.exists()
+    assert owner.post(address, chosen | {"reason": ""}).status_code == 400
+    done = owner.post(address, chosen | {"reason": "Finished"}, follow=True)
+    assert "2 sessions scheduled for deletion." in done.text
+    assert "1 left as they are" in done.text
+    assert {order.session.title for order in PurgeOrder.objects.all()} == {"Row 0", "Row 1"}
+    assert browser_of(make_person("member")).post(address, chosen).status_code == 403

@@ -1,0 +1,57 @@
+"""The list of a workspace's sessions, in a real browser: narrowed down, several changed at once."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import BrowserContext, expect
+
+from tests.e2e.accessibility import violations_everywhere
+from tests.e2e.conftest import NARROW, Server, long_session, settle, take_both_pictures
+
+
+def test_sessions_are_narrowed_down_and_changed_together(
+    server: Server, open_context: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
+    uuids = [long_session(server, turns=4, title=f"Bulk {name}") for name in ("B", "a", "C")]
+    page = open_context().new_page()
+    page.goto(f"{server.url}/w/example/")
+    titles = page.locator("#sessions .title")
+    page.get_by_placeholder("Filter sessions by title").fill("bulk")
+    expect(titles).to_have_count(3)
+    page.get_by_label("Order").select_option("By title")
+    expect(titles).to_have_text(["Bulk a", "Bulk B", "Bulk C"])
+    page.get_by_label("State", exact=True).select_option("Running")
+    expect(page.locator("#sessions")).to_contain_text("No sessions match")
+    page.get_by_label("State", exact=True).select_option("Any state")
+    expect(titles).to_have_count(3)
+
+    bulk = page.locator("#bulk")
+    expect(bulk).to_be_hidden()
+    page.get_by_label("Select Bulk a", exact=True).check()
+    expect(bulk).to_be_visible()
+    bulk.get_by_label("All shown").check()
+    expect(page.locator("#sessions .pick:checked")).to_have_count(3)
+    settle()
+    assert violations_everywhere(page, "session-list") == []
+    take_both_pictures(page, "session-list")
+    page.set_viewport_size(NARROW)
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    take_both_pictures(page, "session-list-narrow")
+
+    with page.expect_download() as download:
+        bulk.get_by_role("button", name="Export").click()
+    saved = tmp_path / "sessions.jsonl"
+    download.value.save_as(saved)
+    lines = [json.loads(line) for line in saved.read_text().splitlines()]
+    assert {line["uuid"] for line in lines if line["type"] == "session"} == set(uuids)
+
+    bulk.get_by_role("button", name="Delete…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Delete 3 sessions")
+    expect(page.get_by_label("Breadcrumb")).not_to_contain_text("Bulk")
+    take_both_pictures(page, "delete-several")
+    page.get_by_label("Reason").fill("Finished")
+    page.get_by_role("button", name="Delete permanently").click()
+    expect(page.get_by_text("3 sessions scheduled for deletion.")).to_be_visible()
+    page.goto(f"{server.url}/w/example/?archived=1&q=bulk")
+    expect(titles).to_have_count(3)

@@ -1,0 +1,114 @@
+"""The list of a workspace's sessions: narrowed down, in another order, several changed at once."""
+
+import re
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import add_member
+from conversations.models import ReadingPosition, Run, Session, Workspace
+
+from .conftest import MakePerson, browser_of, say
+
+pytestmark = pytest.mark.django_db
+NAMES = ("Beans", "apples", "Cherries", "Dill")
+
+
+@pytest.fixture
+def sessions(workspace: Workspace, user: User, other_user: User) -> dict[str, Session]:
+    """Of two people, in the order of :data:`NAMES`; apples has failed, Cherries waits, Dill is
+    partly read."""
+    add_member(workspace, user_pk=other_user.pk, role="member")
+    made = {}
+    for name in NAMES:
+        owner = other_user if name == "Dill" else user
+        channel = "cli" if name == "Beans" else "web"
+        made[name] = create_session(workspace, owner=owner, title=name, channel=channel)
+        say(made[name], "one", "two")
+    Session.objects.filter(pk=made["Beans"].pk).update(model="claude-haiku-5-5")
+    for name, state in (("apples", "failed"), ("Cherries", "waiting_approval")):
+        Run.objects.create(
+            session=made[name], client_id=name, state=state, created_at=timezone.now()
+        )
+    ReadingPosition.objects.create(user=user, session=made["Dill"], turn=1)
+    return made
+
+
+def titles(client: Client, query: str) -> list[str]:
+    page = client.get(f"/w/garden/?{query}", headers={"HX-Request": "true"}).text
+    return re.findall(r'class="title">([^<]*)<', page)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("order=created", ["Dill", "Cherries", "apples", "Beans"]),
+        ("order=title", ["apples", "Beans", "Cherries", "Dill"]),
+        ("order=title&q=s", ["apples", "Beans", "Cherries"]),
+        ("state=running", ["Cherries"]),
+        ("state=waiting", ["Cherries"]),
+        ("state=failed", ["apples"]),
+        ("state=unread", ["Dill"]),
+        ("model=claude-haiku-5-5", ["Beans"]),
+        ("person=bob", ["Dill"]),
+        ("channel=cli", ["Beans"]),
+        ("channel=cli&person=bob", []),
+        ("channel=cli&person=bob&order=title", []),
+        ("state=nonsense&order=nonsense", ["Dill", "Cherries", "apples", "Beans"]),
+    ],
+)
+def test_a_list_is_narrowed_down_and_ordered(
+    owner: Client, sessions: dict[str, Session], query: str, found: list[str]
+) -> None:
+    assert titles(owner, query) == found
+
+
+@pytest.mark.parametrize("order", ["latest", "created", "title"])
+def test_every_order_is_paged_without_a_gap(
+    owner: Client, sessions: dict[str, Session], monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    whole = titles(owner, f"order={order}")
+    monkeypatch.setattr(settings.LOOM, "session_list_size", 3)
+    page = owner.get(f"/w/garden/?order={order}").text
+    [following] = re.findall(r'hx-get="/w/garden/\?([^"]*)"', page)
+    assert titles(owner, f"order={order}") + titles(owner, following.replace("&amp;", "&")) == whole
+
+
+def do(client: Client, action: str, *sessions: Session, **more: Any) -> list[str]:
+    """What the page says then."""
+    data = {"do": action, "session": [str(session.uuid) for session in sessions]} | more
+    page = client.post(reverse("workspace_sessions", args=["garden"]), data, follow=True)
+    return re.findall(r"<p data-level[^>]*>([^<]*)</p>", page.text)
+
+
+def test_several_are_pinned_and_archived_at_once(
+    owner: Client, sessions: dict[str, Session], make_person: MakePerson, other_user: User
+) -> None:
+    beans, dill = sessions["Beans"], sessions["Dill"]
+    assert do(owner, "pin", beans, dill) == ["2 sessions pinned."]
+    assert do(owner, "archive", beans) == ["1 session archived."]
+    assert titles(owner, "") == ["Dill", "Cherries", "apples"]
+    assert titles(owner, "archived=1") == ["Beans"]
+    assert do(owner, "unarchive", beans, beans) == ["1 session unarchived."]
+    assert do(owner, "unpin", beans, dill) == ["2 sessions unpinned."]
+    assert not Session.objects.exclude(pinned_at=None, archived_at=None).exists()
+    assert do(owner, "archive") == ["Choose at least one session."]
+    assert do(owner, "sell", beans) == ["Choose an action."]
+    assert do(owner, "archive", session=["x"]) == ["session must be a UUID."]
+    # Somebody who only reads them, and one of another workspace
+    viewer = browser_of(make_person("viewer"))
+    address = reverse("workspace_sessions", args=["garden"])
+    assert viewer.post(address, {"do": "pin", "session": str(beans.uuid)}).status_code == 403
+    elsewhere = Workspace.objects.create(
+        slug="shed", name="Shed", root="/tmp/shed", created_at=timezone.now()
+    )
+    theirs = create_session(elsewhere, owner=other_user)
+    answer = owner.post(address, {"do": "pin", "session": [str(beans.uuid), str(theirs.uuid)]})
+    assert answer.status_code == 404
+    assert not Session.objects.exclude(pinned_at=None).exists()
