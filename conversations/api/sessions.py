@@ -16,6 +16,7 @@ from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive import session_records
 from conversations.archive.branches import LeftBranch, list_branches
+from conversations.archive.forking import fork_session
 from conversations.archive.message_formats import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
@@ -230,6 +231,22 @@ async def rewind(
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
     return await sync_to_async(session_records.read_session_record)(session.pk)
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/turns/{int:number}/fork",
+    auth=needs(WRITE),
+    response={201: SessionOut},
+    url_name="turn_fork",
+)
+def fork_at_turn(
+    request: HttpRequest, uuid: UUID, number: Path[int]
+) -> Status[session_records.SessionRecord]:
+    """A session of its own, the caller's, that begins with what was said up to that turn: its last
+    2,000 turns at most. It has the session as its ``parent``."""
+    session, _ = get_session_for(request, uuid, to=TO_WRITE)
+    made = fork_session(session, turn=number, owner=caller_of(request).user)
+    return Status(201, session_records.read_session_record(made.pk))
 
 
 class BranchOut(Schema):

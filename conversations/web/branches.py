@@ -12,9 +12,17 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from conversations.access import Access, get_session_for, post_to_session
+from conversations.access import (
+    Access,
+    get_session_for,
+    person,
+    post_by_person,
+    post_to_session,
+)
 from conversations.archive.branches import is_branch_due, list_branches, list_versions, read_branch
+from conversations.archive.forking import fork_session
 from conversations.archive.rewinds import is_rewound, require_branch
+from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Session
 from conversations.rendering.rows import mark_settled
@@ -71,6 +79,14 @@ def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpRespons
         "can_use": access.can_write and found.archived_at is None,
     }
     return render(request, "conversations/branch.html", context)
+
+
+@post_by_person
+def session_fork(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
+    """A session of the person's own that begins with what was said up to that turn."""
+    found, _ = get_session_for(request, uuid, to=WRITE)
+    made = fork_session(found, turn=number, owner=person(request))
+    return redirect("session", uuid=made.uuid)
 
 
 @post_to_session

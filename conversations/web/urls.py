@@ -78,6 +78,7 @@ of_session = [
     page("find/", search.session_find),
     page("t/<int:number>/", pages.turn),
     page("t/<int:number>/source/", pages.turn_source),
+    page("t/<int:number>/fork/", branches.session_fork),
     path("tools/<uuid:call>/approve/", decide, {"act": "approve"}, name="tool_call_approve"),
     path("tools/<uuid:call>/deny/", decide, {"act": "deny"}, name="tool_call_deny"),
     path("tools/<uuid:call>/cancel/", decide, {"act": "cancel"}, name="tool_call_cancel"),

@@ -176,6 +176,11 @@ const ACTIONS = {
     if (button.matches(":focus-visible")) byId("message").focus(); // the list comes anew
   },
   "version-close": () => import("./versions.js").then(({ close }) => find(".versions button:enabled", close())?.focus()),
+  fork: (link) => {
+    const form = byId("act");
+    form.action = `${link.href}fork/`;
+    form.submit();
+  },
   models: () => {
     document.body.dataset.step = "model";
     import("./palette.js").then(({ open }) => open());

@@ -142,6 +142,7 @@ TABLE: dict[Operation, Row] = {
         gets=writers(400), scope=WRITE, body={"kind": "edit", "turn": 1}
     ),
     ("POST", SESSION + "/stop"): Row(gets=writers(204), scope=WRITE),
+    ("POST", SESSION + "/turns/{number}/fork"): Row(gets=writers(201), scope=WRITE),
     ("GET", SESSION + "/branches"): Row(gets=readers(200)),
     ("POST", SESSION + "/branches/{number}/use"): Row(gets=writers(400), scope=WRITE),  # no branch
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),

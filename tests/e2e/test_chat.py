@@ -207,6 +207,26 @@ def test_versions_are_seen_in_place_and_used_again(chat: Chat, wire: WireThread)
     expect(section).to_have_count(0)
 
 
+def test_a_fork_goes_on_from_an_answer(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    wire.enqueue(*[Scenario(text=f"Answer {number}.") for number in range(3)])
+    chat.ask("first")
+    chat.ask("second")
+    here = page.url
+    page.locator('[data-event-type="assistant_text"]').first.hover()
+    page.get_by_role("link", name="Fork from here").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("first (fork)")
+    expect(page.locator("#rows")).to_contain_text("Answer 0.")
+    expect(page.locator("#rows")).not_to_contain_text("second")
+    expect(page.get_by_text("Branched off")).to_contain_text("first after turn 2")
+    chat.ask("third")
+    texts = [message["content"][-1]["text"] for message in wire.requests[-1]["messages"]]
+    assert [texts[0], texts[1]] == ["first", "Answer 0."]
+    assert "second" not in texts
+    page.get_by_role("link", name="first", exact=True).last.click()
+    page.wait_for_url(f"{here}t/2/")
+
+
 def test_a_message_can_be_edited(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(text="Wrong."), Scenario(text="Right."))
     chat.ask("first vresion")

@@ -94,6 +94,7 @@ TABLE: dict[str, Row] = {
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
     "turn": Row(get=readers(200), post=signed_in(405)),
+    "session_fork": Row(get=REFUSED, post=writers(302)),
     "turn_source": Row(get=readers(200), post=signed_in(405)),
     "tool_call_approve": Row(get=REFUSED, post=writers(302)),  # it has ended: a message
     "tool_call_deny": Row(get=REFUSED, post=writers(302), data={"reason": "No."}),

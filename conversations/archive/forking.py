@@ -1,0 +1,123 @@
+"""A session of its own that begins as another one did, up to a turn of it.
+
+The turns are copied, on the active path or on the branch that has the turn; their rows are made
+from them, as those of older imports are.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+from uuid import uuid4
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from conversations.domain.active_path import Marker, are_within, branch_with, hidden_ranges
+from conversations.domain.errors import NotFound
+from conversations.domain.turns import (
+    ASIDE,
+    CONTENT_COLUMNS,
+    TOOL,
+    USER,
+    NewTurn,
+    StoredTurn,
+    read_metadata,
+)
+from conversations.models import Attachment, Session, SessionSkill
+
+from .append import append
+from .asides import read_aside
+from .sessions import create_session, get_session
+from .turns import read_markers, walk_turns
+
+# Turns that are copied, the last ones; the model can look up those before in the parent.
+MAX_TURNS = 2000
+CHUNK = 200
+
+
+def fork_session(session: Session, *, turn: int, owner: User) -> Session:
+    """A new session with what was said up to a turn, results of its tool calls included. Raises
+    NotFound where there is no such turn."""
+    if not 1 <= turn <= session.turn_count:
+        raise NotFound("This turn does not exist in this session.")
+    turns = _turns_up_to(session, turn)
+    with transaction.atomic():
+        made = create_session(
+            session.workspace,
+            owner=owner,
+            model=session.model,
+            instructions=session.instructions,
+            title=f"{session.title} (fork)" if session.title else "",
+            continues=session,
+        )
+        Session.objects.filter(pk=made.pk).update(fork_turn=turn)
+        numbers = {one.number: number for number, one in enumerate(turns, 1)}
+        names = _copy_attachments(session, made, numbers)
+        for start in range(0, len(turns), CHUNK):
+            copies = [_copy(one, names) for one in turns[start : start + CHUNK]]
+            append(made.pk, session_uuid=made.uuid, turns=copies)
+        _copy_skills(session, made, numbers)
+    return get_session(made.uuid)
+
+
+def _turns_up_to(session: Session, turn: int) -> list[StoredTurn]:
+    markers = read_markers(session.pk, "turn")
+    branch = branch_with(markers, turn)
+    if branch is not None:
+        markers = [*markers[: branch.back_to], Marker(branch.end + 1, session.turn_count, None)]
+    gone = hidden_ranges(markers)
+    aside = [] if branch is not None else read_aside(session.pk)
+    later = walk_turns(
+        session.pk, start=turn, is_back=False, limit=CHUNK, rewound=gone, active=True
+    )
+    results = list(takewhile(lambda one: one.role == TOOL, later))
+    earlier = walk_turns(
+        session.pk, start=turn + 1, is_back=True, limit=MAX_TURNS, rewound=gone, active=True
+    )
+    whole = [*reversed(earlier), *results]
+    # What stands aside was refused: the fork begins without it, and without the notes that say so.
+    kept = [
+        one
+        for one in whole
+        if not are_within(one.number, aside) and ASIDE not in read_metadata(one)
+    ]
+    if len(earlier) == MAX_TURNS:  # never in the middle of an answer
+        first = next((place for place, one in enumerate(kept) if one.role == USER), 0)
+        return kept[first:]
+    return kept
+
+
+def _copy(turn: StoredTurn, names: Mapping[str, str]) -> NewTurn:
+    content: dict[str, Any] = {name: getattr(turn, name) for name in CONTENT_COLUMNS}
+    blocks = content["blocks"]
+    for old, new in names.items() if blocks else ():
+        blocks = blocks.replace(old, new)
+    return NewTurn(**content | {"blocks": blocks, "created_at": turn.created_at})
+
+
+def _copy_attachments(
+    session: Session, made: Session, numbers: Mapping[int, int]
+) -> dict[str, str]:
+    """The files of these turns, which stay stored once; returns the new names by the old ones."""
+    names: dict[str, str] = {}
+    copies = []
+    sent = Attachment.objects.filter(session=session.pk, turn_number__isnull=False)
+    for one in sent.order_by("pk").iterator(chunk_size=CHUNK):
+        number = numbers.get(one.turn_number or 0)
+        if number is not None:
+            old, new = str(one.uuid), uuid4()
+            names[old] = str(new)
+            one.pk, one.uuid, one.session = None, new, made
+            one.turn_number = number
+            copies.append(one)
+    Attachment.objects.bulk_create(copies, batch_size=CHUNK)
+    return names
+
+
+def _copy_skills(session: Session, made: Session, numbers: Mapping[int, int]) -> None:
+    copies: Sequence[SessionSkill] = [
+        one for one in SessionSkill.objects.filter(session=session.pk) if one.turn_number in numbers
+    ]
+    for one in copies:
+        one.pk, one.session, one.turn_number = None, made, numbers[one.turn_number]
+    SessionSkill.objects.bulk_create(copies)

@@ -1,0 +1,93 @@
+"""A session of its own that begins as another one did."""
+
+import pytest
+from django.contrib.auth.models import User
+
+from conversations.archive.append import append
+from conversations.archive.asides import make_marker
+from conversations.archive.attachments import save_attachment
+from conversations.archive.forking import MAX_TURNS, fork_session
+from conversations.archive.messages import accept_message, rewind_session
+from conversations.archive.session_state import read_state_text
+from conversations.archive.sessions import get_session
+from conversations.archive.transcript import read_page
+from conversations.archive.turns import read_turns
+from conversations.archive.verify import verify_session
+from conversations.domain.errors import NotFound
+from conversations.domain.turns import NewTurn
+from conversations.models import Session
+
+from .state_story import answer, calls, message, result, write
+
+pytestmark = pytest.mark.django_db
+
+
+def contents(session: Session) -> list[str]:
+    return [turn.content for turn in read_turns(session.pk, limit=500)]
+
+
+def test_a_fork_has_what_was_said_and_goes_on_alone(
+    session: Session, user: User, other_user: User
+) -> None:
+    write(session, message("We use tabs"), answer(), message("And peas?"), answer())
+    full = get_session(session.uuid)
+    made = fork_session(full, turn=2, owner=other_user)
+    assert (made.parent_id, made.fork_turn, made.owner) == (session.pk, 2, other_user)
+    assert contents(made) == contents(full)[:2]
+    assert "tabs" in read_state_text(made.pk).yaml
+    write(made, message("Only here"))
+    assert contents(get_session(session.uuid)) == contents(full)
+    assert verify_session(get_session(made.uuid)).problem == ""
+    shown = [row.html for row in read_page(get_session(made.uuid), limit=50).rows]
+    assert "We use tabs" in shown[0]
+    for turn in (0, 5):
+        with pytest.raises(NotFound):
+            fork_session(full, turn=turn, owner=user)
+
+
+def test_a_fork_takes_the_results_of_calls_and_the_path_of_its_turn(
+    session: Session, user: User
+) -> None:
+    write(session, message("Look"), calls(("read_file", {"path": "a"})), result("A"), answer())
+    rewind_session(get_session(session.uuid), from_turn=1, actor_pk=None)
+    write(session, message("Other"), answer())
+    full = get_session(session.uuid)
+    assert contents(fork_session(full, turn=2, owner=user)) == contents(full)[:3]
+    assert contents(fork_session(full, turn=6, owner=user)) == ["Other", "Done."]
+
+
+def test_what_was_refused_stays_behind(session: Session, user: User) -> None:
+    write(session, message("Bad"), message("Good"))
+    marker, notice = make_marker(1, 1, is_aside=True)
+    append(session.pk, session_uuid=session.uuid, turns=[marker], events=[notice])
+    assert contents(fork_session(get_session(session.uuid), turn=3, owner=user)) == ["Good"]
+
+
+def test_of_a_long_session_the_last_turns_are_copied(session: Session, user: User) -> None:
+    turns = [
+        NewTurn(role="assistant" if number % 2 else "user", content=f"Row {number + 1}")
+        for number in range(MAX_TURNS + 501)
+    ]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+    made = fork_session(get_session(session.uuid), turn=MAX_TURNS + 500, owner=user)
+    assert made.turn_count == MAX_TURNS
+    assert contents(made)[0] == "Row 501"
+
+
+def test_files_come_along_and_are_stored_once(session: Session, user: User) -> None:
+    file = save_attachment(session.pk, data=b"beans", name="b.txt", user_pk=user.pk)
+    accept_message(
+        session,
+        client_id="client-1",
+        text="Look",
+        user_pk=user.pk,
+        max_queued=3,
+        attachments=[str(file.uuid)],
+    )
+    made = fork_session(get_session(session.uuid), turn=1, owner=user)
+    copied = made.attachments.get()
+    assert (copied.digest, copied.turn_number) == (file.digest, 1)
+    assert copied.uuid != file.uuid
+    [turn] = read_turns(made.pk)
+    assert str(copied.uuid) in str(turn.blocks)
+    assert str(file.uuid) not in str(turn.blocks)
