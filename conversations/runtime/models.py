@@ -98,7 +98,8 @@ def group_models(models: Sequence[ModelInfo], *, chosen: str) -> list[tuple[str,
 
 
 def describe_model(model: ModelInfo, prices: PriceList) -> str:
-    """Where it is, what it can take and what it costs, in a line: as far as that is known."""
+    """Its id, where it is, what it can take and what it costs, in a line: as far as that is
+    known."""
     takes = [word for name, word in _TAKES.items() if model.takes.get(name)]
     lacks = ["no tools"] if model.takes.get(TOOLS) is False else []
     price = price_of(prices, model.id)
@@ -106,7 +107,9 @@ def describe_model(model: ModelInfo, prices: PriceList) -> str:
     size = model.max_input_tokens
     short = f"{size / 1_000_000:g}M" if size >= 1_000_000 else f"{size // 1000}k"
     limit = f"{short} tokens" if size else ""
-    return " · ".join(filter(None, (model.provider, limit, ", ".join(takes + lacks), cost)))
+    return " · ".join(
+        filter(None, (model.id, model.provider, limit, ", ".join(takes + lacks), cost))
+    )
 
 
 _TAKES = {IMAGES: "images", DOCUMENTS: "PDF"}
