@@ -12,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.domain import runs as states
+from conversations.domain.active_path import Ranges, are_within
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import Info
 from conversations.domain.runs import ACTIVE_STATES
@@ -21,7 +22,6 @@ from conversations.models import Compaction, ModelCall, Run, Session, SessionSki
 from .append import Appended, NewEvent, PreparedEvent, locked_session, require_first
 from .messages import Accepted, accepted_run, create_run, last_user_turn, lock_for_run
 from .model_calls import insert_call
-from .rewinds import is_rewound
 from .runs import Claimed
 from .turns import read_rewound
 
@@ -73,12 +73,13 @@ def digest_of(content: str) -> str:
 def read_active_compaction(session_pk: int) -> Compaction | None:
     """The newest summary that is in force: neither undone nor rewound."""
     found = Compaction.objects.filter(session=session_pk, undone_at=None).order_by("-pk")
-    # A rewind marks all turns from one on, so it concerns a summary exactly when it
-    # has taken the last of the turns that the summary stands for.
-    standing = (
-        one for one in found.iterator(chunk_size=5) if not is_rewound(session_pk, one.to_turn)
-    )
-    return next(standing, None)
+    gone: Ranges | None = None
+    for one in found.iterator(chunk_size=5):
+        gone = read_rewound(session_pk, "turn") if gone is None else gone
+        # A path that has the last of the summarised turns has all of them.
+        if not are_within(one.to_turn, gone):
+            return one
+    return None
 
 
 def read_compaction(pk: int) -> Compaction:

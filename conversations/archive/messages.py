@@ -12,6 +12,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from conversations.domain import runs as states
+from conversations.domain.active_path import are_within
 from conversations.domain.attachments import list_references, shown_attachment
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.runs import (
@@ -45,6 +46,7 @@ from .rewinds import (
     is_rewound,
 )
 from .runs import QUEUE_ORDER, Claimed, append_user_turn, make_claimed, message_text
+from .turns import read_rewound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,12 +232,16 @@ def withdraw_message(session: Session, *, run: UUID) -> None:
         raise Conflict("This message is no longer queued.", code="not_queued")
 
 
-def put_first(session: Session, *, run: UUID) -> None:
+def put_first(session: Session, *, run: UUID) -> int | None:
     """Let a message that waits go before the others: at the next tool call of the running answer,
-    or at its end. Raises Conflict when it waits no more."""
-    waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
-    if not waiting.filter(kind=states.MESSAGE).update(goes_first=True):
-        raise Conflict("This message is no longer queued.", code="not_queued")
+    or at its end. Returns the key of the run that is active; None: there is none. Raises Conflict
+    when it waits no more."""
+    with joined_transaction():
+        waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
+        if not waiting.filter(kind=states.MESSAGE).update(goes_first=True):
+            raise Conflict("This message is no longer queued.", code="not_queued")
+        active = Run.objects.filter(session=session.pk, state__in=ACTIVE_STATES)
+        return active.values_list("pk", flat=True).first()
 
 
 def queued_messages(session_pk: int) -> list[dict[str, Any]]:
@@ -441,4 +447,5 @@ def last_user_turn(session_pk: int) -> int | None:
         .order_by("-number")
         .values_list("number", flat=True)
     )
-    return next((n for n in numbers.iterator(chunk_size=50) if not is_rewound(session_pk, n)), None)
+    gone = read_rewound(session_pk, "turn")
+    return next((n for n in numbers.iterator(chunk_size=50) if not are_within(n, gone)), None)

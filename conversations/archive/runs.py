@@ -182,11 +182,12 @@ def record_run_note(run_pk: int, *, note: str) -> None:
     Run.objects.filter(pk=run_pk, state__in=ACTIVE_STATES).update(note=note[:255])
 
 
-def request_stop(session_pk: int) -> int:
-    """Ask the active run to end, in whatever process it runs. Returns how many."""
-    return Run.objects.filter(
-        session=session_pk, state__in=ACTIVE_STATES, stop_requested_at=None
-    ).update(stop_requested_at=timezone.now())
+def request_stop(session_pk: int, *, only: int | None = None) -> int:
+    """Ask the active run to end, in whatever process it runs; ``only``: if it is this one. Returns
+    how many."""
+    active = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES, stop_requested_at=None)
+    asked = active if only is None else active.filter(pk=only)
+    return asked.update(stop_requested_at=timezone.now())
 
 
 def beat(run_pks: Sequence[int], *, owner: str) -> set[int]:

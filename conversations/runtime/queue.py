@@ -82,14 +82,16 @@ class RunQueue:
         worker.again = True
         worker.claimed = claimed or worker.claimed
 
-    async def stop_run(self, session_pk: int) -> None:
-        """End the session's running answer, in this process or in another one."""
+    async def stop_run(self, session_pk: int, *, only: int | None = None) -> None:
+        """End the session's running answer, in this process or in another one; ``only``: if it is
+        this run still, and not the one that follows."""
         worker = self._workers.get(session_pk)
         if worker is None:
-            await self._database.writer.write(archive_runs.request_stop, session_pk)
+            await self._database.writer.write(archive_runs.request_stop, session_pk, only=only)
         elif worker.execution is not None:
-            worker.execution.stop()
-        else:
+            if only is None or worker.execution.claimed.run_pk == only:
+                worker.execution.stop()
+        elif only is None:
             worker.stopped = True  # it is about to claim a run
 
     def stop_unasked_summary(self, session_pk: int) -> None:

@@ -303,10 +303,10 @@ class Runtime:
     async def put_first(self, session: Session, *, run: UUID, stops: bool) -> None:
         """Let a queued message go in at the next tool call, or at once: ``stops`` ends the answer
         that runs."""
-        await self.writer.write(archive_messages.put_first, session, run=run)
+        active = await self.writer.write(archive_messages.put_first, session, run=run)
         await self.publisher.publish_queue(session.pk)
-        if stops:
-            await self.queue.stop_run(session.pk)
+        if stops and active is not None:
+            await self.queue.stop_run(session.pk, only=active)
 
     async def stop_run(self, session: Session) -> None:
         await self.queue.stop_run(session.pk)

@@ -193,6 +193,21 @@ async def test_a_message_stops_the_answer_and_goes_in(
     ]
 
 
+async def test_the_answer_that_follows_is_not_stopped_for_the_one_before(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    """Its end and the wish to stop it may meet."""
+    wire.enqueue(Scenario(text="one"), Scenario(words=40, rate=100))
+    page = open_page(runtime)
+    first = await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
+    await page.until(lambda: len(page.of_type("draft")) > 5)
+    await runtime.queue.stop_run(garden.pk, only=first.run_pk)
+    await runtime.wait_idle(garden.pk)
+    assert await run_state(garden) == "completed"
+
+
 async def test_too_many_waiting_messages_are_refused_with_the_reason(
     start_runtime: Any, wire: WireThread, garden: Session
 ) -> None:
