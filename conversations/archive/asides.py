@@ -6,7 +6,7 @@ the turns, and leaves the active path with them: who retries or edits a message 
 
 from typing import Any
 
-from conversations.domain.active_path import merge_ranges
+from conversations.domain.active_path import are_within, merge_ranges
 from conversations.domain.errors import Rejected
 from conversations.domain.events import INCLUDED, SET_ASIDE, Info
 from conversations.domain.text import dump_json, estimate_tokens
@@ -34,7 +34,7 @@ def read_aside(session_pk: int) -> list[tuple[int, int]]:
     aside: set[int] = set()
     for marker in stored_turns(markers):
         marked = _read_marker(marker)
-        if marked is None or any(low <= marker.number <= high for low, high in gone):
+        if marked is None or are_within(marker.number, gone):
             continue
         is_aside, turns = marked
         aside = aside | turns if is_aside else aside - turns

@@ -55,7 +55,7 @@ def list_branches(session: Session) -> list[LeftBranch]:
         LeftBranch(
             turn=branch.first,
             tip=branch.tip,
-            turns=_count(branch),
+            turns=branch.length,
             role=roles.get(branch.first, ""),
             begins=one_line(strip_marks(begins.get(branch.first, "")), limit=LINE_CHARS),
             left_at=rows[branch.back_to][3],
@@ -63,15 +63,6 @@ def list_branches(session: Session) -> list[LeftBranch]:
         )
         for branch in found
     ]
-
-
-def _count(branch: Branch) -> int:
-    gone = sum(
-        min(high, branch.tip) - max(low, branch.first) + 1
-        for low, high in branch.hidden
-        if low <= branch.tip and high >= branch.first
-    )
-    return branch.tip - branch.first + 1 - gone
 
 
 def _roles(session: Session, turns: Sequence[int]) -> dict[int, str]:

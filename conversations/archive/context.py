@@ -36,7 +36,7 @@ def read_loaded_skills(session_pk: int) -> list[SessionSkill]:
     if not loaded:
         return []
     gone = read_rewound(session_pk, "turn")
-    active = [s for s in loaded if not any(low <= s.turn_number <= high for low, high in gone)]
+    active = [s for s in loaded if not are_within(s.turn_number, gone)]
     newest = {skill.name: skill for skill in active}
     return [skill for skill in active if newest[skill.name] is skill]
 

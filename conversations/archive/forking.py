@@ -12,7 +12,12 @@ from uuid import uuid4
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from conversations.domain.active_path import Marker, are_within, branch_with, hidden_ranges
+from conversations.domain.active_path import (
+    are_within,
+    branch_with,
+    hidden_ranges,
+    markers_until_left,
+)
 from conversations.domain.errors import NotFound
 from conversations.domain.turns import (
     ASIDE,
@@ -64,7 +69,7 @@ def _turns_up_to(session: Session, turn: int) -> list[StoredTurn]:
     markers = read_markers(session.pk, "turn")
     branch = branch_with(markers, turn)
     if branch is not None:
-        markers = [*markers[: branch.back_to], Marker(branch.end + 1, session.turn_count, None)]
+        markers = markers_until_left(markers, branch.back_to, last=session.turn_count)
     gone = hidden_ranges(markers)
     aside = [] if branch is not None else read_aside(session.pk)
     later = walk_turns(

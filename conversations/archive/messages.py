@@ -355,7 +355,7 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
         turn = last_user_turn(session.pk)
         if turn is None:
             raise Rejected("There is nothing to continue yet.", code="nothing_to_answer")
-        if any(low <= turn <= high for low, high in read_aside(session.pk)):
+        if are_within(turn, read_aside(session.pk)):
             text = "The last message was refused. Retry it, edit it, or send another."
             raise Rejected(text, code="nothing_to_answer")
         asked = _choices_for(session.pk, turn)

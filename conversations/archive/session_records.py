@@ -388,22 +388,8 @@ def list_sessions(
     columns = ("title", "preview") if with_previews else ("title",)
     sessions = filter_by_words(sessions, filters.query, *columns)
     sessions = _narrow(sessions, filters, reader_pk=reader_pk)
-    if filters.order != LATEST:
-        return _list_in_order(
-            sessions,
-            filters.order,
-            before=before,
-            limit=limit,
-            with_previews=with_previews,
-            reader_pk=reader_pk,
-        )
-    chosen = [_before(sessions.filter(pinned_at=None), before, limit=limit)]
-    if not before:
-        pinned = sessions.filter(pinned_at__isnull=False)
-        chosen.append(pinned.order_by("-last_active_at", "-pk")[:limit])
-    listed = _read_listed(chosen, reader_pk=reader_pk)
-    page = _cut([item for item in listed if not item.pinned], limit=limit)
-    page.items[:0] = [item for item in listed if item.pinned]
+    find = _list_latest if filters.order == LATEST else _list_in_order
+    page = find(sessions, filters.order, before=before, limit=limit, reader_pk=reader_pk)
     if with_previews:
         return page
     return replace(page, items=[replace(item, preview=None) for item in page.items])
@@ -428,21 +414,28 @@ def _narrow(
     return sessions
 
 
+def _list_latest(
+    sessions: QuerySet[Session], _: str, *, before: str, limit: int, reader_pk: int | None
+) -> SessionPage:
+    chosen = [_before(sessions.filter(pinned_at=None), before, limit=limit)]
+    if not before:
+        pinned = sessions.filter(pinned_at__isnull=False)
+        chosen.append(pinned.order_by("-last_active_at", "-pk")[:limit])
+    listed = _read_listed(chosen, reader_pk=reader_pk)
+    page = _cut([item for item in listed if not item.pinned], limit=limit)
+    page.items[:0] = [item for item in listed if item.pinned]
+    return page
+
+
 def _list_in_order(
-    sessions: QuerySet[Session],
-    order: str,
-    *,
-    before: str,
-    limit: int,
-    with_previews: bool,
-    reader_pk: int | None,
+    sessions: QuerySet[Session], order: str, *, before: str, limit: int, reader_pk: int | None
 ) -> SessionPage:
     """The newest first, or by title; the cursor is the last item's key."""
     if order == TITLE:
         sessions = sessions.annotate(by_title=Lower("title")).order_by("by_title", "pk")
         if before:
             last = parse_number(before)
-            title = sessions.model.objects.filter(pk=last).values_list(Lower("title"), flat=True)
+            title = Session.objects.filter(pk=last).values_list(Lower("title"), flat=True)
             reached = title.first() or ""
             sessions = sessions.filter(Q(by_title__gt=reached) | Q(by_title=reached, pk__gt=last))
     else:
@@ -456,9 +449,8 @@ def _list_in_order(
         item.pk: item
         for item in _read_listed([Session.objects.filter(pk__in=pks)], reader_pk=reader_pk)
     }
-    items = [by_pk[pk] for pk in pks[:limit] if pk in by_pk]
     return SessionPage(
-        items=items if with_previews else [replace(item, preview=None) for item in items],
+        items=[by_pk[pk] for pk in pks[:limit] if pk in by_pk],
         next_cursor=str(pks[limit - 1]) if len(pks) > limit else "",
     )
 

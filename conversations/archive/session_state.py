@@ -216,12 +216,16 @@ class RebuiltState:
     state: SessionState = field(default_factory=SessionState)
     checkpoints: dict[Key, str] = field(default_factory=dict)
     valid: list[tuple[int, SessionState]] = field(default_factory=list)
+    markers: list[Marker] = field(default_factory=list)
     gone: Ranges = field(default_factory=list)
-    before: dict[int, tuple[SessionState, list[tuple[int, SessionState]], Ranges]] = field(
+    before: dict[int, tuple[SessionState, list[tuple[int, SessionState]]]] = field(
         default_factory=dict
     )
     turn: int = 0
-    rewinds: int = 0
+
+    @property
+    def rewinds(self) -> int:
+        return len(self.markers)
 
     @property
     def text(self) -> str:
@@ -232,16 +236,17 @@ class RebuiltState:
         self.checkpoints[key] = dump_state(self.state)
         self.valid.append((self.turn, self.state))
 
-    def rewind(self, session_pk: int, low: int, high: int, back_to: int | None) -> None:
-        self.rewinds += 1
+    def rewind(self, session_pk: int, marker: Marker) -> None:
+        self.markers.append(marker)
+        self.gone = hidden_ranges(self.markers)
+        low, high, back_to = marker
         if back_to is not None:
-            state, valid, gone = self.before[back_to]
+            state, valid = self.before[back_to]
             self.state = state._replace(edit_seq=max(state.edit_seq, self.state.edit_seq))
-            self.valid, self.gone = list(valid), [*gone, (low, high)]
+            self.valid = list(valid)
             return
         if low > high:
             return
-        self.gone.append((low, high))
         while self.valid and self.valid[-1][0] >= low:
             self.valid.pop()
         after, state = self.valid[-1] if self.valid else (0, SessionState())
@@ -254,13 +259,14 @@ class RebuiltState:
 def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
     """Everything up to a moment. Memory grows by one state for fifty turns."""
     rebuilt = RebuiltState(moment=moment)
-    happenings = merge(
+    rewinds = list(_read_rewinds(session_pk, moment))
+    gone_back_to = {marker.back_to for _, _, marker in rewinds}
+    happenings: Iterator[Happening] = merge(
         _read_edits(session_pk, moment),
-        _read_rewinds(session_pk, moment),
+        rewinds,
         key=lambda happening: happening[:2],
     )
     following = next(happenings, None)
-    gone_back_to = {marker.back_to for marker in read_markers(session_pk, "turn")}
     turns = active_turns(session_pk, 0, moment.turn, [])
     for number in count():
         while following is not None and following[0] <= number:
@@ -270,9 +276,8 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
                 rebuilt.state = drop_marks(edited, rebuilt.gone)
             else:
                 if rebuilt.rewinds in gone_back_to:
-                    kept = (rebuilt.state, list(rebuilt.valid), list(rebuilt.gone))
-                    rebuilt.before[rebuilt.rewinds] = kept
-                rebuilt.rewind(session_pk, *what)
+                    rebuilt.before[rebuilt.rewinds] = rebuilt.state, list(rebuilt.valid)
+                rebuilt.rewind(session_pk, what)
             rebuilt.add_checkpoint()
             following = next(happenings, None)
         turn = next(turns, None)
@@ -305,7 +310,7 @@ def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
             yield reached, seq, edit
 
 
-def _read_rewinds(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
+def _read_rewinds(session_pk: int, moment: StateMoment) -> Iterator[tuple[int, int, Marker]]:
     rows = Rewind.objects.filter(session=session_pk).order_by("pk")
     columns = rows.values_list("to_seq", *marker_columns("turn"))
     turn = seq = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast
 
-from conversations.domain.active_path import Marker, hidden_ranges
+from conversations.domain.active_path import Marker, hidden_ranges, markers_until_left
 from conversations.domain.keyset import Cursor
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
@@ -59,7 +59,7 @@ def rewound_ranges(
     markers = [Marker(*marker) for *marker, _ in rows]
     if as_of is not None:
         last = session.turn_count if source == "turn" else session.last_seq
-        markers = [*markers[:as_of], Marker(markers[as_of].high + 1, last, None)]
+        markers = markers_until_left(markers, as_of, last=last)
     return [
         RewoundRange(source, low, high, _left_at(low, high, rows))
         for low, high in hidden_ranges(markers)

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 
-from conversations.domain.active_path import Marker, Ranges, hidden_ranges
+from conversations.domain.active_path import Marker, Ranges, count_within, hidden_ranges
 from conversations.domain.turns import CONTENT_COLUMNS, USER, NewTurn, StoredTurn
 from conversations.models import Rewind, Session, Turn
 
@@ -164,9 +164,7 @@ def count_active_before(session_pk: int, number: int, *, has_rewinds: bool = Tru
     """Active turns below that number."""
     if not has_rewinds:
         return number - 1
-    ranges = read_rewound(session_pk, "turn")
-    gone = sum(min(high, number - 1) - low + 1 for low, high in ranges if low < number)
-    return number - 1 - gone
+    return number - 1 - count_within(1, number - 1, read_rewound(session_pk, "turn"))
 
 
 def _are_within(ranges: Sequence[tuple[int, int]]) -> Q:

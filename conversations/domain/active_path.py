@@ -4,7 +4,8 @@ Markers say what left it, in order. One that goes back to an earlier moment retu
 path then, and takes off it what was said since.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -35,8 +36,19 @@ def are_within(number: int, ranges: Iterable[tuple[int, int]]) -> bool:
     return any(low <= number <= high for low, high in ranges)
 
 
+def count_within(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> int:
+    """How many of the numbers from ``first`` to ``last`` are in these disjoint ranges."""
+    return sum(max(0, min(high, last) - max(low, first) + 1) for low, high in ranges)
+
+
 def hidden_ranges(markers: Sequence[Marker]) -> Ranges:
     """What is not on the path after these markers, the first of the session first."""
+    last = deque(_replay(markers), maxlen=1)
+    return merge_ranges(last[0]) if last else []
+
+
+def _replay(markers: Sequence[Marker]) -> Iterator[Ranges]:
+    """What is not on the path after each marker, not merged; good until the next is asked for."""
     wanted = {marker.back_to for marker in markers}
     kept: dict[int, Ranges] = {0: []}
     hidden: Ranges = []
@@ -46,7 +58,7 @@ def hidden_ranges(markers: Sequence[Marker]) -> Ranges:
         hidden.append((low, high))
         if count in wanted:
             kept[count] = merge_ranges(hidden)
-    return merge_ranges(hidden)
+        yield hidden
 
 
 def first_difference(some: Ranges, others: Ranges) -> int:
@@ -64,11 +76,7 @@ def first_difference(some: Ranges, others: Ranges) -> int:
 
 def _hidden_after_each(markers: Sequence[Marker]) -> list[Ranges]:
     """What is not on the path before the first marker, and after each."""
-    found: list[Ranges] = [[]]
-    for low, high, back_to in markers:
-        before = found[-1 if back_to is None or back_to >= len(found) else back_to]
-        found.append(merge_ranges([*before, (low, high)]))
-    return found
+    return [[], *(merge_ranges(hidden) for hidden in _replay(markers))]
 
 
 def _last_active(hidden: Ranges, end: int) -> int:
@@ -112,6 +120,17 @@ class Branch(NamedTuple):
     back_to: int
     end: int
     hidden: Ranges
+
+    @property
+    def length(self) -> int:
+        """How many turns it has from ``first`` to ``tip``."""
+        return self.tip - self.first + 1 - count_within(self.first, self.tip, self.hidden)
+
+
+def markers_until_left(markers: Sequence[Marker], back_to: int, *, last: int) -> list[Marker]:
+    """Those after which the path is the one that was left with the next marker after so many;
+    ``last`` is the session's last number, of which nothing that was said since is of it."""
+    return [*markers[:back_to], Marker(markers[back_to].high + 1, last, None)]
 
 
 def find_branches(markers: Sequence[Marker], *, last: int) -> list[Branch]:

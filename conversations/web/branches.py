@@ -21,7 +21,7 @@ from conversations.access import (
 )
 from conversations.archive.branches import is_branch_due, list_branches, list_versions, read_branch
 from conversations.archive.forking import fork_session
-from conversations.archive.rewinds import is_rewound, require_branch
+from conversations.archive.rewinds import require_branch
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Session
@@ -68,9 +68,12 @@ def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpRespons
     """The first rows of the branch with that turn, from there on; as a page, and where the turn is
     not on another branch, the page around it."""
     found, access = get_session_for(request, uuid)
-    if not is_fragment(request) or not is_rewound(found.pk, number):
+    if not is_fragment(request):
         return show_turn(request, found, access, number)
-    branch, page = read_branch(found, turn=number, limit=settings.LOOM.page_size)
+    try:
+        branch, page = read_branch(found, turn=number, limit=settings.LOOM.page_size)
+    except Rejected:
+        return show_turn(request, found, access, number)
     context: dict[str, Any] = {
         "session": found,
         "branch": branch,

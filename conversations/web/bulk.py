@@ -1,6 +1,7 @@
 """What is done with several sessions of a workspace's list at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from django.conf import settings
@@ -19,9 +20,12 @@ MAX_CHOSEN = 500  # Sessions that are changed at once: as many as a long list sh
 ACTIONS = {"pin": "pinned", "unpin": "unpinned", "archive": "archived", "unarchive": "unarchived"}
 
 
-def read_chosen(request: HttpRequest, workspace: Workspace) -> list[Session]:
-    """The sessions of a form's ``session`` fields, each of which this person may write in. Raises
-    Rejected for none, too many, or one of another workspace; NotFound and NotPermitted."""
+def read_chosen(
+    request: HttpRequest, workspace: Workspace, *, find: Callable[[UUID], Session] | None = None
+) -> list[Session]:
+    """The sessions of a form's ``session`` fields, each of which this person may write in, or as
+    ``find`` has it. Raises Rejected for none, too many, or one of another workspace; NotFound and
+    NotPermitted."""
     chosen = list(dict.fromkeys(request.POST.getlist("session")))
     if not chosen:
         raise Rejected("Choose at least one session.", code="nothing_chosen")
@@ -31,7 +35,8 @@ def read_chosen(request: HttpRequest, workspace: Workspace) -> list[Session]:
         uuids = [UUID(text) for text in chosen]
     except ValueError as error:
         raise Rejected("session must be a UUID.", code="bad_uuid") from error
-    found = [get_session_for(request, uuid, to=WRITE)[0] for uuid in uuids]
+    find = find or (lambda uuid: get_session_for(request, uuid, to=WRITE)[0])
+    found = [find(uuid) for uuid in uuids]
     if any(session.workspace_id != workspace.pk for session in found):
         raise NotFound("This session does not exist in this workspace.")
     return found
@@ -49,21 +54,29 @@ def workspace_sessions(request: HttpRequest, slug: str) -> HttpResponse:
     except Rejected as error:
         messages.error(request, error.message)
         return redirect("workspace", slug=slug)
-    done, problems = 0, list[str]()
-    for session in chosen:
-        try:
-            _carry_out(request, session, action)
-            done += 1
-        except Conflict as error:
-            problems.append(error.message)
-    if done:
-        messages.success(request, f"{count_of(chosen[:done])} {ACTIONS[action]}.")
-    for problem in dict.fromkeys(problems):
-        messages.error(request, f"{problems.count(problem)} left as they are: {problem}")
+    do_with_each(request, chosen, partial(_carry_out, request, action), said=ACTIONS[action])
     return redirect("workspace", slug=slug)
 
 
-def _carry_out(request: HttpRequest, session: Session, action: str) -> None:
+def do_with_each(
+    request: HttpRequest, chosen: Sequence[Session], act: Callable[[Session], object], *, said: str
+) -> None:
+    """Do it, and say with how many it was done and why not with the others, which raised Conflict
+    or Rejected."""
+    done, problems = 0, list[str]()
+    for session in chosen:
+        try:
+            act(session)
+            done += 1
+        except (Conflict, Rejected) as error:
+            problems.append(error.message)
+    if done:
+        messages.success(request, f"{count_of(done)} {said}.")
+    for problem in dict.fromkeys(problems):
+        messages.error(request, f"{problems.count(problem)} left as they are: {problem}")
+
+
+def _carry_out(request: HttpRequest, action: str, session: Session) -> None:
     if action in ("pin", "unpin"):
         archive_sessions.pin_session(session, pinned=action == "pin")
         return
@@ -73,5 +86,5 @@ def _carry_out(request: HttpRequest, session: Session, action: str) -> None:
         compact_at_end(session, user_pk=person(request).pk)
 
 
-def count_of(sessions: Sequence[Session]) -> str:
-    return "1 session" if len(sessions) == 1 else f"{len(sessions)} sessions"
+def count_of(number: int) -> str:
+    return "1 session" if number == 1 else f"{number} sessions"

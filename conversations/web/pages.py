@@ -318,7 +318,7 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
 
 
 def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> dict[str, Any]:
-    loom, queue = settings.LOOM, queued_messages(found.pk)
+    loom, queue, models = settings.LOOM, queued_messages(found.pk), list_models()
     run = next(iter(active_runs(stale_seconds=loom.stale_seconds, session_pks=[found.pk])), None)
     return {
         "run": {
@@ -329,8 +329,8 @@ def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> d
         },
         "failed_servers": failed_tool_servers(found.workspace.slug),
         "queue": render_queue(queue),
-        "models": list_models(),
-        "model_groups": group_models(list_models(), chosen=model),
+        "models": models,
+        "model_groups": group_models(models, chosen=model),
         "is_demo": is_demo(),
         "config": {
             **{name: getattr(loom, name) for name in SCRIPT_SETTINGS},

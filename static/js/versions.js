@@ -75,9 +75,10 @@ export async function markVersions() {
     const turn = Number(row.dataset.turn);
     const turns = turn !== before && versionsOf(turn);
     before = turn || before;
+    const wanted = turns ? control(turns, turn) : null;
     const shown = find(":scope > .versions", row);
-    if (shown?.textContent === (turns && `‹${turns.indexOf(turn) + 1}/${turns.length}›`)) continue;
+    if (wanted?.textContent === shown?.textContent) continue;
     shown?.remove();
-    if (turns) row.append(control(turns, turn));
+    row.append(wanted ?? "");
   }
 }

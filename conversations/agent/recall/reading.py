@@ -14,6 +14,7 @@ from django.db.models.functions import Length, Substr
 
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.turns import COLUMNS, read_rewound
+from conversations.domain.active_path import are_within
 from conversations.domain.turns import (
     ASSISTANT,
     TOOL,
@@ -217,7 +218,7 @@ def _past_turns(
                 ok=read_tool_outcome(turn)[0] if turn.role == TOOL else None,
                 is_complete=turn.complete,
                 attached=attached_names(turn),
-                is_replaced=any(low <= turn.number <= high for low, high in replaced),
+                is_replaced=are_within(turn.number, replaced),
             )
         )
     return found

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from conversations.archive.turns import read_rewound
+from conversations.domain.active_path import are_within
 from conversations.domain.words import find_words, read_tokens, tokens_of_word
 from conversations.search.find import read_occurrences, search_session
 from conversations.search.query import STOP_TOKENS
@@ -208,7 +209,7 @@ def find_hint(session_pk: int, text: str, *, floor: int, turn: int) -> str:
         return ""
     related = find_related_turns(session_pk, text, floor=floor, turn=turn)
     gone = read_rewound(session_pk, "turn") if related else []
-    turns = [turn for turn in related if not any(low <= turn <= high for low, high in gone)]
+    turns = [turn for turn in related if not are_within(turn, gone)]
     if turns:
         return name_turns(turns)
     match = _PHRASE.search(text)

@@ -18,6 +18,7 @@ from json import JSONEncoder
 from threading import Lock
 from typing import Any, NamedTuple
 
+from conversations.domain.active_path import are_within
 from conversations.domain.text import estimate_tokens, load_json, one_line, storable
 
 from .matters import is_same_matter
@@ -314,9 +315,7 @@ def is_same_item(one: "ItemMark | Statement", other: "ItemMark | Statement") -> 
 def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> SessionState:
     """Without the marks on items of these turns, which left the active path."""
     gone = list(ranges)
-    marks = tuple(
-        mark for mark in state.marks if not any(low <= mark.turn <= high for low, high in gone)
-    )
+    marks = tuple(mark for mark in state.marks if not are_within(mark.turn, gone))
     return state if marks == state.marks else state._replace(marks=marks)
 
 

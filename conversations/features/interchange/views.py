@@ -5,6 +5,7 @@ until it is over.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -39,6 +40,7 @@ from conversations.web.bulk import read_chosen
 
 from . import service
 from .export import FORMATS as EXPORT_FORMATS
+from .export import ExportFormat
 from .models import STOPPED
 from .running import AUTO, FORMATS
 
@@ -63,11 +65,19 @@ def export_response(session: Session, wanted: str, *, is_head: bool = False) -> 
     if format is None:
         raise Rejected(f"The format must be one of {', '.join(EXPORT_FORMATS)}.", code="bad_format")
     pieces = iter(()) if is_head else format.write(session)
-    response = StreamingHttpResponse(in_threads(pieces), content_type=format.content_type)
     # Letters, digits and hyphens: what every system takes as a name.
     words = slugify(session.title, allow_unicode=True)[:MAX_NAME_CHARS].strip("-_")
-    name = f"{words or 'session'}-{str(session.uuid)[:8]}.{format.ending}"
-    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    return _stream_file(pieces, format, name=f"{words or 'session'}-{str(session.uuid)[:8]}")
+
+
+def _stream_file(
+    pieces: Iterator[str], format: ExportFormat, *, name: str
+) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(in_threads(pieces), content_type=format.content_type)
+    filename = f"{name}.{format.ending}"
+    response["Content-Disposition"] = content_disposition_header(
+        as_attachment=True, filename=filename
+    )
     response["Cache-Control"] = "private, no-store"
     return response
 
@@ -87,11 +97,7 @@ async def workspace_export(request: HttpRequest, slug: str) -> HttpResponseBase:
         return redirect("workspace", slug=slug)
     format = EXPORT_FORMATS["jsonl"]
     pieces = chain.from_iterable(format.write(session) for session in chosen)
-    response = StreamingHttpResponse(in_threads(pieces), content_type=format.content_type)
-    name = f"{workspace.slug}-sessions.{format.ending}"
-    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
-    response["Cache-Control"] = "private, no-store"
-    return response
+    return _stream_file(pieces, format, name=f"{workspace.slug}-sessions")
 
 
 FORMAT_NAMES = {

@@ -35,6 +35,7 @@ from conversations.archive.messages import Accepted, find_accepted
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
 from conversations.archive.turns import read_rewound
+from conversations.domain.active_path import are_within
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import READERS, Spoken, read_new_file
 from conversations.domain.runs import (
@@ -279,7 +280,7 @@ def _are_told(run: Run, told: str, *, is_whole: bool) -> bool:
     newest = turns.filter(role=ASSISTANT).order_by("-number").values_list("number", "content")
     for number, content in reversed(list(newest[:MAX_COMPARED_ANSWERS])):
         text, question = _without_space(content), asked_at[bisect(asked_at, number) - 1]
-        is_gone = any(low <= number <= high for low, high in rewound)
+        is_gone = are_within(number, rewound)
         if is_gone or states.get(question) in UNANSWERED:
             broken[question] += text
         elif question == run.user_turn and not is_whole:

@@ -1,5 +1,6 @@
 """How long a workspace's sessions are kept, and purging one of them."""
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from conversations.archive.rights import MANAGE, WRITE
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
-from conversations.web.bulk import count_of, read_chosen
+from conversations.web.bulk import count_of, do_with_each, read_chosen
 
 from . import service
 from .forms import HoldForm, PoliciesForm, PurgeForm
@@ -152,34 +153,23 @@ def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
     """Delete the sessions that were chosen in the list: first this asks for a reason."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
     try:
-        chosen = [
-            service.get_purgeable(request, person(request), session.uuid)
-            for session in read_chosen(request, workspace)
-        ]
+        find = partial(service.get_purgeable, request, person(request))
+        chosen = read_chosen(request, workspace, find=find)
     except Rejected as error:
         messages.error(request, error.message)
         return redirect("workspace", slug=slug)
     now, origin = timezone.now(), visit_of(request).origin
     form = PurgeForm(request.POST if "reason" in request.POST else None)
     if form.is_valid():
-        ordered, problems = 0, list[str]()
-        for session in chosen:
-            try:
-                reason = form.cleaned_data["reason"]
-                service.order_purge(session, origin=origin, reason=reason, now=now)
-                ordered += 1
-            except (Conflict, Rejected) as error:
-                problems.append(error.message)
-        if ordered:
-            messages.success(request, f"{count_of(chosen[:ordered])} scheduled for deletion.")
-        for problem in dict.fromkeys(problems):
-            messages.error(request, f"{problems.count(problem)} left as they are: {problem}")
+        reason = form.cleaned_data["reason"]
+        order = partial(service.order_purge, origin=origin, reason=reason, now=now)
+        do_with_each(request, chosen, order, said="scheduled for deletion")
         return redirect("workspace", slug=slug)
     get_workspace_for(request, slug, to=WRITE)  # the page is its own, not the last session's
     context = {
         "workspace": workspace,
         "chosen": chosen,
-        "counted": count_of(chosen),
+        "counted": count_of(len(chosen)),
         "grace": service.grace_period(),
         "due_at": now + service.grace_period(),
         "form": form,
