@@ -43,6 +43,9 @@ export function follow() {
   pin();
 }
 
+/** What is opened above the end stays in view. */
+export const unfollow = () => { following = false; };
+
 export function firstVisible() {
   const edge = log.getBoundingClientRect().top;
   return allRows().find((row) => row.getBoundingClientRect().bottom > edge);

@@ -3,6 +3,7 @@
 import { byId, create, find, findAll, localise, parseHtml } from "./dom.js";
 import { refuse } from "./composer.js";
 import { allRows } from "./marks.js";
+import { unfollow } from "./transcript.js";
 
 const { dataset } = byId("transcript");
 const list = byId("rows");
@@ -43,6 +44,7 @@ async function show(turns, turn, name) {
   }
   const row = close() ?? find(`:scope > .row[data-turn="${current}"]`, list);
   if (section) {
+    unfollow();
     row.setAttribute("data-apart", "");
     list.after(section);
     localise(section);
@@ -54,7 +56,8 @@ async function show(turns, turn, name) {
   const shown = section ?? row;
   const button = find(`.versions [aria-label="${name}"]`, shown);
   (button.disabled ? find(".versions button:enabled", shown) : button).focus({ preventScroll: true });
-  shown.scrollIntoView({ block: "nearest" });
+  // Of a long version the head is in view, with what can be done with it.
+  shown.scrollIntoView({ block: section ? "start" : "nearest" });
 }
 
 // Who writes, goes on with the conversation.

@@ -153,7 +153,8 @@ def test_a_queued_message_goes_in_first_or_at_once(chat: Chat, wire: WireThread)
 def test_versions_are_seen_in_place_and_used_again(chat: Chat, wire: WireThread) -> None:
     """A message that was edited and an answer that was made again, by keys; live and reloaded."""
     page = chat.page
-    texts = ("About beans.", "About peas.", "About peas, again.", "And water.", "And beans' water.")
+    long = "About beans.\n\n" + "Beans climb.\n\n" * 60
+    texts = (long, "About peas.", "About peas, again.", "And water.", "And beans' water.")
     wire.enqueue(*[Scenario(text=text) for text in texts])
     chat.ask("beans")
     page.locator('[data-event-type="user_message"]').hover()
@@ -180,6 +181,7 @@ def test_versions_are_seen_in_place_and_used_again(chat: Chat, wire: WireThread)
     expect(page.locator("#rows").get_by_text("And water.")).to_be_visible()
     versions.first.get_by_role("button", name="Earlier version").press("Enter")
     expect(section).to_contain_text("About beans.")
+    expect(section.get_by_role("button", name="Use this one")).to_be_in_viewport()
     take_both_pictures(page, "version-shown")
     section.get_by_role("button", name="Back").press("Enter")
     expect(section).to_have_count(0)
@@ -190,7 +192,7 @@ def test_versions_are_seen_in_place_and_used_again(chat: Chat, wire: WireThread)
     chat.ask("And its water?")
     assert [message["content"][0]["text"] for message in wire.requests[-1]["messages"]] == [
         "beans",
-        "About beans.",
+        long,
         "And its water?",
     ]
     page.get_by_label("Actions for this session").click()
