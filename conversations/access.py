@@ -47,7 +47,7 @@ READING = {
 
 # Names of URLs that belong to a session and show nothing of what was said in it.
 NO_READING = (
-    *("session_commands", "session_readers", "review_remark", "review_mark"),
+    *("session_commands", "session_readers", "tool_call_file", "review_remark", "review_mark"),
     *("review_note_withdraw", "review_flag_resolve"),
 )
 
@@ -205,6 +205,17 @@ def get_workspace_for(
     visit, workspace = _visit(visit), _find(get_workspace, slug)
     access = _granted(visit.user, workspace, to)
     visit.opened[:] = [Opened(workspace, access)]
+    return workspace, access
+
+
+def get_folder_for(
+    visit: AccessContext | HttpRequest, slug: str, *, to: str = rights.READ
+) -> tuple[Workspace, Access]:
+    """The workspace, if this person may do that with the files in its folder: its members.
+    Reviewers read transcripts, not folders. Raises NotFound, NotPermitted."""
+    workspace, access = get_workspace_for(visit, slug, to=to)
+    if access.role is None:
+        raise NotFound(HIDDEN)
     return workspace, access
 
 

@@ -65,6 +65,10 @@ class Link:
     says: str = ""
     begins_group: bool = False
 
+    @property
+    def path(self) -> str:
+        return self.url.partition("?")[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadCommand:
@@ -119,6 +123,7 @@ class Feature(AppConfig):
         - ``window`` (``uuid``): beside what a session cost, in its panel
         - ``review`` (``uuid``): beside a session that is reviewed
         - ``workspace`` (``slug``): in its menu
+        - ``workspace.file`` (``slug``, ``path``, ``version``): beside a file that is shown
         - ``workspace.settings`` (``slug``): a section of its settings
         - ``workspace.programs`` (``slug``): in its settings, below “Programs”
         """

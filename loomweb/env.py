@@ -292,6 +292,8 @@ class Environment:
             "LOOM_MAX_ATTACHMENT_BYTES", 10_000_000, 1, 20_000_000
         )
         self.max_import_bytes = env.whole("LOOM_MAX_IMPORT_BYTES", 500_000_000, 0)
+        self.max_upload_bytes = env.whole("LOOM_MAX_UPLOAD_BYTES", 100_000_000, 0)
+        self.max_preview_bytes = env.whole("LOOM_MAX_PREVIEW_BYTES", 10_000_000)
         self.max_frame_bytes = env.whole("LOOM_MAX_FRAME_BYTES", 4_000_000)
         self.delta_interval_ms = env.whole("LOOM_DELTA_INTERVAL_MS", 0, 0, 1000)
         self.draft_interval_ms = env.whole("LOOM_DRAFT_INTERVAL_MS", 100, 10, 250)

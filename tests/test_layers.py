@@ -68,6 +68,10 @@ NO_TABLE = {
     ("conversations/agent/sandbox/running.py", "prepared.environment.update"),
     ("conversations/admin.py", "TABLES.update"),
     ("loomweb/settings.py", "globals().update"),
+    (
+        "conversations/rendering/draw_pdf.py",
+        "page.render(scale=scale).to_pil().convert('RGB').save",
+    ),
 }
 """Calls of these names that have nothing to do with the database."""
 

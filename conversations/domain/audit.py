@@ -37,6 +37,7 @@ PURGED, RESTORED = "purged", "restored"
 SHARED, UNSHARED = "shared", "unshared"
 AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
 WEBHOOK, RECALL, MEMORY, PROVIDER = "webhook", "recall", "memory", "provider"
+UPLOADED = "uploaded"
 
 # Kind of decision → what the person did.
 ACTS = {
@@ -62,6 +63,7 @@ ACTS = {
     RECALL: "changed what sessions of channels and programs can quote",
     MEMORY: "changed the workspace memory",
     PROVIDER: "changed the model providers",
+    UPLOADED: "uploaded files",
 }
 
 AUDIT_ACTIONS = READINGS | ACTS

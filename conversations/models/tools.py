@@ -3,7 +3,7 @@
 import uuid
 
 from django.db import models
-from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
+from django.db.models import CharField, CheckConstraint, Func, Index, Q, UniqueConstraint
 
 from conversations.domain.tool_calls import is_kind
 
@@ -91,6 +91,17 @@ class Revert(models.Model):
         return f"revert {self.uuid}"
 
 
+PATH_HEAD_CHARS = 100
+
+
+class PathHead(Func):
+    """The beginning of a path, without parameters: SQLite takes an index of an expression for
+    the very same one only."""
+
+    template = f"SUBSTR(%(expressions)s, 1, {PATH_HEAD_CHARS})"
+    output_field = CharField()
+
+
 class FileChange(models.Model):
     """One file, link or folder that a call (or a revert) changed. ``before`` and ``after`` are
     digests of the content (see ``agent.undo.disk``), empty: there was, or is, none; the modes are
@@ -125,6 +136,8 @@ class FileChange(models.Model):
         indexes = (
             Index(fields=("session", "id"), name="file_change_of_session"),
             Index(fields=("call",), condition=Q(done_at=None), name="file_change_begun"),
+            # Of one file. A whole path can be too long for an index.
+            Index(PathHead("path"), "id", name="file_change_of_path"),
         )
 
     def __str__(self) -> str:

@@ -33,6 +33,8 @@ _PLAIN_NAMES = {"", "text", "txt", "plain", "plaintext"}
 MAX_INFO_CHARS = 300
 MAX_OPEN_LINES = 60
 """Of code that a page shows at once."""
+MAX_COLOURED_CHARS = 100_000
+"""Of a file that is shown in colours: a second of work at most."""
 DIAGRAM, DIAGRAM_LABEL = "mermaid", "Mermaid"
 
 _CLASSES: dict[TokenType, str] = {
@@ -67,7 +69,7 @@ def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> s
     """The HTML of a code block; ``info`` is what follows the opening fence."""
     info = info[:MAX_INFO_CHARS]
     language = find_language(info)
-    body = _highlight(code, language) if highlight else escape_text(code)
+    body = highlight_code(code, language) if highlight else escape_text(code)
     lines = code.count("\n")
     opening = open_code_block(info, lines=lines if lines > MAX_OPEN_LINES else 0)
     return f"{opening}{body}{CODE_BLOCK_END}"
@@ -165,7 +167,7 @@ def find_lexer(language: str) -> type[Lexer]:
 
 
 @lru_cache(maxsize=64)
-def _highlight(code: str, language: str) -> str:
+def highlight_code(code: str, language: str) -> str:
     """The code as HTML with a span per colour; without where it had better stay plain."""
     plain = escape_text(code)
     if language == PLAIN_LANGUAGE or _UNHIGHLIGHTABLE.search(code):

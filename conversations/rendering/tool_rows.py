@@ -204,6 +204,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     failed = state[0] == "failed"
     first = one_line(storable(payload.error or payload.output), limit=LINE_CHARS)
     url = call_url(session, payload.call)
+    has_files = bool(payload.diff and url)
     size = payload.output_chars or len(payload.output) or len(payload.error)
     facts = (
         f"exit {payload.exit_code}" if payload.exit_code else "",
@@ -233,9 +234,8 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
         ),
         "blocks": [*blocks, *_output_blocks(payload, session, turn)],
         "record_url": url,
-        "changes_url": f"/s/{session}/changes/?call={UUID(payload.call)}"
-        if payload.diff and url
-        else "",
+        "changes_url": f"/s/{session}/changes/?call={UUID(payload.call)}" if has_files else "",
+        "file_url": f"{url}file/" if has_files else "",
     }
 
 

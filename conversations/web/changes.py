@@ -26,12 +26,13 @@ from conversations.agent.undo.revert import LOST
 from conversations.agent.undo.review import FileReview, content_of, review_changes
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.text import storable
-from conversations.models import Session
+from conversations.models import Session, Workspace
 from conversations.rendering.diffs import render_diff
 from conversations.rendering.source_text import number_text, show_hidden
 from conversations.rendering.tool_rows import changes_text, tool_word
 from conversations.runtime.current import current_runtime
 
+from .files import FileAddress
 from .pages import is_fragment
 from .panel import render_panel
 
@@ -41,10 +42,11 @@ MOST_LINES, MOST_CHARS = 400, 60_000
 MOST_OPEN = 4  # From so many files on, their diffs are closed.
 
 
-def show_file(root: Path, file: FileReview) -> dict[str, Any]:
+def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
     """``name_html`` has nothing hidden in it, ``value`` names the file in a form, ``key``
     in the page: what is ticked and unfolded there stays with its file when the list
     changes. ``since`` is what somebody else made of it."""
+    root = Path(workspace.root)
     plan, before, after = file.plan, file.before, file.after
     is_moved = bool(file.moved_from or file.moved_to)
     diff = {} if is_moved else _diff(root, file.path, before, after)
@@ -78,6 +80,9 @@ def show_file(root: Path, file: FileReview) -> dict[str, Any]:
         "diff": diff,
         "since": since,
         "is_conflict": file.is_conflict,
+        "url": FileAddress(workspace, file.path, digest_of(there)).url()
+        if there and there.is_file
+        else "",
         "runs_itself": after is not None and runs_itself(file.path),
         "calls": [
             {"call": change.call, "word": tool_word(change.call_name)[0], "turn": change.turn}
@@ -181,9 +186,9 @@ def _changes(
     said: str = "",
     error: LoomError | None = None,
 ) -> HttpResponse:
-    root, fields = Path(found.workspace.root), _fields_of(scope)
+    workspace, fields = found.workspace, _fields_of(scope)
     after = real_path(request.GET.get("after", ""))
-    review = review_changes(found.pk, root, scope=scope, after=after)
+    review = review_changes(found.pk, Path(workspace.root), scope=scope, after=after)
     following = stored_path(review.following) if review.following else ""
     what = {"run": "this answer", "call": "this call"}.get(next(iter(fields), ""), "")
     context: dict[str, Any] = {
@@ -191,12 +196,16 @@ def _changes(
         "asked": {"fields": fields, "what": what},
         "address": _address(found, scope),
         "all_url": reverse("session_changes", args=[found.uuid]),
+        # Reviewers read transcripts, not folders.
+        "files_url": FileAddress(workspace, ".").url(session=str(found.uuid))
+        if access.role
+        else "",
         "revert_url": reverse("session_changes_revert", args=[found.uuid]),
         "review": review,
         # What differs now, and what was put back and so is as it was before.
-        "files": [show_file(root, file) for file in review.files if not file.is_back],
+        "files": [show_file(workspace, file) for file in review.files if not file.is_back],
         "is_short": len(review.files) < MOST_OPEN,
-        "put_back": [show_file(root, file) for file in review.files if file.is_back],
+        "put_back": [show_file(workspace, file) for file in review.files if file.is_back],
         "calls": [{"it": call, "word": tool_word(call["name"])[0]} for call in review.calls[:50]],
         "next_url": _address(found, scope, after=following) if following else "",
         "is_first": not after,

@@ -18,9 +18,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
-    HIDDEN,
+    get_folder_for,
     get_session_for,
-    get_workspace_for,
     person,
     sign_in_first,
     visit_of,
@@ -31,7 +30,7 @@ from conversations.agent.mcp.connection import CONNECTING
 from conversations.archive.rights import READ, WRITE
 from conversations.archive.session_records import list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
-from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.text import storable
 from conversations.feature import Link
 from conversations.models import Membership, Session
@@ -55,11 +54,9 @@ MAX_NAME_CHARS = 200  # characters of a part of a path that count
 
 @login_required
 @require_safe
-def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
+def workspace_paths(request: HttpRequest, slug: str) -> HttpResponse:
     """Paths below the workspace's folder that fit to ``q``, best first."""
-    workspace, access = get_workspace_for(request, slug)
-    if access.role is None:  # reviewers read transcripts, not folders
-        raise NotFound(HIDDEN)
+    workspace, _ = get_folder_for(request, slug)
     query = storable(request.GET.get("q", ""))[:MAX_NAME_CHARS]
     try:
         paths, is_cut = find_files(workspace.root, query)
@@ -126,7 +123,7 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
             )
     return {
         "commands": described,
-        "files": reverse("workspace_files", args=[session.workspace.slug]),
+        "files": reverse("workspace_paths", args=[session.workspace.slug]),
         "style": static("css/commands.css"),
     }
 

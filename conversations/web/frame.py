@@ -65,8 +65,11 @@ class Frame:
     def places(self) -> list[Link]:
         """The menu of the workspace."""
         assert self._opened is not None
-        slug = self._opened.workspace.slug
-        return list(list_places(self._request, slug, manages=self._opened.access.can_manage))
+        opened = self._opened
+        slug, session = opened.workspace.slug, opened.session
+        marked = str(session.uuid) if session else ""
+        manages = opened.access.can_manage
+        return list(list_places(self._request, slug, manages=manages, marked=marked))
 
     @property
     def settings_sections(self) -> list[Link]:
@@ -96,8 +99,13 @@ class Frame:
         return [(name, links) for name, links in list_menu(self._request) if links]
 
 
-def list_places(request: HttpRequest, slug: str, *, manages: bool) -> Iterator[Link]:
+def list_places(
+    request: HttpRequest, slug: str, *, manages: bool, marked: str = ""
+) -> Iterator[Link]:
+    """``marked`` is the UUID of a session whose changes its files are shown with."""
     yield Link("Sessions", reverse("workspace", args=[slug]))
+    query = {"session": marked} if marked else None
+    yield Link("Files", reverse("workspace_files", args=[slug], query=query))
     yield Link("Memory", reverse("workspace_memory", args=[slug]))
     yield Link("Search", f"{reverse('search')}?workspace={slug}")
     yield from links_at("workspace", request, slug=slug)

@@ -26,6 +26,7 @@ from . import (
     command_views,
     diagrams,
     feed,
+    files,
     health,
     memory,
     model_calls,
@@ -70,7 +71,11 @@ of_workspace = [
     page("feed.atom", feed.workspace_feed),
     page("new/", pages.session_create),
     page("sessions/", bulk.workspace_sessions),
-    page("files/", command_views.workspace_files),
+    page("paths/", command_views.workspace_paths),
+    page("files/", files.workspace_files),
+    page("files/preview/", files.workspace_file_preview),
+    page("files/download/", files.workspace_file_download),
+    page("files/upload/", files.workspace_file_upload),
 ]
 
 of_session = [
@@ -83,6 +88,7 @@ of_session = [
     path("tools/<uuid:call>/deny/", decide, {"act": "deny"}, name="tool_call_deny"),
     path("tools/<uuid:call>/cancel/", decide, {"act": "cancel"}, name="tool_call_cancel"),
     page("tools/<uuid:call>/answer/", call_records.tool_call_answer),
+    page("tools/<uuid:call>/file/", files.tool_call_file),
     path("t/<int:number>/output/", call_records.tool_output, name="turn_output"),
     page("tools/<uuid:call>/", call_records.tool_call),
     path("tools/<uuid:call>/output/", call_records.tool_output, name="tool_call_output"),

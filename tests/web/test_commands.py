@@ -101,7 +101,7 @@ def test_the_page_learns_what_this_person_can_use(
 ) -> None:
     answer = owner.get(of(session, "commands/")).json()
     assert [one["name"] for one in answer["commands"]] == [one.name for one in COMMANDS]
-    assert answer["files"] == "/w/garden/files/"
+    assert answer["files"] == "/w/garden/paths/"
     by_name = {one["name"]: one for one in answer["commands"]}
     about = [one["about"] for one in by_name["model"]["choices"]]
     assert about
@@ -251,16 +251,16 @@ def folder(workspace: Workspace) -> Iterator[Path]:
 def test_files_of_the_workspace_are_found_by_name(owner: Client, folder: Path) -> None:
     (folder / "plan.md").write_text("secret words")
     (folder / "other.md").write_text("")
-    response = owner.get("/w/garden/files/", {"q": "pla"})
+    response = owner.get("/w/garden/paths/", {"q": "pla"})
     assert response.json() == {"files": ["plan.md"], "note": ""}
-    assert owner.get("/w/garden/files/", {"q": "x" * 5000}).json()["files"] == []
+    assert owner.get("/w/garden/paths/", {"q": "x" * 5000}).json()["files"] == []
 
 
 def test_a_workspace_without_its_folder_says_so(
     owner: Client, workspace: Workspace, tmp_path: Path
 ) -> None:
     Workspace.objects.filter(pk=workspace.pk).update(root=str(tmp_path / "gone"))
-    answer = owner.get("/w/garden/files/").json()
+    answer = owner.get("/w/garden/paths/").json()
     assert answer["files"] == []
     assert answer["note"]
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -89,7 +90,11 @@ TABLE: dict[str, Row] = {
     "tool_server_callback": Row(get=signed_in(302), post=REFUSED),
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_feed": Row(get=readers(200) | {"stranger": 401}, post=REFUSED),
+    "workspace_paths": Row(get=members(200), post=signed_in(405)),
     "workspace_files": Row(get=members(200), post=signed_in(405)),
+    "workspace_file_preview": Row(get=members(200), post=signed_in(405), query="?path=bean.txt"),
+    "workspace_file_download": Row(get=members(200), post=signed_in(405), query="?path=bean.txt"),
+    "workspace_file_upload": Row(get=REFUSED, post=writers(400)),  # no file
     "workspace_sessions": Row(get=REFUSED, post=writers(302)),  # none is chosen: a message
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
@@ -99,6 +104,8 @@ TABLE: dict[str, Row] = {
     "tool_call_approve": Row(get=REFUSED, post=writers(302)),  # it has ended: a message
     "tool_call_deny": Row(get=REFUSED, post=writers(302), data={"reason": "No."}),
     "tool_call_cancel": Row(get=REFUSED, post=writers(302)),
+    # To what it changed, which is a reading.
+    "tool_call_file": Row(get=readers(302), post=signed_in(405), reads=False),
     "tool_call_answer": Row(get=REFUSED, post=writers(302)),  # it does not ask: a message
     "turn_output": Row(get=readers(200), post=signed_in(405)),
     "tool_call": Row(get=readers(200), post=signed_in(405)),
@@ -245,6 +252,7 @@ def addresses(
 ) -> dict[str, str]:
     """The address of every URL, with things that exist in its place."""
     say(session, "Plant the beans", "In May")
+    (Path(workspace.root) / "bean.txt").write_text("A bean")
     run = Run.objects.create(
         session=session, client_id="client-0000", state="completed", created_at=timezone.now()
     )
@@ -473,7 +481,7 @@ def test_a_stranger_is_sent_to_sign_in_and_back_to_a_page(
 
     @cache
     def status_of(address: str) -> int:
-        return client.get(address).status_code
+        return client.get(address, follow=True).status_code
 
     def sent_to(name: str) -> tuple[str, int]:
         method = "POST" if 302 in TABLE[name].post.values() else "GET"

@@ -128,7 +128,7 @@ def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, Change]]]:
     keys."""
     call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
     rows = FileChange.objects.filter(call=call_pk, revert=None, done_at=None).order_by("pk")
-    return call, [(row.pk, Change(**_states_of(row))) for row in rows]
+    return call, [(row.pk, Change(**states_of(row))) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
     return [
         StoredChange(
             pk=row.pk,
-            **_states_of(row),
+            **states_of(row),
             started_at=row.started_at,
             is_done=row.done_at is not None,
             run=row.run_uuid,
@@ -227,7 +227,7 @@ def last_changing_run(session_pk: int) -> UUID | None:
     return rows.exclude(run=None).order_by("-pk").values_list("run__uuid", flat=True).first()
 
 
-def _states_of(row: FileChange) -> dict[str, Any]:
+def states_of(row: FileChange) -> dict[str, Any]:
     """The fields of a ``Change``."""
     before = after = None
     if row.before_mode is not None:

@@ -189,7 +189,12 @@ def _render(
         payload = replace(payload, thinking="")
         if not payload.text.strip():
             return ""
-    extra = row_extra(payload, place) | {"record_url": "", "changes_url": "", "decision_html": ""}
+    extra = row_extra(payload, place) | {
+        "record_url": "",
+        "changes_url": "",
+        "file_url": "",
+        "decision_html": "",
+    }
     if "blocks" in extra:
         extra["blocks"] = [block | {"more_url": ""} for block in extra["blocks"]]
     inside = f"/s/{place.session}/attachments/"

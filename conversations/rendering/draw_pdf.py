@@ -1,0 +1,45 @@
+"""Draws pages of a PDF: a program of its own, since the reader is native code, and some files
+keep it busy for minutes or fill the memory.
+
+It reads the file from its input. Its arguments are the first page (from 1), how many pages, and
+their width in pixels. It writes one JSON object: ``total``, the number of pages, and ``pages``,
+each as base64 of a WebP; ``{}`` for what cannot be read. It knows nothing of the product, so that
+it starts fast.
+"""
+
+import json
+import resource
+import sys
+from base64 import b64encode
+from io import BytesIO
+
+CPU_SECONDS, MEMORY_BYTES = 20, 1_500_000_000
+MAX_HEIGHTS = 4
+"""Of a page, in its widths: a scroll of any length would not fit into the memory."""
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    import pypdfium2
+
+    first, count, width = map(int, sys.argv[1:4])
+    try:
+        document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
+    except pypdfium2.PdfiumError:
+        print("{}")
+        return
+    pages = []
+    for index in range(first - 1, min(first - 1 + count, len(document))):
+        page = document[index]
+        breadth, height = page.get_size()
+        scale = width / max(breadth, height / MAX_HEIGHTS, 1)
+        drawn = BytesIO()
+        page.render(scale=scale).to_pil().convert("RGB").save(drawn, "WEBP", quality=80, method=2)
+        pages.append(b64encode(drawn.getvalue()).decode("ascii"))
+    print(json.dumps({"total": len(document), "pages": pages}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Jupyter notebooks (nbformat 4) as HTML: their cells, and what these gave.
+
+https://nbformat.readthedocs.io/en/latest/format_description.html
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
+from .markdown import render_markdown
+from .source_text import normalise_source
+from .terminal import render_terminal
+
+MAX_CELLS = 500
+MAX_OUTPUT_LINES, MAX_OUTPUT_CHARS, MAX_SPANS = 500, 50_000, 2_000
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def render_notebook(text: str, *, clean_html: Callable[[str], str]) -> str | None:
+    """The notebook as HTML; None for what is none. ``clean_html`` makes HTML that a cell gave
+    harmless."""
+    try:
+        notebook = json.loads(text)
+        cells = notebook["cells"]
+        info = notebook.get("metadata", {}).get("language_info", {})
+        name = str(info.get("name") or "python")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not isinstance(cells, list):
+        return None
+    shown = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
+    is_short = sum(len(_text(cell.get("source"))) for cell in shown) <= MAX_COLOURED_CHARS
+    language = find_language(name) if is_short else PLAIN_LANGUAGE
+    html = "".join(_render_cell(cell, language, clean_html) for cell in shown)
+    if (left := len(cells) - MAX_CELLS) > 0:
+        html += f"<p>{left:,} more cells are not shown.</p>"
+    return html
+
+
+def _render_cell(cell: dict[str, Any], language: str, clean_html: Callable[[str], str]) -> str:
+    source = normalise_source(_text(cell.get("source")))
+    if cell.get("cell_type") == "markdown":
+        return f'<section class="md">{render_markdown(source)}</section>'
+    is_code = cell.get("cell_type") == "code"
+    code = highlight_code(source, language if is_code else PLAIN_LANGUAGE)
+    count = cell.get("execution_count")
+    label = f"[{count}]" if isinstance(count, int) else "[ ]"
+    outputs = cell.get("outputs")
+    given = outputs if isinstance(outputs, list) else []
+    made = "".join(_render_outputs(given, clean_html))
+    return (
+        f'<section class="cell"><span class="count">{label}</span>'
+        f'<pre><code class="hl">{code}</code></pre>{made}</section>'
+    )
+
+
+def _render_outputs(outputs: list[Any], clean_html: Callable[[str], str]) -> Iterator[str]:
+    for output in outputs:
+        if not isinstance(output, dict):
+            continue
+        if output.get("output_type") == "stream":
+            yield _render_printed(_text(output.get("text")))
+        elif output.get("output_type") == "error":
+            trace = output.get("traceback")
+            lines = trace if isinstance(trace, list) else [output.get("evalue")]
+            yield _render_printed("\n".join(map(_text, lines)))
+        elif isinstance(data := output.get("data"), dict):
+            yield _render_data(data, clean_html)
+
+
+def _render_data(data: dict[str, Any], clean_html: Callable[[str], str]) -> str:
+    """The richest form that can be shown, as the format has them side by side."""
+    for kind in _PICTURES:
+        if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):
+            return f'<img alt="Picture made by the cell" src="data:{kind};base64,{picture}">'
+    if html := _text(data.get("text/html")) or _text(data.get("image/svg+xml")):
+        return f'<div class="given">{clean_html(html)}</div>'
+    if markdown := _text(data.get("text/markdown")) or _text(data.get("text/latex")):
+        return f'<div class="md">{render_markdown(markdown)}</div>'
+    return _render_printed(_text(data.get("text/plain")))
+
+
+def _render_printed(text: str) -> str:
+    shown = render_terminal(
+        text, most_lines=MAX_OUTPUT_LINES, most_chars=MAX_OUTPUT_CHARS, most_spans=MAX_SPANS
+    )
+    cut = "<p>The rest of this output is not shown.</p>" if shown.is_cut else ""
+    return f'<pre class="printed"><code>{shown.html}</code></pre>{cut}'
+
+
+def _text(value: Any) -> str:
+    """Text is a string, or a list of its lines."""
+    if isinstance(value, list):
+        return "".join(part for part in value if isinstance(part, str))
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,267 @@
+"""A file as HTML that shows it, for a frame that has no origin.
+
+What is shown was written by a model, a program or a person, so nothing of it runs: scripts are
+removed and forbidden, and nothing is loaded but what is in the file. A page with scripts could
+send what it knows to others whatever its policy says (WebRTC; see docs/adr/0037).
+"""
+
+import csv
+import io
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import nh3
+
+from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
+from .markdown import render_markdown
+from .notebooks import render_notebook
+from .pdf import draw_pages
+from .source_text import escape_attribute, normalise_source, show_hidden
+
+IMAGE, SVG, PDF, TEXT = "image", "svg", "pdf", "text"
+MARKDOWN, HTML, TABLE, NOTEBOOK = "markdown", "html", "table", "notebook"
+NONE = ""
+"""Bytes that no preview is made of."""
+
+KIND_LABELS = {
+    IMAGE: "Image",
+    SVG: "SVG image",
+    PDF: "PDF",
+    TEXT: "Text",
+    MARKDOWN: "Markdown",
+    HTML: "HTML",
+    TABLE: "Table",
+    NOTEBOOK: "Notebook",
+    NONE: "Binary",
+}
+
+MAX_LINES = 5_000
+MAX_ROWS, MAX_COLUMNS, MAX_CELL_CHARS = 1_000, 100, 1_000
+MAX_PDF_PAGES = 20
+"""Drawn for one preview."""
+
+_SUFFIXES = {
+    **dict.fromkeys(("md", "markdown", "mdown", "mkd"), MARKDOWN),
+    **dict.fromkeys(("html", "htm", "xhtml"), HTML),
+    **dict.fromkeys(("csv", "tsv"), TABLE),
+    "ipynb": NOTEBOOK,
+    "svg": SVG,
+}
+
+_PICTURES: tuple[tuple[bytes, int, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
+    (b"\xff\xd8\xff", 0, "image/jpeg"),
+    (b"GIF87a", 0, "image/gif"),
+    (b"GIF89a", 0, "image/gif"),
+    (b"WEBP", 8, "image/webp"),
+    (b"ftypavif", 4, "image/avif"),
+    (b"BM", 0, "image/bmp"),
+    (b"\x00\x00\x01\x00", 0, "image/x-icon"),
+)
+
+
+class Preview(NamedTuple):
+    """``html`` is the body of the frame's page, ``note`` what it leaves out. ``is_page``: it has
+    a style of its own."""
+
+    html: str
+    note: str = ""
+    is_page: bool = False
+
+
+def preview_kind(name: str, data: bytes, *, is_text: bool) -> str:
+    """What the file is shown as, by its content and then by its name."""
+    if data.startswith(b"%PDF-"):
+        return PDF
+    if _picture_type(data) and not is_text:
+        return IMAGE
+    return _SUFFIXES.get(name.rpartition(".")[2].lower(), TEXT) if is_text else NONE
+
+
+def render_preview(
+    name: str, data: bytes, text: str | None, *, is_cut: bool, first_page: int = 1
+) -> Preview:
+    """``text`` is that of ``data``, None where it is none; ``is_cut``: they are the beginning of
+    a longer file. ``first_page`` is for a PDF."""
+    kind = preview_kind(name, data, is_text=text is not None)
+    is_bytes = text is None or kind in (SVG, PDF)
+    if is_cut and is_bytes:
+        return Preview("", "This file is too large to preview. Download it to open it.")
+    if text is None or is_bytes:
+        return _show_bytes(kind, name, data, first_page)
+    if is_cut and kind in (HTML, NOTEBOOK):  # a beginning would be another page
+        kind = TEXT
+    source = normalise_source(text)
+    notebook = render_notebook(source, clean_html=clean_html) if kind == NOTEBOOK else None
+    if kind == NOTEBOOK and notebook is not None:
+        return Preview(notebook)
+    show = _BY_KIND.get(kind, _show_text)
+    shown = show(name, source)
+    if is_cut:
+        return shown._replace(note="Only the beginning of this file is shown. Download the rest.")
+    return shown
+
+
+def _show_bytes(kind: str, name: str, data: bytes, first_page: int) -> Preview:
+    if kind == PDF:
+        return _show_pdf(data, first_page)
+    media_type = "image/svg+xml" if kind == SVG else _picture_type(data)
+    if not media_type:
+        return Preview("", "This file is not text, and there is no preview of its kind.")
+    # As a picture an SVG runs nothing and loads nothing.
+    picture = b64encode(data).decode("ascii")
+    alt = escape_attribute(name)
+    return Preview(
+        f'<p class="picture"><img alt="{alt}" src="data:{media_type};base64,{picture}"></p>'
+    )
+
+
+def _picture_type(data: bytes) -> str:
+    return next((kind for mark, at, kind in _PICTURES if data[at : at + len(mark)] == mark), "")
+
+
+def _show_pdf(data: bytes, first_page: int) -> Preview:
+    drawn = draw_pages(data, first=first_page, count=MAX_PDF_PAGES)
+    if drawn is None:
+        return Preview("", "This PDF is damaged or protected, and cannot be shown.")
+    if not drawn.pages:
+        return Preview("", f"This PDF ends at page {drawn.total}.")
+    html = "".join(
+        f'<p class="picture page"><img alt="Page {number}" src="data:image/webp;base64,{page}"></p>'
+        for number, page in enumerate(drawn.pages, first_page)
+    )
+    last = first_page + len(drawn.pages) - 1
+    if len(drawn.pages) == drawn.total:
+        return Preview(html)
+    return Preview(html, f"Pages {first_page} to {last} of {drawn.total:,}.")
+
+
+def _show_text(name: str, source: str) -> Preview:
+    lines = source.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    left = len(lines) - MAX_LINES
+    shown = "\n".join(lines[:MAX_LINES])
+    language = find_language(name)
+    if language == PLAIN_LANGUAGE or len(shown) > MAX_COLOURED_CHARS:
+        code = show_hidden(shown)
+    else:
+        code = highlight_code(shown, language)
+    numbers = "\n".join(map(str, range(1, min(len(lines), MAX_LINES) + 1)))
+    html = (
+        f'<div class="source"><pre class="numbers" aria-hidden="true">{numbers}</pre>'
+        f'<pre><code class="hl">{code}</code></pre></div>'
+    )
+    return Preview(html, f"{left:,} more lines are not shown." if left > 0 else "")
+
+
+def _show_markdown(name: str, source: str) -> Preview:
+    return Preview(f'<div class="md">{render_markdown(source)}</div>')
+
+
+def _show_html(name: str, source: str) -> Preview:
+    return Preview(clean_html(source), is_page=True)
+
+
+def _show_table(name: str, source: str) -> Preview:
+    try:
+        rows = list(_read_rows(name, source))
+    except csv.Error:
+        return _show_text(name, source)
+    if not rows:
+        return Preview("", "This table is empty.")
+    head, *body = [[cell[:MAX_CELL_CHARS] for cell in row[:MAX_COLUMNS]] for row in rows]
+    left = len(rows) - 1 - MAX_ROWS
+    notes = [f"{left:,} more rows are not shown."] if left > 0 else []
+    if (more := max(map(len, rows)) - MAX_COLUMNS) > 0:
+        notes.append(f"{more:,} more columns are not shown.")
+    html = (
+        f'<table class="sheet"><thead><tr><th></th>{_cells("th", head)}</tr></thead><tbody>'
+        + "".join(
+            f"<tr><th>{number}</th>{_cells('td', row)}</tr>"
+            for number, row in enumerate(body[:MAX_ROWS], 1)
+        )
+        + "</tbody></table>"
+    )
+    return Preview(html, " ".join(notes))
+
+
+def _read_rows(name: str, source: str) -> Iterator[list[str]]:
+    delimiter = "\t"
+    if not name.lower().endswith(".tsv"):
+        head = source[:4096].partition("\n")[0]
+        delimiter = max(",;\t|", key=head.count)
+    return csv.reader(io.StringIO(source), delimiter=delimiter, strict=False)
+
+
+def _cells(tag: str, row: list[str]) -> str:
+    return "".join(f"<{tag}>{show_hidden(cell)}</{tag}>" for cell in row)
+
+
+_BY_KIND = {TEXT: _show_text, MARKDOWN: _show_markdown, HTML: _show_html, TABLE: _show_table}
+
+
+# HTML of others. The frame's policy forbids what could run or be loaded; browsers look names up
+# and open connections before they ask it (``<link rel=preconnect>``, frames), so these go too.
+
+_SHAPES = {
+    *("svg", "g", "path", "rect", "circle", "ellipse", "line", "polyline", "polygon"),
+    *("text", "tspan", "defs", "clipPath", "linearGradient", "radialGradient", "stop", "marker"),
+}
+_CONTROLS = {"button", "fieldset", "input", "label", "legend", "meter", "progress", "textarea"}
+_DRAWN = {
+    *("viewBox", "preserveAspectRatio", "d", "x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r"),
+    *("rx", "ry", "dx", "dy", "points", "fill", "fill-opacity", "fill-rule", "stroke"),
+    *("stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "opacity"),
+    *("stroke-linejoin", "transform", "text-anchor", "font-size", "font-family", "font-weight"),
+    *("offset", "stop-color", "stop-opacity", "gradientUnits", "gradientTransform"),
+    *("clip-path", "dominant-baseline", "marker-end", "marker-start", "markerWidth"),
+    *("markerHeight", "refX", "refY", "orient"),
+}
+_ANYWHERE = {
+    *("class", "style", "id", "title", "lang", "dir", "role", "width", "height", "align", "valign"),
+    *("bgcolor", "border", "cellpadding", "cellspacing", "color", "face", "size"),
+}
+_OWN = {
+    "a": {"href"},
+    "img": {"src", "alt"},
+    "td": {"colspan", "rowspan"},
+    "th": {"colspan", "rowspan", "scope"},
+    "col": {"span"},
+    "ol": {"start", "reversed", "type"},
+    "li": {"value"},
+    "details": {"open"},
+    "input": {"type", "value", "checked", "disabled", "placeholder", "min", "max"},
+    "meter": {"value", "min", "max", "low", "high"},
+    "progress": {"value", "max"},
+}
+_INSIDE_ONLY = {"href": re.compile(r"#.*"), "src": re.compile(r"data:image/.*", re.DOTALL)}
+
+
+def _keep_attribute(tag: str, name: str, value: str) -> str | None:
+    """What leads out of the file is dropped."""
+    allowed = _INSIDE_ONLY.get(name)
+    return value if allowed is None or allowed.fullmatch(value.strip()) else None
+
+
+_TAGS = nh3.ALLOWED_TAGS | _SHAPES | _CONTROLS | {"font", "main", "section", "style"}
+_CLEANER = nh3.Cleaner(
+    tags=_TAGS,
+    clean_content_tags={
+        *("script", "noscript", "template", "iframe", "object", "title", "noembed", "noframes"),
+    },
+    attributes={"*": _ANYWHERE}
+    | {tag: set(_DRAWN) for tag in _SHAPES}
+    | {tag: set(names) for tag, names in _OWN.items()},
+    attribute_filter=_keep_attribute,
+    generic_attribute_prefixes={"aria-"},
+    url_schemes={"data"},
+    link_rel=None,
+)
+
+
+def clean_html(html: str) -> str:
+    """The HTML without what runs, loads, or leads elsewhere; its style sheets stay."""
+    return _CLEANER.clean(html)

@@ -1,0 +1,538 @@
+"""The files of a workspace: looked through, shown, downloaded, uploaded.
+
+An address names a path below the workspace's folder, and perhaps a version that a session has
+made of it, by its digest. What a file holds is only ever shown in a frame without an origin, or
+given to be saved.
+"""
+
+import os
+import time
+import weakref
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.csp import CSP
+from django.utils.http import content_disposition_header
+from django.views.decorators.clickjacking import xframe_options_sameorigin
+from django.views.decorators.csp import csp_override
+from django.views.decorators.http import require_safe
+
+from conversations.access import (
+    Access,
+    get_folder_for,
+    get_session_for,
+    person,
+    post_by_person,
+    visit_of,
+)
+from conversations.agent.files import confined, paths
+from conversations.agent.files.confined import content_digest
+from conversations.agent.files.paths import FILE, FOLDER, FileStatus, Missing, shown
+from conversations.agent.files.searching import find_files
+from conversations.agent.files.text_files import read_text
+from conversations.agent.files.walking import FolderWalk
+from conversations.agent.undo.disk import real_path, stored_path
+from conversations.agent.undo.records import Scope, read_changes
+from conversations.agent.undo.versions import (
+    MAX_VERSIONS,
+    REMOVED,
+    FileVersion,
+    digest_now,
+    list_versions,
+    read_version,
+    session_marks,
+)
+from conversations.archive import audit
+from conversations.archive.rights import WRITE
+from conversations.archive.storage import require_space, translate_storage_error
+from conversations.domain.audit import UPLOADED
+from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull, TooLarge
+from conversations.domain.text import storable
+from conversations.feature import links_at
+from conversations.models import Session, Workspace
+from conversations.rendering.previews import HTML, KIND_LABELS, PDF, preview_kind, render_preview
+from conversations.rendering.source_text import show_hidden, size_text
+from conversations.rendering.tool_rows import tool_word
+
+from .pages import is_fragment
+
+MAX_ENTRIES, MAX_FOUND = 1_000, 50
+"""Of a folder that are listed, and files that are found by a part of their path."""
+MAX_LISTING_SECONDS = 3.0
+PIECE_BYTES = 256 * 1024
+
+# Nothing runs in it, it has no origin, and it loads nothing that is not in the file, but for the
+# style sheets of the product. The second one is for a file that has styles of its own.
+PREVIEW_POLICY: dict[str, Any] = {
+    "sandbox": ["allow-popups", "allow-popups-to-escape-sandbox"],
+    "default-src": [CSP.NONE],
+    "style-src": [CSP.SELF],
+    "img-src": ["data:"],
+    "form-action": [CSP.NONE],
+    "base-uri": [CSP.NONE],
+    "frame-ancestors": [CSP.SELF],
+}
+PAGE_POLICY = PREVIEW_POLICY | {
+    "sandbox": True,
+    "style-src": [CSP.UNSAFE_INLINE],
+    "font-src": ["data:"],
+}
+
+
+class FileAddress(NamedTuple):
+    """A file of a workspace. ``path`` is as the system has it, ``version`` a digest; empty: the
+    file as it is now."""
+
+    workspace: Workspace
+    path: str
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2] or self.workspace.name
+
+    @property
+    def root(self) -> Path:
+        return Path(self.workspace.root)
+
+    def url(self, view: str = "workspace_files", **more: str) -> str:
+        query = {"path": stored_path(self.path) if self.path != "." else ""}
+        given = {k: v for k, v in (query | {"version": self.version} | more).items() if v}
+        address = reverse(view, args=[self.workspace.slug])
+        return f"{address}?{urlencode(given)}" if given else address
+
+
+def read_address(request: HttpRequest, workspace: Workspace) -> FileAddress:
+    path = real_path(storable(request.GET.get("path", ""))).strip("/") or "."
+    return FileAddress(workspace, path, request.GET.get("version", ""))
+
+
+@login_required
+@require_safe
+def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
+    """A folder, or a file. ``session`` is one whose changes are marked; ``q`` is a part of the
+    path of a file that is looked for."""
+    workspace, access = get_folder_for(request, slug)
+    return _show(request, read_address(request, workspace), access)
+
+
+def _show(
+    request: HttpRequest,
+    at: FileAddress,
+    access: Access,
+    *,
+    refused: LoomError | None = None,
+) -> HttpResponse:
+    found = confined.stat_file(at.root, at.path)
+    if at.version or (found and found.kind == FILE):
+        return _show_file(request, at, found)
+    session = _marked_session(request, at.workspace)
+    marks = session_marks(session.pk) if session else {}
+    if found is None and not any(_is_below(path, at.path) for path in marks):
+        return _show_file(request, at, None)
+    query = storable(request.GET.get("q", ""))[:200].strip()
+    note, rows = _find(at, query) if query else _list(at, marks, session)
+    above = at.path.rpartition("/")[0]
+    context = {
+        "at": at,
+        "crumbs": _crumbs(at, session),
+        "up": FileAddress(at.workspace, above or ".").url(**_marking(session)),
+        "is_top": at.path == ".",
+        "rows": rows,
+        "query": query,
+        "note": note,
+        "session": session,
+        "unmarked_url": at.url(),
+        "can_upload": access.can_write and bool(settings.LOOM.max_upload_bytes) and not query,
+        "upload_url": at.url("workspace_file_upload"),
+        "most": size_text(settings.LOOM.max_upload_bytes),
+        "max_bytes": settings.LOOM.max_upload_bytes,
+        "refused": refused,
+    }
+    return render(request, "files.html", context, status=refused.status if refused else 200)
+
+
+def _marked_session(request: HttpRequest, workspace: Workspace) -> Session | None:
+    text = request.GET.get("session", "")
+    if not text:
+        return None
+    try:
+        session, _ = get_session_for(request, UUID(text))
+    except ValueError as error:
+        raise Rejected("session must be a UUID.", code="bad_uuid") from error
+    if session.workspace_id != workspace.pk:
+        raise NotFound("This session belongs to another workspace.")
+    return session
+
+
+def _marking(session: Session | None) -> dict[str, str]:
+    return {"session": str(session.uuid)} if session else {}
+
+
+def _crumbs(at: FileAddress, session: Session | None = None) -> list[dict[str, str]]:
+    """The folders that it lies in, from the workspace's own on."""
+    parts = [] if at.path == "." else at.path.split("/")[:-1]
+    places = [".", *("/".join(parts[: end + 1]) for end in range(len(parts)))]
+    return [
+        {
+            "name": show_hidden(storable(place.rpartition("/")[2])) if place != "." else "Files",
+            "url": FileAddress(at.workspace, place).url(**_marking(session)),
+        }
+        for place in places
+    ]
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return folder == "." or path.startswith(f"{folder}/")
+
+
+def _list(
+    at: FileAddress, marks: dict[str, str], session: Session | None
+) -> tuple[str, list[dict[str, Any]]]:
+    """What is said of the list, and its rows: folders first, with the files that the session
+    removed."""
+    deadline = time.monotonic() + MAX_LISTING_SECONDS
+    walk = FolderWalk(root=at.root, path=at.path, with_ignored=True, deadline=deadline, max_depth=1)
+    entries: list[FileStatus] = []
+    try:
+        entries = list(walk.entries())
+    except Missing:
+        if at.path == ".":
+            raise
+    prefix = "" if at.path == "." else f"{at.path}/"
+    inside = {path[len(prefix) :]: mark for path, mark in marks.items() if _is_below(path, at.path)}
+    rows = [
+        _row(FileAddress(at.workspace, f"{prefix}{entry.path.rpartition('/')[2]}"), entry, session)
+        for entry in sorted(entries, key=lambda entry: (entry.kind != FOLDER, entry.path.lower()))
+    ]
+    for row in rows:
+        if row["kind"] == FOLDER:
+            below = sum(path.startswith(f"{row['name']}/") for path in inside)
+            row["mark"] = f"{below} changed" if below else ""
+        else:
+            row["mark"] = inside.get(row["name"], "")
+    there = {row["name"] for row in rows}
+    gone = sorted({path.partition("/")[0] for path in inside} - there)
+    rows += [
+        {
+            "name": name,
+            "name_html": show_hidden(storable(name)),
+            "url": FileAddress(at.workspace, f"{prefix}{name}").url(**_marking(session)),
+            "kind": FILE if name in inside else FOLDER,
+            "mark": REMOVED,
+        }
+        for name in gone
+    ]
+    note = ""
+    if len(rows) > MAX_ENTRIES or walk.is_late:
+        count = "Only a part" if walk.is_late else f"{MAX_ENTRIES:,} of {len(rows):,} entries"
+        note = f"{count} of this folder is shown. Search for others by name."
+    return note, rows[:MAX_ENTRIES]
+
+
+def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
+    found, is_cut = find_files(at.root, query, limit=MAX_FOUND)
+    rows = []
+    for path in found:
+        entry = confined.stat_file(at.root, path, follow_last=False)
+        if entry is not None:
+            row = _row(FileAddress(at.workspace, path), entry, None)
+            rows.append(row | {"name_html": show_hidden(storable(path))})
+    note = "There are too many files to search them all: name a folder." if is_cut else ""
+    if len(found) == MAX_FOUND:
+        note = f"The best {MAX_FOUND} matches."
+    return note, rows
+
+
+def _row(at: FileAddress, entry: FileStatus, session: Session | None) -> dict[str, Any]:
+    return {
+        "name": at.name,
+        "name_html": show_hidden(storable(at.name)),
+        "url": at.url(**(_marking(session) if entry.kind == FOLDER else {})),
+        "kind": entry.kind,
+        "size": size_text(entry.size) if entry.kind == FILE else "",
+        "at": datetime.fromtimestamp(entry.mtime_ns / 1e9, UTC),
+        "mark": "",
+    }
+
+
+def _show_file(request: HttpRequest, at: FileAddress, found: FileStatus | None) -> HttpResponse:
+    loom = settings.LOOM
+    current = digest_now(at.root, found.path, limit=loom.snapshot_max_file_bytes) if found else ""
+    versions = list_versions(at.workspace.pk, found.path if found else at.path)
+    if found is None and not versions:
+        raise NotFound(f"{shown(at.path)} does not exist in this workspace.")
+    file, note = None, ""
+    if found or at.version:
+        try:
+            file = read_file(at, limit=loom.max_preview_bytes)
+        except LoomError as error:
+            note = error.message
+    else:
+        note = "This file has been removed. Its versions are kept."
+    context: dict[str, Any] = {
+        "at": at,
+        "name_html": show_hidden(storable(at.name)),
+        "crumbs": _crumbs(at),
+        "found": found,
+        "file": file,
+        "note": note,
+        "versions": [_show_version(at, version, current) for version in versions],
+        "is_cut": len(versions) >= MAX_VERSIONS,
+        "is_current": not at.version or at.version == current,
+        "current_url": at._replace(version="").url() if found else "",
+    }
+    if file is not None:
+        context |= {
+            "kind": KIND_LABELS[file.kind],
+            "size": size_text(file.size),
+            "is_page": file.kind == HTML,
+            "is_pdf": file.kind == PDF,
+            "page": _page_number(request),
+            "preview_url": at.url("workspace_file_preview", page=str(_page_number(request))),
+            "download_url": at.url("workspace_file_download"),
+            "links": list(
+                links_at(
+                    "workspace.file",
+                    request,
+                    slug=at.workspace.slug,
+                    path=stored_path(at.path),
+                    version=at.version,
+                )
+            ),
+        }
+    return render(request, "file.html", context, status=200 if file or not note else 404)
+
+
+def _show_version(at: FileAddress, version: FileVersion, current: str) -> dict[str, Any]:
+    digest = version.state.digest if version.state else ""
+    return {
+        "it": version,
+        "word": tool_word(version.call_name)[0] if version.call_name else "Undo",
+        "url": at._replace(version=digest).url() if digest else "",
+        "size": size_text(version.state.size) if version.state else "",
+        "is_shown": bool(digest) and digest == (at.version or current),
+        "is_current": bool(digest) and digest == current,
+    }
+
+
+@login_required
+@require_safe
+def tool_call_file(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
+    """To the file that a call has changed, as it left it; where these are several, or one may
+    not see the folder, to what the call has changed."""
+    session, access = get_session_for(request, uuid)
+    changed = [
+        (change.path, state.digest)
+        for change in read_changes(session.pk, Scope(call=call))
+        if (state := change.after or change.before) is not None and state.is_file
+    ]
+    if access.role is None or len(changed) != 1:
+        return redirect(reverse("session_changes", args=[uuid], query={"call": call}))
+    return redirect(FileAddress(session.workspace, *changed[0]).url())
+
+
+class OpenedFile(NamedTuple):
+    """The beginning of a file, as far as a preview goes. ``text`` is None where it is none."""
+
+    data: bytes
+    text: str | None
+    size: int
+    kind: str
+
+    @property
+    def is_cut(self) -> bool:
+        return self.size > len(self.data)
+
+
+def read_file(at: FileAddress, *, limit: int) -> OpenedFile:
+    """Raises NotFound, and Rejected for what is no file or leads out of the folder."""
+    if at.version:
+        data = read_content(at)
+        size, data = len(data), data[:limit]
+    else:
+        content = confined.read_bytes(at.root, at.path, limit=limit)
+        size, data = content.found.size, content.data
+    return open_content(at.name, data, size=size)
+
+
+def open_content(name: str, data: bytes, *, size: int) -> OpenedFile:
+    text = read_text(data, is_cut=size > len(data))
+    kind = preview_kind(name, data, is_text=text is not None)
+    return OpenedFile(data, text.text if text else None, size, kind)
+
+
+def read_content(at: FileAddress) -> bytes:
+    """The whole of a version, kept or what is there if it is that. Raises NotFound."""
+    try:
+        return read_version(at.workspace.pk, at.path, at.version)
+    except NotFound:
+        limit = settings.LOOM.snapshot_max_file_bytes
+        data = confined.read_bytes(at.root, at.path, limit=limit).data
+        if content_digest(data) != at.version:
+            raise NotFound("This version of the file is no longer kept.") from None
+        return data
+
+
+def _page_number(request: HttpRequest) -> int:
+    text = request.GET.get("page", "")[:6]
+    return max(1, int(text)) if text.isascii() and text.isdigit() else 1
+
+
+@login_required
+@require_safe
+@xframe_options_sameorigin
+def workspace_file_preview(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """What the frame of a file shows."""
+    workspace, _ = get_folder_for(request, slug)
+    at = read_address(request, workspace)
+    file = read_file(at, limit=settings.LOOM.max_preview_bytes)
+    return show_preview(request, at.name, file, first_page=_page_number(request))
+
+
+def show_preview(
+    request: HttpRequest, name: str, file: OpenedFile, *, first_page: int = 1
+) -> HttpResponse:
+    preview = render_preview(name, file.data, file.text, is_cut=file.is_cut, first_page=first_page)
+
+    @csp_override(PAGE_POLICY if preview.is_page else PREVIEW_POLICY)
+    def respond(request: HttpRequest) -> HttpResponse:
+        return render(request, "preview.html", {"name": storable(name), "preview": preview})
+
+    response = respond(request)
+    # Names in addresses are not even looked up.
+    response["X-DNS-Prefetch-Control"] = "off"
+    response["Referrer-Policy"] = "no-referrer"
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+@login_required
+@require_safe
+def workspace_file_download(request: HttpRequest, slug: str) -> HttpResponseBase:
+    """The file, to be saved."""
+    workspace, _ = get_folder_for(request, slug)
+    at = read_address(request, workspace)
+    if at.version:
+        return give_file(request, at.name, read_content(at))
+    place = paths.find_place(at.root, at.path)
+    with paths.guarded(at.path), paths.open_parent(place) as folder:
+        opened = paths.open_regular(folder, place, at.path)
+        size = os.fstat(opened).st_size
+    response = StreamingHttpResponse(FilePieces(opened, size))
+    response["Content-Length"] = str(size)
+    return _to_be_saved(request, response, at.name)
+
+
+class FilePieces:
+    """An open file (a descriptor) as the content of a response, which closes it. No more than the
+    file had when it was opened: that is what the response's head says."""
+
+    def __init__(self, opened: int, size: int) -> None:
+        self._opened = opened
+        self._size = size
+        self.close = weakref.finalize(self, os.close, opened)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left, read = self._size, sync_to_async(os.read)
+        while left > 0 and (piece := await read(self._opened, min(left, PIECE_BYTES))):
+            left -= len(piece)
+            yield piece
+
+
+def give_file(request: HttpRequest, name: str, data: bytes) -> HttpResponse:
+    response = HttpResponse(data)
+    _to_be_saved(request, response, name)
+    return response
+
+
+def _to_be_saved[T: HttpResponseBase](request: HttpRequest, response: T, name: str) -> T:
+    response["Content-Type"] = "application/octet-stream"
+    header = content_disposition_header(as_attachment=True, filename=storable(name))
+    response["Content-Disposition"] = header or "attachment"
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+    response["Cross-Origin-Resource-Policy"] = "same-origin"
+    response["Cache-Control"] = "private, no-store"
+    # Its length is said, and much of what is saved is compressed already.
+    request.META.pop("HTTP_ACCEPT_ENCODING", None)
+    return response
+
+
+@post_by_person
+def workspace_file_upload(request: HttpRequest, slug: str) -> HttpResponse:
+    """Put files into the folder ``path``. One that is there is replaced only if ``replace`` says
+    so."""
+    workspace, access = get_folder_for(request, slug, to=WRITE)
+    at = read_address(request, workspace)
+    try:
+        done = _take_files(request, at)
+    except (Rejected, TooLarge, StorageFull) as error:
+        there = confined.stat_file(at.root, at.path)
+        if there is None or there.kind != FOLDER:
+            raise
+        return _show(request, at, access, refused=error)
+    messages.success(request, f"Uploaded: {', '.join(map(shown, done))}.")
+    return HttpResponse(status=204) if is_fragment(request) else redirect(at.url())
+
+
+def _take_files(request: HttpRequest, at: FileAddress) -> list[str]:
+    """The names of the files that were written. Raises Rejected: those that are not are named,
+    with the reason."""
+    limit = settings.LOOM.max_upload_bytes
+    if not limit:
+        raise Rejected("Uploads are turned off on this server.", code="uploads_off")
+    files = request.FILES.getlist("files")
+    if not files:
+        raise Rejected("Choose the files to upload.", code="no_file")
+    size = sum(file.size or 0 for file in files)
+    if size > limit:
+        raise TooLarge(
+            f"These files have {size_text(size)}; the limit of one upload is {size_text(limit)}.",
+            code="upload_too_large",
+        )
+    require_space("Uploads", at.root)
+    expect = None if "replace" in request.POST else confined.NO_FILE
+    done: list[str] = []
+    refused: list[str] = []
+    for file in files:
+        name = file.name or ""
+        path = name if at.path == "." else f"{at.path}/{name}"
+        try:
+            _put(at.root, path, file.read(), expect)
+        except (Rejected, OSError) as error:
+            if (storage := translate_storage_error(error)) is not None:
+                raise storage from error
+            if not isinstance(error, Rejected):
+                raise
+            refused.append(error.message)
+        else:
+            done.append(name)
+    if done:
+        note = audit.AuditEvent(
+            action=UPLOADED,
+            workspace=at.workspace.slug,
+            metadata={"folder": stored_path(at.path), "files": done[:100]},
+        )
+        audit.record(visit_of(request, person(request)).origin, note)
+    if refused:
+        kept = f" Uploaded: {', '.join(map(shown, done))}." if done else ""
+        raise Rejected(" ".join(refused) + kept, code="upload_refused")
+    return done
+
+
+def _put(root: Path, path: str, data: bytes, expect: str | None) -> None:
+    if expect == confined.NO_FILE and confined.stat_file(root, path) is not None:
+        raise Rejected(f"{shown(path)} is already there. Tick “Replace” to replace it.")
+    confined.replace_file(root, path, data, expect=expect)

@@ -1,0 +1,66 @@
+// Uploads into a folder: dropped files, and how far they are.
+
+const form = document.querySelector(".upload");
+if (form) {
+  const input = form.elements.files;
+  const said = form.querySelector("[data-upload-said]");
+  const progress = form.querySelector("progress");
+  const holdsFiles = (event) => event.dataTransfer?.types.includes("Files");
+
+  addEventListener("dragover", (event) => {
+    if (!holdsFiles(event)) return;
+    event.preventDefault();
+    document.body.classList.add("dropping");
+  });
+  addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) document.body.classList.remove("dropping");
+  });
+  addEventListener("drop", (event) => {
+    document.body.classList.remove("dropping");
+    if (!holdsFiles(event)) return;
+    event.preventDefault();
+    input.files = event.dataTransfer.files;
+    form.requestSubmit();
+  });
+
+  form.addEventListener("submit", (event) => {
+    const size = [...input.files].reduce((sum, file) => sum + file.size, 0);
+    if (size > Number(form.dataset.most)) {
+      event.preventDefault();
+      said.textContent = "These files are too large for one upload.";
+      return;
+    }
+    event.preventDefault();
+    const request = new XMLHttpRequest();
+    request.open("POST", form.action);
+    request.setRequestHeader("HX-Request", "true");
+    request.upload.addEventListener("progress", (at) => {
+      if (at.lengthComputable) progress.value = at.loaded / at.total;
+    });
+    const failed = () => {
+      progress.hidden = true;
+      said.textContent = "The upload was interrupted. Nothing is lost here: try again.";
+    };
+    request.addEventListener("error", failed);
+    request.addEventListener("load", () => {
+      // The page that is loaded then says what became of it.
+      if (request.status === 204) location.reload();
+      else show(request.responseText) || failed();
+    });
+    said.textContent = "Uploading…";
+    progress.hidden = false;
+    request.send(new FormData(form));
+  });
+
+  function show(html) {
+    const alert = new DOMParser().parseFromString(html, "text/html").querySelector("[role=alert]");
+    if (!alert) return false;
+    document.querySelectorAll("main > [role=alert]").forEach((old) => old.remove());
+    document.querySelector("main > header").after(alert);
+    alert.tabIndex = -1;
+    alert.focus();
+    progress.hidden = true;
+    said.textContent = "";
+    return true;
+  }
+}

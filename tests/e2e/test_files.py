@@ -1,0 +1,207 @@
+"""The files of a workspace in the browser: what hostile ones reach, and what people do."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.e2e.accessibility import violations_everywhere
+from tests.e2e.conftest import Chat, Server
+from tests.e2e.test_answer_content import sent_requests
+from tests.rendering.hostile_files import MARKUP, make_hostile_files
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+
+class Visitors:
+    """Counts who connects to an address that nothing should reach."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.count = 0
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                visitor, _ = self.socket.accept()
+            except OSError:
+                return
+            self.count += 1
+            visitor.close()
+
+
+@pytest.fixture
+def evil() -> Iterator[Visitors]:
+    visitors = Visitors()
+    yield visitors
+    visitors.socket.close()
+
+
+def example_folder(server: Server) -> Path:
+    return next(server.folder.glob("workspaces/example"))
+
+
+def write_hostile_files(server: Server, evil: Visitors) -> list[str]:
+    """Paths below the workspace's folder."""
+    folder = example_folder(server) / f"hostile-{uuid4().hex[:8]}"
+    folder.mkdir()
+    files = make_hostile_files(evil.url)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return [f"{folder.name}/{name}" for name in files]
+
+
+OPEN_ALL = """
+async (paths) => {
+  // Frames as the page's own, some at a time; each of them ends its loading.
+  const own = document.querySelector("iframe.preview");
+  localStorage.setItem("secret", "kept");
+  let loaded = 0;
+  window.alert = () => { window.pwned = 1; };
+  for (let at = 0; at < paths.length; at += 30) {
+    const frames = paths.slice(at, at + 30).map((path) => {
+      const frame = own.cloneNode();
+      const done = new Promise((resolve) => { frame.onload = () => resolve(loaded += 1); });
+      const url = new URL(own.src);
+      url.searchParams.set("path", path);
+      frame.src = url;
+      frame.style = "height: 60px";
+      document.body.append(frame);
+      return { frame, done };
+    });
+    const late = new Promise((resolve) => setTimeout(resolve, 20000));
+    await Promise.race([Promise.all(frames.map(({ done }) => done)), late]);
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    frames.forEach(({ frame }) => frame.remove());
+  }
+  return {
+    loaded,
+    pwned: window.pwned ?? 0,
+    secret: localStorage.getItem("secret"),
+    title: document.title,
+    path: location.pathname,
+    seen: own.contentDocument,
+  };
+}
+"""
+
+
+def outcome_of(paths: list[str]) -> dict[str, object]:
+    return {
+        "loaded": len(paths),
+        "pwned": 0,
+        "secret": "kept",
+        "title": "greet.py · Example · Loom Web",
+        "path": "/w/example/files/",
+        "seen": None,  # the page cannot look into the frame, either
+    }
+
+
+@pytest.mark.noisy
+def test_hostile_files_reach_nothing(
+    server: Server, open_context: Callable[..., BrowserContext], evil: Visitors
+) -> None:
+    """No cookie, parent, storage or network, from two hundred files."""
+    paths = write_hostile_files(server, evil)
+    assert len(paths) >= 200
+    context = open_context()
+    page = context.new_page()
+    page.goto(f"{server.url}/w/example/files/?path=greet.py")
+    asked = sent_requests(page)
+    page.on("dialog", lambda dialog: asked.append(dialog.message))
+    found = page.evaluate(OPEN_ALL, paths)
+    assert found == outcome_of(paths)
+    own = (f"{server.url}/w/example/files/preview/?", f"{server.url}/static/", "data:")
+    assert [url for url in asked if not url.startswith(own)] == []
+    assert len(context.pages) == 1
+    assert evil.count == 0
+    # The counter counts: the same markup in a page of no protection.
+    page.goto("about:blank")
+    page.set_content("".join(MARKUP[5:20]).replace("EVIL", evil.url))
+    page.wait_for_timeout(300)
+    assert evil.count > 0
+
+
+def test_a_file_is_browsed_changed_and_each_version_opens(
+    open_chat: Callable[..., Chat], wire: WireThread, server: Server
+) -> None:
+    folder = example_folder(server) / "bed"
+    folder.mkdir()
+    (folder / "plan.md").write_text("# Plan one\n")
+    for text in ("# Plan two\n", "# Plan three\n"):
+        wire.enqueue(
+            Scenario(
+                text="I write it.",
+                tools=(
+                    ToolCall(name="write_file", input={"path": "bed/plan.md", "content": text}),
+                ),
+            ),
+            Scenario(text="Written."),
+        )
+    chat = open_chat().new()
+    page = chat.page
+    for word in ("two", "three"):
+        chat.send(f"Make it {word}.")
+        page.get_by_role("button", name="Approve", exact=True).click()
+        expect(chat.rows.filter(has_text="Written.")).to_have_count(1 if word == "two" else 2)
+    # From the row to the file as that call left it.
+    row = page.locator(".row-tool:visible", has_text="plan.md").first
+    row.locator("summary").click()
+    row.get_by_role("link", name="Open file").click()
+    shown = page.frame_locator("iframe.preview")
+    expect(shown.get_by_role("heading", name="Plan two")).to_be_visible()
+    expect(page.get_by_text("an earlier version")).to_be_visible()
+    assert violations_everywhere(page, "file-version") == []
+    page.get_by_role("link", name="Current version").click()
+    expect(shown.get_by_role("heading", name="Plan three")).to_be_visible()
+    versions = page.get_by_role("region", name="Versions").get_by_role("listitem")
+    expect(versions).to_have_count(3)
+    versions.last.get_by_role("link").first.click()
+    expect(shown.get_by_role("heading", name="Plan one")).to_be_visible()
+    # All files, with what the session has changed, one click from the chat.
+    versions.last.get_by_role("link").last.click()
+    page.get_by_role("navigation", name="Workspace").get_by_role("link", name="Files").click()
+    expect(page.locator("[data-mark]")).to_contain_text(["bed"])
+    assert violations_everywhere(page, "files-marked") == []
+
+
+@pytest.mark.noisy  # one upload is refused
+def test_files_are_uploaded_and_dropped(server: Server, tab: Page, tmp_path: Path) -> None:
+    folder = example_folder(server) / f"up-{uuid4().hex[:8]}"
+    folder.mkdir()
+    tab.goto(f"{server.url}/w/example/files/?path={folder.name}")
+    expect(tab.get_by_text("This folder is empty.")).to_be_visible()
+    assert violations_everywhere(tab, "files-empty") == []
+    (tmp_path / "one.txt").write_text("one\n")
+    tab.get_by_label("Files for this folder").set_input_files(tmp_path / "one.txt")
+    tab.get_by_role("button", name="Upload").click()
+    expect(tab.get_by_role("status").filter(has_text="Uploaded: one.txt.")).to_be_visible()
+    expect(tab.get_by_role("link", name="one.txt")).to_be_visible()
+    # Once more: refused, and what was chosen is still chosen.
+    tab.get_by_label("Files for this folder").set_input_files(tmp_path / "one.txt")
+    tab.get_by_role("button", name="Upload").click()
+    expect(tab.get_by_role("alert")).to_contain_text("one.txt is already there")
+    tab.get_by_label("Replace files of the same name").check()
+    tab.get_by_role("button", name="Upload").click()
+    expect(tab.get_by_role("status").filter(has_text="Uploaded: one.txt.")).to_be_visible()
+    tab.evaluate(DROP, "two.txt")
+    expect(tab.get_by_role("link", name="two.txt")).to_be_visible()
+    assert (folder / "two.txt").read_text() == "dropped"
+
+
+DROP = """
+(name) => {
+  const data = new DataTransfer();
+  data.items.add(new File(["dropped"], name));
+  for (const kind of ["dragover", "drop"]) {
+    const how = { dataTransfer: data, bubbles: true, cancelable: true };
+    document.body.dispatchEvent(new DragEvent(kind, how));
+  }
+}
+"""

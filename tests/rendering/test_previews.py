@@ -1,0 +1,183 @@
+"""Files as HTML for a frame: what each kind becomes, and what nothing becomes."""
+
+import json
+from io import BytesIO
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from conversations.rendering import previews
+from conversations.rendering.previews import Preview, preview_kind, render_preview
+
+
+def render(name: str, data: bytes | str, **more: Any) -> Preview:
+    raw = data.encode() if isinstance(data, str) else data
+    try:
+        text: str | None = None if b"\0" in raw else raw.decode()
+    except UnicodeDecodeError:
+        text = None
+    return render_preview(name, raw, text, **{"is_cut": False} | more)
+
+
+def picture(kind: str, *, pages: int = 1) -> bytes:
+    drawn = BytesIO()
+    first, *rest = [Image.new("RGB", (60, 80), (n, 0, 0)) for n in range(pages)]
+    more: dict[str, Any] = {"save_all": True, "append_images": rest} if kind == "PDF" else {}
+    first.save(drawn, kind, **more)
+    return drawn.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("a.md", b"# x", "markdown"),
+        ("A.HTML", b"<p>", "html"),
+        ("a.csv", b"a,b", "table"),
+        ("a.ipynb", b"{}", "notebook"),
+        ("a.svg", b"<svg>", "svg"),
+        ("a.py", b"x", "text"),
+        ("Makefile", b"x", "text"),
+        ("a.txt", b"%PDF-1.4 x", "pdf"),  # by its content
+        ("a.html", picture("PNG"), "image"),
+        ("a.jpg", b"BM is how this text begins", "text"),
+        ("a.png", b"\0\1\2", ""),
+    ],
+)
+def test_kinds(name: str, data: bytes, kind: str) -> None:
+    assert preview_kind(name, data, is_text=b"\0" not in data and kind != "image") == kind
+
+
+def test_code_has_numbers_and_colours() -> None:
+    shown = render("a.py", "def f():\n    return 1\n")
+    assert '<pre class="numbers" aria-hidden="true">1\n2</pre>' in shown.html
+    assert '<span class="k">def</span>' in shown.html
+
+
+def test_a_long_text_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(previews, "MAX_LINES", 3)
+    shown = render("a.txt", "1\n2\n3\n4\n5\n")
+    assert shown.note == "2 more lines are not shown."
+    assert "beginning" in render("a.txt", "x", is_cut=True).note
+
+
+def test_hidden_characters_are_named() -> None:
+    assert "U+202E" in render("a.txt", "a\u202eb").html
+    assert "U+202E" in render("a.csv", "a\u202eb,c").html
+
+
+def test_a_table() -> None:
+    shown = render("a.csv", 'name;note\nAnn;"a; ""b"""\n<b>;\n')
+    assert shown.html == (
+        '<table class="sheet"><thead><tr><th></th><th>name</th><th>note</th></tr></thead><tbody>'
+        '<tr><th>1</th><td>Ann</td><td>a; "b"</td></tr>'
+        "<tr><th>2</th><td>&lt;b&gt;</td><td></td></tr></tbody></table>"
+    )
+    assert "<td>2</td>" in render("a.tsv", "a,b\tc\n1\t2\n").html
+    assert render("a.csv", "").note == "This table is empty."
+
+
+def test_a_large_table_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(previews, "MAX_ROWS", 2)
+    monkeypatch.setattr(previews, "MAX_COLUMNS", 2)
+    shown = render("a.csv", "a,b,c\n" + "1,2,3\n" * 5)
+    assert shown.note == "3 more rows are not shown. 1 more columns are not shown."
+    assert shown.html.count("<td>") == 4
+    # A field that the reader refuses: as text.
+    assert "numbers" in render("a.csv", f'a,"{"x" * 200_000}"').html
+
+
+def test_a_notebook() -> None:
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "source": ["# Title\n", "<script>1</script>"]},
+        {
+            "cell_type": "code",
+            "execution_count": 3,
+            "source": "import x",
+            "outputs": [
+                {"output_type": "stream", "text": ["\x1b[31mred\x1b[0m\n"]},
+                {"output_type": "display_data", "data": {"image/png": "QUJD\n"}},
+                {"output_type": "display_data", "data": {"image/png": '"><script>'}},
+                {
+                    "output_type": "execute_result",
+                    "data": {"text/html": "<b onclick=x>bold</b><script>1</script>"},
+                },
+                {"output_type": "error", "traceback": ["Trace", "back"]},
+                {"output_type": "display_data", "data": {"text/plain": "<plain>"}},
+                "no output",
+            ],
+        },
+        {"cell_type": "raw", "source": "<raw>"},
+        {"cell_type": "code", "source": 7, "outputs": None},
+    ]
+    html = render("a.ipynb", json.dumps({"cells": cells, "metadata": {}})).html
+    for part in (
+        "<h1>Title</h1>",
+        "[3]",
+        '<span class="k">import</span>',
+        ">red</span>",
+        "data:image/png;base64,QUJD",
+        '<div class="given"><b>bold</b></div>',
+        "Trace\nback",
+        "&lt;plain&gt;",
+        "&lt;raw&gt;",
+    ):
+        assert part in html, part
+    assert "<script" not in html
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 1}', '{"cells": [], "metadata": 1}'])
+def test_what_is_no_notebook_is_shown_as_text(text: str) -> None:
+    assert 'class="source"' in render("a.ipynb", text).html
+
+
+def test_html_keeps_its_look_and_loses_what_acts() -> None:
+    shown = render(
+        "a.html",
+        "<html><head><title>T</title><link rel=preconnect href=//e.x><base href=//e.x>"
+        "<meta http-equiv=refresh content=0><style>p{color:red}</style></head>"
+        '<body><p class=a style="margin:0" onclick=x>text</p><a href="#p">in</a>'
+        '<a href="https://e.x">out</a><img src="//e.x/i"><img src="data:image/png;base64,QQ">'
+        "<svg viewBox='0 0 1 1'><path d='M0'/><use href='//e.x#a'/></svg><iframe src=//e.x>"
+        "</iframe>"
+        "<noscript>no script</noscript><form action=//e.x><input value=1></form>"
+        "<script>1</script></body></html>",
+    )
+    assert shown.is_page
+    assert shown.html == (
+        '<style>p{color:red}</style><p class="a" style="margin:0">text</p><a href="#p">in</a>'
+        '<a>out</a><img><img src="data:image/png;base64,QQ">'
+        '<svg viewBox="0 0 1 1"><path d="M0"></path></svg><input value="1">'
+    )
+
+
+def test_what_cannot_be_shown_in_part() -> None:
+    assert "too large" in render("a.png", picture("PNG"), is_cut=True).note
+    # A beginning of a page would be another page: its text.
+    assert 'class="source"' in render("a.html", "<p>x", is_cut=True).html
+    assert "no preview of its kind" in render("a.bin", b"\0\1").note
+
+
+def test_pictures_are_in_the_page_itself() -> None:
+    assert (
+        'alt="a &quot;b.png" src="data:image/png;base64,' in render('a "b.png', picture("PNG")).html
+    )
+    svg = "<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>"
+    assert '<img alt="a.svg" src="data:image/svg+xml;base64,' in render("a.svg", svg).html
+
+
+def test_pages_of_a_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(previews, "MAX_PDF_PAGES", 2)
+    data = picture("PDF", pages=5)
+    shown = render("a.pdf", data)
+    assert shown.html.count("data:image/webp;base64,") == 2
+    assert shown.note == "Pages 1 to 2 of 5."
+    last = render("a.pdf", data, first_page=5)
+    assert 'alt="Page 5"' in last.html
+    assert last.note == "Pages 5 to 5 of 5."
+    assert render("a.pdf", data, first_page=9).note == "This PDF ends at page 5."
+
+
+@pytest.mark.parametrize("data", [b"%PDF-", b"%PDF-1.7\n" + b"\xff\0" * 1000])
+def test_a_damaged_pdf(data: bytes) -> None:
+    assert "damaged or protected" in render("a.pdf", data).note
