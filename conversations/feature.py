@@ -123,7 +123,8 @@ class Feature(AppConfig):
         - ``window`` (``uuid``): beside what a session cost, in its panel
         - ``review`` (``uuid``): beside a session that is reviewed
         - ``workspace`` (``slug``): in its menu
-        - ``workspace.file`` (``slug``, ``path``, ``version``): beside a file that is shown
+        - ``workspace.file`` (``slug``, ``path``, ``version``, ``can_write``): beside a file
+          that is shown
         - ``workspace.settings`` (``slug``): a section of its settings
         - ``workspace.programs`` (``slug``): in its settings, below “Programs”
         """
@@ -158,6 +159,10 @@ class Feature(AppConfig):
     def purged_tables(self) -> PurgedTables:
         """Of the feature's own tables, those that have rows of a session."""
         return PurgedTables()
+
+    def named_blobs(self) -> Iterable[str]:
+        """Digests of contents that its own tables need, whatever becomes of sessions."""
+        return ()
 
     def check_purge(self, session: "Session") -> None:
         """Raise Conflict to keep a session from being purged."""

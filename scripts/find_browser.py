@@ -38,6 +38,18 @@ def _install(package: str) -> bool:
     return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
+def install_firefox() -> None:
+    """For ``make test-firefox``, with the system's packages."""
+    if shutil.which("firefox-esr") or shutil.which("firefox"):
+        return
+    print("Installing a Firefox …")
+    subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
+    if not _install("firefox-esr"):
+        sys.exit("Install Firefox to run these tests.")
+
+
 if __name__ == "__main__":
-    if not os.environ.get("CHROMIUM") and not shutil.which(SHELL):
+    if sys.argv[1:] == ["firefox"]:
+        install_firefox()
+    elif not os.environ.get("CHROMIUM") and not shutil.which(SHELL):
         install_browser()

@@ -299,15 +299,16 @@ _NAMING: tuple[tuple[type[Model], str], ...] = (
 
 
 def named_elsewhere(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
-    """Those of the digests that a row names, of any session but this one."""
+    """Those of the digests that a row names, of any session but this one, or a feature."""
     found: set[str] = set()
-    for some in batched(sorted(digests), CHUNK, strict=False):
+    wanted = set(digests)
+    for some in batched(sorted(wanted), CHUNK, strict=False):
         for model, column in _NAMING:
             rows = model._default_manager.filter(**{f"{column}__in": some})
             if session_pk is not None:
                 rows = rows.exclude(session=session_pk)
             found.update(rows.order_by().values_list(column, flat=True).distinct())
-    return found
+    return found | wanted & {blob for feature in features() for blob in feature.named_blobs()}
 
 
 def waiting_contents(*, after: str = "") -> dict[str, datetime]:

@@ -136,11 +136,11 @@ def _show(
 ) -> HttpResponse:
     found = confined.stat_file(at.root, at.path)
     if at.version or (found and found.kind == FILE):
-        return _show_file(request, at, found)
+        return _show_file(request, at, found, access)
     session = _marked_session(request, at.workspace)
     marks = session_marks(session.pk) if session else {}
     if found is None and not any(_is_below(path, at.path) for path in marks):
-        return _show_file(request, at, None)
+        return _show_file(request, at, None, access)
     query = storable(request.GET.get("q", ""))[:200].strip()
     note, rows = _find(at, query) if query else _list(at, marks, session)
     above = at.path.rpartition("/")[0]
@@ -267,7 +267,9 @@ def _row(at: FileAddress, entry: FileStatus, session: Session | None) -> dict[st
     }
 
 
-def _show_file(request: HttpRequest, at: FileAddress, found: FileStatus | None) -> HttpResponse:
+def _show_file(
+    request: HttpRequest, at: FileAddress, found: FileStatus | None, access: Access
+) -> HttpResponse:
     loom = settings.LOOM
     current = digest_now(at.root, found.path, limit=loom.snapshot_max_file_bytes) if found else ""
     versions = list_versions(at.workspace.pk, found.path if found else at.path)
@@ -299,8 +301,8 @@ def _show_file(request: HttpRequest, at: FileAddress, found: FileStatus | None) 
             "size": size_text(file.size),
             "is_page": file.kind == HTML,
             "is_pdf": file.kind == PDF,
-            "page": _page_number(request),
-            "preview_url": at.url("workspace_file_preview", page=str(_page_number(request))),
+            "page": page_number(request),
+            "preview_url": at.url("workspace_file_preview", page=str(page_number(request))),
             "download_url": at.url("workspace_file_download"),
             "links": list(
                 links_at(
@@ -309,6 +311,7 @@ def _show_file(request: HttpRequest, at: FileAddress, found: FileStatus | None) 
                     slug=at.workspace.slug,
                     path=stored_path(at.path),
                     version=at.version,
+                    can_write=access.can_write,
                 )
             ),
         }
@@ -385,7 +388,18 @@ def read_content(at: FileAddress) -> bytes:
         return data
 
 
-def _page_number(request: HttpRequest) -> int:
+def read_whole(at: FileAddress) -> bytes:
+    """Raises TooLarge beside what ``read_file`` raises."""
+    if at.version:
+        return read_content(at)
+    limit = settings.LOOM.snapshot_max_file_bytes
+    content = confined.read_bytes(at.root, at.path, limit=limit)
+    if content.is_cut:
+        raise TooLarge(f"{shown(at.name)} has more than {size_text(limit)}, which is the limit.")
+    return content.data
+
+
+def page_number(request: HttpRequest) -> int:
     text = request.GET.get("page", "")[:6]
     return max(1, int(text)) if text.isascii() and text.isdigit() else 1
 
@@ -398,7 +412,7 @@ def workspace_file_preview(request: HttpRequest, slug: str) -> HttpResponseBase:
     workspace, _ = get_folder_for(request, slug)
     at = read_address(request, workspace)
     file = read_file(at, limit=settings.LOOM.max_preview_bytes)
-    return show_preview(request, at.name, file, first_page=_page_number(request))
+    return show_preview(request, at.name, file, first_page=page_number(request))
 
 
 def show_preview(

@@ -5,8 +5,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -123,10 +125,42 @@ class Server:
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
+    def sign_in_link(self) -> str:
+        """Another one: each works once."""
+        found = re.search(r"http\S+/sign-in/link/\S+", self.manage("sign_in_link"))
+        assert found
+        return found[0]
+
     def import_lines(self, lines: Iterable[Mapping[str, object]]) -> None:
         file = self.folder / "import.jsonl"
         file.write_text("\n".join(json.dumps(line) for line in lines))
         self.manage("import_sessions", str(file))
+
+
+class Visitors:
+    """Counts who connects to an address that nothing should reach."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.count = 0
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                visitor, _ = self.socket.accept()
+            except OSError:
+                return
+            self.count += 1
+            visitor.close()
+
+
+@pytest.fixture
+def evil() -> Iterator[Visitors]:
+    visitors = Visitors()
+    yield visitors
+    visitors.socket.close()
 
 
 @pytest.fixture(scope="session")

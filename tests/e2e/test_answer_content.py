@@ -54,8 +54,8 @@ def plant(what: str) -> str:
 """
 
 
-def open_answer(server: Server, page: Page, *texts: str) -> None:
-    uuid = str(uuid4())
+def answer_lines(uuid: str, *texts: str) -> list[dict[str, object]]:
+    """A session of these answers, to be imported."""
     lines: list[dict[str, object]] = [
         {"type": "session", "uuid": uuid, "workspace": "example", "title": "Beans"}
     ]
@@ -63,7 +63,12 @@ def open_answer(server: Server, page: Page, *texts: str) -> None:
         lines.append({"type": "turn", "number": number, "role": "assistant", "content": text})
         event = {"event_type": "assistant_text", "payload": {"text": text}}
         lines.append({"type": "event", "seq": number, "turn": number, **event})
-    server.import_lines(lines)
+    return lines
+
+
+def open_answer(server: Server, page: Page, *texts: str) -> None:
+    uuid = str(uuid4())
+    server.import_lines(answer_lines(uuid, *texts))
     page.goto(f"{server.url}/s/{uuid}/")
 
 
@@ -241,21 +246,23 @@ DRAW_ALL = """
 async (texts) => {
   // A frame as those of the page, which takes one away that could not draw.
   const frame = document.querySelector(".drawn iframe").cloneNode();
-  const isReady = new Promise((done) => { addEventListener("message", done, { once: true }); });
+  const isReady = new Promise((done) => {
+    addEventListener("message", ({ source }) => { if (source === frame.contentWindow) done(); });
+  });
   document.body.append(frame);
   await isReady;
-  const found = { answered: 0, alerts: 0, heights: [] };
+  const found = { answered: 0, alerts: 0, late: [] };
   window.alert = () => { found.alerts += 1; };
   for (const text of texts) {
     const answer = new Promise((done) => {
       addEventListener("message", ({ source, data }) => {
         if (source === frame.contentWindow && ("height" in data || data.failed)) done(data);
-      }, { once: true });
+      });
     });
     frame.contentWindow.postMessage({ text, dark: false }, "*");
     const data = await Promise.race([answer, new Promise((done) => setTimeout(done, 15000))]);
     if (data) found.answered += 1;
-    found.heights.push(data?.height ?? 0);
+    else found.late.push(text);
   }
   return found;
 }

@@ -1,8 +1,6 @@
 """The files of a workspace in the browser: what hostile ones reach, and what people do."""
 
-import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,97 +8,17 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.e2e.accessibility import violations_everywhere
-from tests.e2e.conftest import Chat, Server
+from tests.e2e.conftest import Chat, Server, Visitors
+from tests.e2e.hostile import (
+    OPEN_ALL,
+    example_folder,
+    outcome_of,
+    write_hostile_files,
+)
 from tests.e2e.test_answer_content import sent_requests
-from tests.rendering.hostile_files import MARKUP, make_hostile_files
+from tests.rendering.hostile_files import MARKUP
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
-
-
-class Visitors:
-    """Counts who connects to an address that nothing should reach."""
-
-    def __init__(self) -> None:
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-        self.count = 0
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                visitor, _ = self.socket.accept()
-            except OSError:
-                return
-            self.count += 1
-            visitor.close()
-
-
-@pytest.fixture
-def evil() -> Iterator[Visitors]:
-    visitors = Visitors()
-    yield visitors
-    visitors.socket.close()
-
-
-def example_folder(server: Server) -> Path:
-    return next(server.folder.glob("workspaces/example"))
-
-
-def write_hostile_files(server: Server, evil: Visitors) -> list[str]:
-    """Paths below the workspace's folder."""
-    folder = example_folder(server) / f"hostile-{uuid4().hex[:8]}"
-    folder.mkdir()
-    files = make_hostile_files(evil.url)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return [f"{folder.name}/{name}" for name in files]
-
-
-OPEN_ALL = """
-async (paths) => {
-  // Frames as the page's own, some at a time; each of them ends its loading.
-  const own = document.querySelector("iframe.preview");
-  localStorage.setItem("secret", "kept");
-  let loaded = 0;
-  window.alert = () => { window.pwned = 1; };
-  for (let at = 0; at < paths.length; at += 30) {
-    const frames = paths.slice(at, at + 30).map((path) => {
-      const frame = own.cloneNode();
-      const done = new Promise((resolve) => { frame.onload = () => resolve(loaded += 1); });
-      const url = new URL(own.src);
-      url.searchParams.set("path", path);
-      frame.src = url;
-      frame.style = "height: 60px";
-      document.body.append(frame);
-      return { frame, done };
-    });
-    const late = new Promise((resolve) => setTimeout(resolve, 20000));
-    await Promise.race([Promise.all(frames.map(({ done }) => done)), late]);
-    await new Promise((resolve) => setTimeout(resolve, 400));
-    frames.forEach(({ frame }) => frame.remove());
-  }
-  return {
-    loaded,
-    pwned: window.pwned ?? 0,
-    secret: localStorage.getItem("secret"),
-    title: document.title,
-    path: location.pathname,
-    seen: own.contentDocument,
-  };
-}
-"""
-
-
-def outcome_of(paths: list[str]) -> dict[str, object]:
-    return {
-        "loaded": len(paths),
-        "pwned": 0,
-        "secret": "kept",
-        "title": "greet.py · Example · Loom Web",
-        "path": "/w/example/files/",
-        "seen": None,  # the page cannot look into the frame, either
-    }
 
 
 @pytest.mark.noisy
@@ -189,6 +107,7 @@ def test_files_are_uploaded_and_dropped(server: Server, tab: Page, tmp_path: Pat
     expect(tab.get_by_role("alert")).to_contain_text("one.txt is already there")
     tab.get_by_label("Replace files of the same name").check()
     tab.get_by_role("button", name="Upload").click()
+    expect(tab.get_by_role("alert")).to_have_count(0)
     expect(tab.get_by_role("status").filter(has_text="Uploaded: one.txt.")).to_be_visible()
     tab.evaluate(DROP, "two.txt")
     expect(tab.get_by_role("link", name="two.txt")).to_be_visible()

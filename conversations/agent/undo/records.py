@@ -21,6 +21,7 @@ from conversations.domain.session_state.facts import MAX_PUT_BACK
 from conversations.domain.text import dump_json, estimate_tokens, storable
 from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
+from conversations.feature import features
 from conversations.models import Attachment, FileChange, Revert, Run, Session, ToolCall
 
 from .disk import Author, Change, FileState, real_path, stored_path
@@ -334,11 +335,12 @@ def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
 
 
 def used_digests() -> set[bytes]:
-    """Those of all blobs that a change, an attachment or a call names."""
+    """Those of all blobs that a change, an attachment, a call or a feature names."""
     changes = FileChange.objects.order_by("pk").values_list("before", "after")
     attachments = Attachment.objects.order_by("pk").values_list("digest", "thumbnail", "sent")
     rows = chain(changes.iterator(), attachments.iterator())
-    named = chain(open_trees(), chain.from_iterable(rows))
+    of_features = chain.from_iterable(feature.named_blobs() for feature in features())
+    named = chain(open_trees(), chain.from_iterable(rows), of_features)
     return {bytes.fromhex(digest) for digest in named if digest}
 
 

@@ -5,6 +5,9 @@ show_tables(
         "conversations.ShareLink": Table(
             "session from_turn to_turn with_tools created_by created_at expires_at revoked_at"
             " opened_count"
-        )
+        ),
+        "conversations.FileLink": Table(
+            "workspace path created_by created_at expires_at revoked_at opened_count"
+        ),
     }
 )

@@ -15,6 +15,15 @@ class SharingConfig(feature.Feature):
         if place == "session.menu" and about["can_write"]:
             address = reverse("session_share", args=[about["uuid"]])
             yield feature.Link(label="Share…", url=address)
+        if place == "workspace.file" and about["can_write"]:
+            given = {name: about[name] for name in ("path", "version") if about[name]}
+            address = reverse("file_share", args=[about["slug"]], query=given)
+            yield feature.Link(label="Share…", url=address)
+
+    def named_blobs(self) -> Iterable[str]:
+        from .service import good_file_links
+
+        return good_file_links().values_list("digest", flat=True)
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import ShareLink

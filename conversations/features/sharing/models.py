@@ -1,4 +1,4 @@
-"""Links by which anybody may read a part of a session."""
+"""Links by which anybody may read a part of a session, or one file."""
 
 import uuid
 
@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from conversations.models.sessions import Session
+from conversations.models.workspaces import Workspace
 
 
 class ShareLink(models.Model):
@@ -43,3 +44,32 @@ class ShareLink(models.Model):
 
     def __str__(self) -> str:
         return f"link to turns {self.from_turn}–{self.to_turn}"
+
+
+class FileLink(models.Model):
+    """A link to one file as it was when it was shared: the blob ``digest``. ``path`` is relative
+    to the workspace's folder, quoted where it is not UTF-8. Good until ``expires_at`` or until it
+    is revoked."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="file_links")
+    path = models.CharField(max_length=4096)
+    digest = models.CharField(max_length=64)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    revoked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    opened_count = models.BigIntegerField(default=0, db_default=0)
+    last_opened_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        app_label = "conversations"
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"link to {self.path}"

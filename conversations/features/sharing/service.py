@@ -1,7 +1,8 @@
-"""Links to a session, or to a range of its turns, that anybody may open.
+"""Links to a session, to a range of its turns, or to one file, that anybody may open.
 
-A link shows what stands on the active path when it is opened: what its owner replaced
-meanwhile is gone from it, what was said after its last turn never comes into it.
+A link to a session shows what stands on the active path when it is opened: what its owner replaced
+meanwhile is gone from it, what was said after its last turn never comes into it. One to a file shows
+the file as it was when the link was made.
 """
 
 from collections import defaultdict
@@ -13,12 +14,15 @@ from uuid import UUID
 from django.conf import settings
 from django.core import signing
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Model, QuerySet
 from django.utils import timezone
 from django.utils.safestring import mark_safe
 
+from conversations.agent.undo.disk import stored_path
 from conversations.archive import audit
+from conversations.archive.blobs import put_blob
 from conversations.archive.journal import read_payload, synthesise_events
+from conversations.archive.storage import require_space
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import stored_turns
 from conversations.domain import events
@@ -27,14 +31,14 @@ from conversations.domain.errors import NotFound, Rejected, require_found
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.text import storable
 from conversations.domain.turns import USER
-from conversations.models import Attachment, ChatEvent, Session, Turn
+from conversations.models import Attachment, ChatEvent, Session, Turn, Workspace
 from conversations.rendering.rows import RowPosition, render_row_with, row_extra
 from conversations.rendering.source_text import show_hidden
 from conversations.rendering.tool_rows import tool_word
 
-from .models import ShareLink
+from .models import FileLink, ShareLink
 
-SALT = "loom.share"
+SALTS: dict[type[Model], str] = {ShareLink: "loom.share", FileLink: "loom.share.file"}
 MAX_SHARE_LINKS = 50  # Links that a session may have at a time.
 
 GONE = "This link does not work: it may have been revoked or have expired."
@@ -64,8 +68,7 @@ def create_share_link(
             f"The turns must be between 1 and {session.turn_count}, with the first one first.",
             code="bad_range",
         )
-    if not 1 <= days <= settings.LOOM.share_days:
-        raise Rejected(f"A link can last 1 to {settings.LOOM.share_days} days.", code="bad_days")
+    expires_at = expiry_in(days)
     assert origin.user is not None
     with transaction.atomic():
         if open_links(session).count() >= MAX_SHARE_LINKS:
@@ -73,15 +76,14 @@ def create_share_link(
                 f"This session already has {MAX_SHARE_LINKS} links. Revoke one first.",
                 code="too_many_links",
             )
-        now = timezone.now()
         link = ShareLink.objects.create(
             session=session,
             from_turn=from_turn,
             to_turn=to_turn,
             with_tools=with_tools,
             created_by=origin.user,
-            created_at=now,
-            expires_at=now + timedelta(days=days),
+            created_at=timezone.now(),
+            expires_at=expires_at,
         )
         audit.record(origin, audit.note_of(session, SHARED, **_described(link)))
     return link
@@ -114,29 +116,107 @@ def open_links(session: Session) -> QuerySet[ShareLink]:
     return links.filter(expires_at__gt=timezone.now()).select_related("created_by").order_by("-pk")
 
 
-def share_token(link: ShareLink) -> str:
+def share_token(link: ShareLink | FileLink) -> str:
     """What the address of the link ends with: its uuid, signed with the secret key."""
-    return signing.Signer(salt=SALT).sign(link.uuid.hex)
+    return signing.Signer(salt=SALTS[type(link)]).sign(link.uuid.hex)
 
 
 def get_shared(token: str) -> ShareLink:
-    """The link that a token opens. Raises NotFound alike for one that is forged, unknown,
-    revoked or over, and where sharing is switched off."""
+    """The link that a token opens. Raises NotFound."""
+    links = ShareLink.objects.select_related("session", "session__workspace", "created_by")
+    return find_shared(token, links)
+
+
+def find_shared[L: (ShareLink, FileLink)](token: str, links: QuerySet[L]) -> L:
+    """The one of the links that a token opens. Raises NotFound alike for one that is forged,
+    unknown, revoked or over, and where sharing is switched off."""
     if not settings.LOOM.share_links:
         raise NotFound(GONE)
     try:
-        uuid = UUID(hex=signing.Signer(salt=SALT).unsign(token))
+        uuid = UUID(hex=signing.Signer(salt=SALTS[links.model]).unsign(token))
     except (signing.BadSignature, ValueError) as error:
         raise NotFound(GONE) from error
-    links = ShareLink.objects.select_related("session", "session__workspace", "created_by")
     found = links.filter(uuid=uuid, revoked_at=None, expires_at__gt=timezone.now()).first()
     return require_found(found, GONE)
 
 
-def count_opening(link: ShareLink) -> None:
-    ShareLink.objects.filter(pk=link.pk).update(
+def count_opening(link: ShareLink | FileLink) -> None:
+    type(link)._default_manager.filter(pk=link.pk).update(
         opened_count=F("opened_count") + 1, last_opened_at=timezone.now()
     )
+
+
+def expiry_in(days: int) -> datetime:
+    """Raises Rejected for more than the installation allows."""
+    if not 1 <= days <= settings.LOOM.share_days:
+        raise Rejected(f"A link can last 1 to {settings.LOOM.share_days} days.", code="bad_days")
+    return timezone.now() + timedelta(days=days)
+
+
+# One file of a workspace.
+
+
+def create_file_link(
+    workspace: Workspace, path: str, data: bytes, *, days: int, origin: audit.AuditOrigin
+) -> FileLink:
+    """Create a link to this content of a file, and enter it in the audit log. Raises Rejected."""
+    expires_at = expiry_in(days)
+    assert origin.user is not None
+    stored = stored_path(path)
+    require_space("Sharing a file")
+    digest = put_blob(data)
+    with transaction.atomic():
+        if open_file_links(workspace, path).count() >= MAX_SHARE_LINKS:
+            raise Rejected(
+                f"This file already has {MAX_SHARE_LINKS} links. Revoke one first.",
+                code="too_many_links",
+            )
+        link = FileLink.objects.create(
+            workspace=workspace,
+            path=stored,
+            digest=digest,
+            created_by=origin.user,
+            created_at=timezone.now(),
+            expires_at=expires_at,
+        )
+        audit.record(origin, _note_of_file(workspace, link, SHARED))
+    return link
+
+
+def open_file_links(workspace: Workspace, path: str) -> QuerySet[FileLink]:
+    """The links to a file that can be opened now, the newest first."""
+    links = good_file_links().filter(workspace=workspace, path=stored_path(path))
+    return links.select_related("created_by").order_by("-pk")
+
+
+def good_file_links() -> QuerySet[FileLink]:
+    return FileLink.objects.filter(revoked_at=None, expires_at__gt=timezone.now())
+
+
+def revoke_file_link(workspace: Workspace, uuid: UUID, *, origin: audit.AuditOrigin) -> FileLink:
+    """End a link at once. One that has ended already stays as it is. Raises NotFound."""
+    known = FileLink.objects.filter(workspace=workspace, uuid=uuid).first()
+    link = require_found(known, "This link does not exist.")
+    with transaction.atomic():
+        ended = FileLink.objects.filter(pk=link.pk, revoked_at=None).update(
+            revoked_at=timezone.now(), revoked_by=origin.user
+        )
+        if ended:
+            audit.record(origin, _note_of_file(workspace, link, UNSHARED))
+    return link
+
+
+def _note_of_file(workspace: Workspace, link: FileLink, action: str) -> audit.AuditEvent:
+    metadata = {"link": str(link.uuid), "path": link.path, "digest": link.digest}
+    return audit.AuditEvent(action=action, workspace=workspace.slug, metadata=metadata)
+
+
+def get_shared_file(token: str) -> FileLink:
+    """The link that a token opens. Raises NotFound."""
+    return find_shared(token, FileLink.objects.select_related("workspace", "created_by"))
+
+
+# The rows of a session.
 
 
 def read_shared_page(

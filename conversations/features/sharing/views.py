@@ -49,7 +49,8 @@ class ShareForm(forms.Form):
 def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
     if request.method != "POST" and not settings.LOOM.share_links:
-        return render(request, "sharing/off.html", {"session": found})
+        name = found.title or "Untitled session"
+        return render(request, "sharing/off.html", {"name": name, "who": "this session"})
     service.require_sharing()
     form = ShareForm(
         request.POST if request.method == "POST" else None, turn_count=found.turn_count
@@ -112,22 +113,22 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
         "next_turn": next_turn,
         "is_first": first <= link.from_turn,
     }
-    return _unlisted(render(request, "sharing/shared.html", context))
+    return unlisted(render(request, "sharing/shared.html", context))
 
 
 @require_safe
 def shared_file(request: HttpRequest, share: str, attachment: UUID) -> HttpResponse:
     found = service.shared_attachment(service.get_shared(share), attachment)
-    return _unlisted(give_attachment(request, found))
+    return unlisted(give_attachment(request, found))
 
 
 @require_safe
 def shared_thumb(request: HttpRequest, share: str, attachment: UUID) -> HttpResponse:
     found = service.shared_attachment(service.get_shared(share), attachment)
-    return _unlisted(give_thumbnail(request, found))
+    return unlisted(give_thumbnail(request, found))
 
 
-def _unlisted(response: HttpResponse) -> HttpResponse:
+def unlisted(response: HttpResponse) -> HttpResponse:
     # Robots may fetch it, so that they see that they must not list it.
     response["X-Robots-Tag"] = "noindex, nofollow, noarchive, noimageindex"
     # The address, which is all that is needed to read it, goes to no other site.

@@ -204,7 +204,7 @@ def forged(link: ShareLink) -> str:
 
 
 def signed_by_another_key(link: ShareLink) -> str:
-    token = signing.Signer(key="other", salt=service.SALT).sign(link.uuid.hex)
+    token = signing.Signer(key="other", salt=service.SALTS[ShareLink]).sign(link.uuid.hex)
     return reverse("shared", args=[token])
 
 

@@ -1,0 +1,136 @@
+"""Links to one file of a workspace: made, revoked, opened."""
+
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.clickjacking import xframe_options_sameorigin
+from django.views.decorators.http import require_http_methods, require_safe
+
+from conversations.access import get_folder_for, post_by_person, visit_of
+from conversations.agent.undo.disk import real_path
+from conversations.archive.blobs import read_blob
+from conversations.archive.rights import WRITE
+from conversations.domain.errors import Rejected
+from conversations.rendering.previews import HTML, KIND_LABELS, PDF
+from conversations.rendering.source_text import size_text
+from conversations.web.files import (
+    FileAddress,
+    OpenedFile,
+    give_file,
+    open_content,
+    page_number,
+    read_address,
+    read_whole,
+    show_preview,
+)
+
+from . import service
+from .models import FileLink
+from .views import unlisted
+
+
+class FileShareForm(forms.Form):
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data)
+        longest = settings.LOOM.share_days
+        self.fields["days"] = forms.IntegerField(
+            label="Expires after (days)", initial=longest, min_value=1, max_value=longest
+        )
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def file_share(request: HttpRequest, slug: str) -> HttpResponse:
+    """Links to the file of the address, as it is now or was in that version."""
+    workspace, _ = get_folder_for(request, slug, to=WRITE)
+    at = read_address(request, workspace)
+    if request.method != "POST" and not settings.LOOM.share_links:
+        return render(request, "sharing/off.html", {"name": at.name, "who": "this file"})
+    service.require_sharing()
+    data = read_whole(at)
+    form = FileShareForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            origin = visit_of(request).origin
+            service.create_file_link(workspace, at.path, data, **form.cleaned_data, origin=origin)
+        except Rejected as error:
+            form.add_error(None, error.message)
+        else:
+            messages.success(request, "The link is ready. Anyone who has it can see the file.")
+            return redirect(at.url("file_share"))
+    context = {
+        "at": at,
+        "file_url": at.url(),
+        "form": form,
+        "size": size_text(len(data)),
+        "links": [
+            {"link": link, "address": _address_of(request, link)}
+            for link in service.open_file_links(workspace, at.path)
+        ],
+    }
+    return render(request, "sharing/file_share.html", context, status=400 if form.errors else 200)
+
+
+def _address_of(request: HttpRequest, link: FileLink) -> str:
+    return request.build_absolute_uri(reverse("shared_one", args=[service.share_token(link)]))
+
+
+@post_by_person
+def file_share_revoke(request: HttpRequest, slug: str, file_link: UUID) -> HttpResponse:
+    workspace, _ = get_folder_for(request, slug, to=WRITE)
+    ended = service.revoke_file_link(workspace, file_link, origin=visit_of(request).origin)
+    messages.success(request, "The link is revoked.")
+    at = FileAddress(workspace, real_path(ended.path))
+    return redirect(at.url("file_share" if settings.LOOM.share_links else "workspace_files"))
+
+
+def _open_shared(token: str) -> tuple[FileLink, str, OpenedFile]:
+    """The link, the file's name, and the file. Raises NotFound."""
+    link = service.get_shared_file(token)
+    data = read_blob(link.digest)
+    name = real_path(link.path).rpartition("/")[2]
+    size = len(data)
+    return link, name, open_content(name, data[: settings.LOOM.max_preview_bytes], size=size)
+
+
+@require_safe
+def shared_one(request: HttpRequest, token: str) -> HttpResponse:
+    """The page of a file that was shared."""
+    link, name, file = _open_shared(token)
+    if request.method == "GET" and "page" not in request.GET:
+        service.count_opening(link)
+    preview_url = reverse(
+        "shared_one_preview", args=[token], query={"page": str(page_number(request))}
+    )
+    context = {
+        "link": link,
+        "name": name,
+        "kind": KIND_LABELS[file.kind],
+        "size": size_text(file.size),
+        "is_page": file.kind == HTML,
+        "is_pdf": file.kind == PDF,
+        "page": page_number(request),
+        "preview_url": preview_url,
+        "download_url": reverse("shared_one_download", args=[token]),
+    }
+    return unlisted(render(request, "sharing/shared_file.html", context))
+
+
+@require_safe
+@xframe_options_sameorigin
+def shared_one_preview(request: HttpRequest, token: str) -> HttpResponse:
+    _, name, file = _open_shared(token)
+    return unlisted(show_preview(request, name, file, first_page=page_number(request)))
+
+
+@require_safe
+def shared_one_download(request: HttpRequest, token: str) -> HttpResponse:
+    link, name, _ = _open_shared(token)
+    return unlisted(give_file(request, name, read_blob(link.digest)))

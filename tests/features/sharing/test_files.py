@@ -1,0 +1,133 @@
+"""Links to one file, for people without an account."""
+
+import os
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core import signing
+from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.blobs import blob_path, has_blob
+from conversations.archive.purge import named_elsewhere
+from conversations.features.sharing import service
+from conversations.features.sharing.models import FileLink
+from conversations.models import AuditEntry, Session, Workspace
+from tests.web.conftest import MakePerson, browser_of
+
+pytestmark = pytest.mark.django_db
+
+SHARE = "/w/garden/files/share/"
+
+
+@pytest.fixture(autouse=True)
+def _switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "share_links", True)
+
+
+@pytest.fixture
+def plan(workspace: Workspace) -> Path:
+    path = Path(workspace.root) / "plan.md"
+    path.write_text("# The plan\n")
+    return path
+
+
+@pytest.fixture
+def link(workspace: Workspace, user: User, plan: Path) -> FileLink:
+    return service.create_file_link(
+        workspace, plan.name, plan.read_bytes(), days=1, origin=AuditOrigin(user=user)
+    )
+
+
+def address(link: FileLink, part: str = "") -> str:
+    return f"/shared-file/{service.share_token(link)}/{part}"
+
+
+def test_a_link_is_made_and_shows_the_file_as_it_was(owner: Client, plan: Path) -> None:
+    page = owner.get("/w/garden/files/?path=plan.md")
+    assert f'href="{SHARE}?path=plan.md">Share…' in page.text
+    answer = owner.post(f"{SHARE}?path=plan.md", {"days": "3"}, follow=True)
+    assert "The link is ready." in answer.text
+    plan.write_text("# Changed since\n")
+    link = FileLink.objects.get()
+    assert f"http://testserver{address(link)}" in answer.text
+    stranger = Client()
+    shown = stranger.get(address(link))
+    assert "plan.md" in shown.text
+    assert shown["X-Robots-Tag"].startswith("noindex")
+    assert shown["Referrer-Policy"] == "no-referrer"
+    preview = stranger.get(address(link, "preview/"))
+    assert "<h1>The plan</h1>" in preview.text
+    assert preview["Content-Security-Policy"].startswith("sandbox")
+    saved = stranger.get(address(link, "download/"))
+    assert saved.content == b"# The plan\n"
+    assert saved["Content-Disposition"] == 'attachment; filename="plan.md"'
+    assert "opened 1 time" in owner.get(f"{SHARE}?path=plan.md").text
+    entry = AuditEntry.objects.filter(action="shared").latest("number")
+    assert '"path":"plan.md"' in entry.metadata.replace(" ", "")
+
+
+def test_nothing_of_the_workspace_is_on_the_page(link: FileLink) -> None:
+    page = Client().get(address(link)).text
+    for hidden in ("garden", "/w/", "Sessions"):
+        assert hidden not in page.lower()
+
+
+def test_a_link_ends(owner: Client, link: FileLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its time, by being revoked, or for all; with the same answer as for a forged one."""
+    stranger = Client()
+    parts = ("", "preview/", "download/")
+
+    def answers(url: str = "") -> set[int]:
+        return {stranger.get((url or address(link)) + part).status_code for part in parts}
+
+    assert answers() == {200}
+    forged = signing.Signer(salt="loom.share").sign(link.uuid.hex)
+    assert answers(f"/shared-file/{forged}/") == {404}
+    assert stranger.get(f"/shared/{service.share_token(link)}/").status_code == 404
+    monkeypatch.setattr(settings.LOOM, "share_links", False)
+    assert answers() == {404}
+    assert "turned off" in owner.get(f"{SHARE}?path=plan.md").text
+    monkeypatch.setattr(settings.LOOM, "share_links", True)
+    owner.post(reverse("file_share_revoke", args=["garden", link.uuid]))
+    assert answers() == {404}
+    FileLink.objects.update(revoked_at=None, expires_at=timezone.now() - timedelta(seconds=1))
+    assert answers() == {404}
+
+
+def test_bad_wishes(owner: Client, plan: Path, make_person: MakePerson) -> None:
+    assert "days" in owner.post(f"{SHARE}?path=plan.md", {"days": "9999"}).text
+    assert owner.post(f"{SHARE}?path=nothing", {"days": "1"}).status_code == 404
+    assert owner.post(f"{SHARE}?path=../x", {"days": "1"}).status_code == 400
+    assert FileLink.objects.count() == 0
+    viewer = browser_of(make_person("viewer"))
+    assert "Share…" not in viewer.get("/w/garden/files/?path=plan.md").text
+
+
+def test_a_file_that_is_too_large_is_refused(
+    owner: Client, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "snapshot_max_file_bytes", 5)
+    answer = owner.post(f"{SHARE}?path=plan.md", {"days": "1"})
+    assert answer.status_code == 413
+    assert "which is the limit" in answer.text
+
+
+def test_its_content_is_kept_while_the_link_is_good(link: FileLink, session: Session) -> None:
+    """Whatever removes contents that no session needs."""
+    old = (timezone.now() - timedelta(days=30)).timestamp()
+    os.utime(blob_path(link.digest), (old, old))
+    call_command("prune_blobs", "--days", "3", stdout=StringIO())
+    assert has_blob(link.digest)
+    assert named_elsewhere([link.digest, "0" * 64]) == {link.digest}
+    FileLink.objects.update(revoked_at=timezone.now())
+    assert named_elsewhere([link.digest]) == set()
+    call_command("prune_blobs", "--days", "3", stdout=StringIO())
+    assert not has_blob(link.digest)
