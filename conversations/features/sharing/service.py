@@ -1,8 +1,8 @@
 """Links to a session, to a range of its turns, or to one file, that anybody may open.
 
 A link to a session shows what stands on the active path when it is opened: what its owner replaced
-meanwhile is gone from it, what was said after its last turn never comes into it. One to a file shows
-the file as it was when the link was made.
+meanwhile is gone from it, what was said after its last turn never comes into it. One to a file
+shows the file as it was when the link was made.
 """
 
 from collections import defaultdict
