@@ -111,6 +111,14 @@ class ModelInfo:
     takes: Mapping[str, bool] = field(default_factory=dict)
     provider: str = ""
 
+    @property
+    def short_name(self) -> str:
+        """For where there is room for a few letters: without whose it is, and how it is packed
+        (``llama3.1:70b-instruct-q4_K_M``)."""
+        own, colon, tag = self.name.rpartition("/")[2].partition(":")
+        own = own.removeprefix("Claude ").removeprefix("claude-")
+        return f"{own}{colon}{tag.partition('-')[0]}" or self.name
+
 
 class Provider(Protocol):
     """Answers model calls. One instance belongs to one event loop."""

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -20,6 +21,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.middleware.csp import get_nonce
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.csp import CSP
@@ -72,17 +74,18 @@ MAX_ENTRIES, MAX_FOUND = 1_000, 50
 MAX_LISTING_SECONDS = 3.0
 PIECE_BYTES = 256 * 1024
 
-# Nothing runs in it, it has no origin, and it loads nothing that is not in the file, but for the
-# style sheets of the product. The second one is for a file that has styles of its own.
+# Nothing runs in it, it has no origin, and it loads nothing: the style sheets of the product are
+# in it. The second one is for a file that has styles of its own.
 PREVIEW_POLICY: dict[str, Any] = {
     "sandbox": ["allow-popups", "allow-popups-to-escape-sandbox"],
     "default-src": [CSP.NONE],
-    "style-src": [CSP.SELF],
+    "style-src": [CSP.NONCE],
     "img-src": ["data:"],
     "form-action": [CSP.NONE],
     "base-uri": [CSP.NONE],
     "frame-ancestors": [CSP.SELF],
 }
+PREVIEW_STYLES = ("app.css", "code.css", "rich.css", "tools.css", "preview.css")
 PAGE_POLICY = PREVIEW_POLICY | {
     "sandbox": True,
     "style-src": [CSP.UNSAFE_INLINE],
@@ -415,6 +418,12 @@ def workspace_file_preview(request: HttpRequest, slug: str) -> HttpResponseBase:
     return show_preview(request, at.name, file, first_page=page_number(request))
 
 
+@cache
+def preview_style() -> str:
+    folder = Path(settings.BASE_DIR) / "static" / "css"
+    return "\n".join((folder / name).read_text() for name in PREVIEW_STYLES)
+
+
 def show_preview(
     request: HttpRequest, name: str, file: OpenedFile, *, first_page: int = 1
 ) -> HttpResponse:
@@ -422,7 +431,13 @@ def show_preview(
 
     @csp_override(PAGE_POLICY if preview.is_page else PREVIEW_POLICY)
     def respond(request: HttpRequest) -> HttpResponse:
-        return render(request, "preview.html", {"name": storable(name), "preview": preview})
+        context = {
+            "name": storable(name),
+            "preview": preview,
+            "style": preview_style(),
+            "nonce": get_nonce(request),
+        }
+        return render(request, "preview.html", context)
 
     response = respond(request)
     # Names in addresses are not even looked up.

@@ -16,6 +16,7 @@ from conversations.domain.stream import (
     BlockStarted,
     MessageCompleted,
     MessageStarted,
+    ModelInfo,
     ModelRequest,
     Provider,
     StreamItem,
@@ -63,6 +64,23 @@ async def complete(provider: Provider, request: ModelRequest | None = None) -> M
 def plain(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Blocks without what only one protocol has."""
     return [{k: v for k, v in block.items() if k != "signature"} for block in blocks]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("Claude Opus 5.5", "Opus 5.5"),
+        ("claude-opus-5-5", "opus-5-5"),
+        ("meta-llama/Llama-3.1-70B-Instruct", "Llama-3.1-70B-Instruct"),
+        ("llama3.1:70b-instruct-q4_K_M", "llama3.1:70b"),
+        ("library/qwen3:8b", "qwen3:8b"),
+        ("gpt-5.2", "gpt-5.2"),
+        ("odd/", "odd/"),
+    ],
+)
+def test_a_short_name_says_which_model_it_is(name: str, short: str) -> None:
+    model = ModelInfo(id="x", name=name, max_input_tokens=1, max_output_tokens=1)
+    assert model.short_name == short
 
 
 async def test_an_answer_is_the_same_items(wire: WireThread, provider: Provider) -> None:

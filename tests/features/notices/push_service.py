@@ -4,6 +4,7 @@ from their text; and does with it what the service worker does."""
 import base64
 import http.client
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -155,10 +156,15 @@ def open_push_service() -> Iterator[PushService]:
 
 
 class Worker:
-    """A service worker over HTTP: woken, it asks what there is, shows it and says so."""
+    """A service worker over HTTP: woken, it asks what there is, shows it and says so. ``again``
+    are notices that it was given once more after it had said so; ``csrf`` is the token of the
+    last page."""
 
     def __init__(self, *, port: int, cookie: str) -> None:
         self.shown: list[dict[str, Any]] = []
+        self.again: list[str] = []
+        self.csrf = ""
+        self._confirmed: set[str] = set()
         self.at: dict[str, float] = {}
         self.statuses: list[int] = []
         self._port, self._cookie = port, cookie
@@ -180,20 +186,22 @@ class Worker:
         if status != 200:
             return
         known = {one["id"] for one in self.shown}
+        self.again += [one["id"] for one in given["new"] if one["id"] in self._confirmed]
         for notice in given["new"]:
             if notice["id"] not in known:  # one of the same tag replaces the other silently
                 self.shown.append(notice)
                 self.at[notice["id"]] = monotonic()
         if given["new"]:
             ids = [notice["id"] for notice in given["new"]]
-            body = json.dumps({"notices": ids})
-            self.request("POST", "/account/notifications/shown/", body, csrf=given["csrf"])
+            url = "/account/notifications/shown/"
+            status, _ = self.request("POST", url, {"notices": ids}, csrf=given["csrf"])
+            self._confirmed |= set(ids) if status == 200 else set()
 
     def request(
         self,
         method: str,
         path: str,
-        body: str = "",
+        body: str | dict[str, Any] = "",
         *,
         csrf: str = "",
         kind: str = "application/json",
@@ -201,11 +209,16 @@ class Worker:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
         headers = {"Cookie": self._cookie, "Content-Type": kind, "X-CSRFToken": csrf}
         try:
-            connection.request(method, path, body, headers)
+            text = body if isinstance(body, str) else json.dumps(body)
+            connection.request(method, path, text, headers)
             response = connection.getresponse()
             data = response.read()
             if cookies := response.headers.get_all("Set-Cookie"):
                 self._keep(cookies)
+            if found := re.search(rb'name="csrfmiddlewaretoken" value="([^"]+)"', data):
+                self.csrf = found[1].decode()
+            if response.status == 302:
+                return 302, response.headers["Location"]
             is_json = response.headers.get_content_type() == "application/json"
             return response.status, json.loads(data) if is_json else data
         finally:
