@@ -10,7 +10,7 @@ CLIENTS := .cache/clients
 # Else every process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-clients test-compared test-firefox test-lighthouse test-real test-features test-postgres bench lint format browser sandbox clean
+.PHONY: run test test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres bench lint format browser sandbox clean
 
 run: $(RUNNING)
 	@exec $(PYTHON) manage.py serve
@@ -20,7 +20,7 @@ run: $(RUNNING)
 ON_POSTGRES = tests/archive tests/runtime $(addprefix tests/features/,retention usage webhooks) $(addprefix tests/web/test_,rights.py outage.py search.py::test_any_text_is_a_query search.py::test_nothing_of_others_is_found_by_any_parameter) $(addprefix tests/api/test_,idempotency.py keys.py) tests/tools/test_conversation_recall.py $(addprefix tests/test_admin.py::test_,every_table_can_be_looked_at rows_are_found_by_uuid_title_and_owner_of_their_session rows_are_filtered_by_role_and_state) tests/test_migrations.py
 NOT_ON_POSTGRES = $(addprefix tests/features/*/test_,pages.py budget_pages.py api.py) $(addprefix tests/runtime/test_,approvals.py attachments.py compaction.py following.py needles.py product_tools.py program_tools.py tool_servers.py tools_fill_state.py windows.py window_frames.py)
 test: $(ENVIRONMENT) browser sandbox
-	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e --ignore=tests/firefox --ignore=tests/lighthouse --ignore=tests/clients --ignore=tests/compared --ignore=tests/real
+	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e --ignore=tests/firefox --ignore=tests/page_audits --ignore=tests/clients --ignore=tests/compared --ignore=tests/real
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore-glob=%)
 	$(PYTHON) -m pytest -q -p no:playwright --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto tests/e2e
@@ -37,7 +37,7 @@ test-features: $(ENVIRONMENT) sandbox
 
 # All of it on PostgreSQL.
 test-postgres: $(ENVIRONMENT) sandbox
-	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e --ignore=tests/firefox --ignore=tests/lighthouse --ignore=tests/clients --ignore=tests/compared --ignore=tests/real
+	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e --ignore=tests/firefox --ignore=tests/page_audits --ignore=tests/clients --ignore=tests/compared --ignore=tests/real
 
 # Against a real model server, which is installed for it: minutes of CPU.
 test-real: $(ENVIRONMENT)
@@ -49,12 +49,12 @@ test-firefox: $(ENVIRONMENT)
 	$(PYTHON) -m scripts.find_browser firefox
 	$(PYTHON) -m pytest -q -p no:playwright tests/firefox
 
-# What Lighthouse says of every kind of page.
-test-lighthouse: $(ENVIRONMENT)
-	mkdir -p .cache/lighthouse
-	cp tests/lighthouse/package.json tests/lighthouse/measure.mjs .cache/lighthouse
-	npm install --prefix .cache/lighthouse --ignore-scripts --no-audit --no-fund
-	$(PYTHON) -m pytest -q -s -p no:playwright tests/lighthouse
+# What Lighthouse and a virtual screen reader say of the pages.
+test-page-audits: $(ENVIRONMENT) browser
+	mkdir -p .cache/page-audits
+	cp tests/page_audits/package.json tests/page_audits/measure.mjs .cache/page-audits
+	npm install --prefix .cache/page-audits --ignore-scripts --no-audit --no-fund
+	$(PYTHON) -m pytest -q -s tests/page_audits
 
 # What fifty things take, against docs/compared.md; COMPARED=write puts it there.
 test-compared: $(ENVIRONMENT) browser

@@ -1,5 +1,5 @@
 """Lighthouse on every kind of page, and whether the pages can be installed: ``make
-test-lighthouse``."""
+test-page-audits``."""
 
 import json
 import shutil
@@ -7,14 +7,12 @@ import subprocess
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
-
 from benchmarks.processes import ROOT
 from benchmarks.processes import Server as Plain
 from tests.e2e.conftest import Server
 from tests.e2e.hostile import example_folder
 
-INSTALLED = ROOT / ".cache" / "lighthouse"
+INSTALLED = ROOT / ".cache" / "page-audits"
 LEAST = 98
 """Of a hundred, for accessibility and for best practices."""
 
@@ -30,12 +28,6 @@ PAGES = (
     *("/providers/", "/audit/", "/review/", "/review/search/"),
     *("{s}", "{s}window/", "{s}state/", "{s}changes/", "{s}outline/", "{s}branches/", "{s}share/"),
 )
-
-
-@pytest.fixture(scope="session")
-def worker_id() -> str:
-    """These tests run in one process."""
-    return "master"
 
 
 def test_every_page_is_good_and_the_first_can_be_installed(server: Server) -> None:
