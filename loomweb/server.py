@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import socket
 from contextlib import suppress
 from typing import Any
@@ -20,8 +21,8 @@ from conversations.runtime.current import current_runtime, stop_current_runtime
 
 logger = logging.getLogger(__name__)
 
-IMPORT_PATH = b"/import/"
-"""Where files to be imported are uploaded, which may be larger than other requests."""
+UPLOADS = re.compile(rb"/import/|/w/[^/]+/files/upload/")
+"""Where files are uploaded that may be larger than other requests."""
 
 _TEXT = b"This is larger than this server takes.\n"
 TOO_LARGE = (
@@ -147,9 +148,9 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
         if self.is_refused or size <= most_received():
             return
         key = b""
-        if bytes(getattr(self.channel, "_path", b"")).split(b"?")[0] == IMPORT_PATH:
+        if UPLOADS.fullmatch(bytes(getattr(self.channel, "_path", b"")).split(b"?")[0]):
             key = self.received_cookies.get(settings.SESSION_COOKIE_NAME.encode(), b"")
-        if size > most_imported() or not key or self.is_known is False:
+        if size > most_uploaded() or not key or self.is_known is False:
             self._refuse()
         elif self.is_known is None:
             self.is_known = True  # meant well until it is found out; nothing more is read
@@ -196,9 +197,10 @@ def most_received() -> int:
     return files + int(loom.max_frame_bytes) + 100_000
 
 
-def most_imported() -> int:
-    """Bytes of the form that uploads a file to be imported."""
-    return max(most_received(), int(settings.LOOM.max_import_bytes) + 100_000)
+def most_uploaded() -> int:
+    """Bytes of a form that uploads files to be imported, or into a workspace."""
+    largest = max(settings.LOOM.max_import_bytes, settings.LOOM.max_upload_bytes)
+    return max(most_received(), int(largest) + 100_000)
 
 
 class LoomServer(Server):  # type: ignore[misc]

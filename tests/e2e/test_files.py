@@ -109,6 +109,11 @@ def test_files_are_uploaded_and_dropped(server: Server, tab: Page, tmp_path: Pat
     tab.get_by_role("button", name="Upload").click()
     expect(tab.get_by_role("alert")).to_have_count(0)
     expect(tab.get_by_role("status").filter(has_text="Uploaded: one.txt.")).to_be_visible()
+    # More than any other request may have.
+    (tmp_path / "large.bin").write_bytes(b"x" * 16_000_000)
+    tab.get_by_label("Files for this folder").set_input_files(tmp_path / "large.bin")
+    tab.get_by_role("button", name="Upload").click()
+    expect(tab.get_by_role("link", name="large.bin")).to_be_visible()
     tab.evaluate(DROP, "two.txt")
     expect(tab.get_by_role("link", name="two.txt")).to_be_visible()
     assert (folder / "two.txt").read_text() == "dropped"
