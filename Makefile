@@ -10,7 +10,7 @@ CLIENTS := .cache/clients
 # Else every process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres bench lint format browser sandbox clean
+.PHONY: run test soak test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres bench lint format browser sandbox clean
 
 run: $(RUNNING)
 	@exec $(PYTHON) manage.py serve
@@ -59,6 +59,12 @@ test-page-audits: $(ENVIRONMENT) browser
 # What fifty things take, against docs/compared.md; COMPARED=write puts it there.
 test-compared: $(ENVIRONMENT) browser
 	$(PYTHON) -m pytest -q tests/compared
+
+# Kills of all kinds, many of each: minutes.
+soak: $(ENVIRONMENT) sandbox
+	$(PYTHON) -m tests.crash
+	$(PYTHON) -m tests.features.discord.kill_discord --rounds 20
+	$(PYTHON) -m tests.features.notices.kill_push --rounds 20
 
 bench: $(ENVIRONMENT)
 	$(PYTHON) manage.py bench --markdown bench.md

@@ -34,7 +34,7 @@ from tests.starting import Starts
 from .live import LiveServer, live_server
 
 EXAMPLES = int(os.environ.get("LOOM_SCHEMATHESIS_EXAMPLES", "0"))
-FEW = 2
+FEW = 1
 
 CHECKS = [
     not_a_server_error,

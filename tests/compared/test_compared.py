@@ -219,7 +219,7 @@ def work(hand: Hand, chat: Chat, wire: WireThread, server: Server, tmp_path: Pat
     chat.wait_connected()
     with hand.task("See what the session has changed"):
         hand.click(page.get_by_role("link", name="About this session"))
-        hand.click(page.get_by_role("navigation", name="Panel").get_by_role("link", name="Files"))
+        hand.click(page.get_by_role("link", name="Changes", exact=True))
         expect(button(page, "Undo all changes")).to_be_visible()
     with hand.task("Undo all of it"):
         hand.click(button(page, "Undo all changes"))

@@ -41,9 +41,10 @@ async (paths) => {
     });
     const late = new Promise((resolve) => setTimeout(resolve, 20000));
     await Promise.race([Promise.all(frames.map(({ done }) => done)), late]);
-    await new Promise((resolve) => setTimeout(resolve, 400));
+    await new Promise((resolve) => setTimeout(resolve, 150));
     frames.forEach(({ frame }) => frame.remove());
   }
+  await new Promise((resolve) => setTimeout(resolve, 500));
   return {
     loaded,
     pwned: window.pwned ?? 0,

@@ -71,7 +71,7 @@ def test_everything_is_undone(
     (folder / "beds.py").write_text(CODE + "\n# somebody else's line\n")
 
     page.get_by_role("link", name="About this session").click()
-    page.get_by_role("link", name="Files", exact=True).click()
+    page.get_by_role("link", name="Changes", exact=True).click()
     panel = page.locator("#panel")
     expect(panel.get_by_role("heading", name="Files changed")).to_be_visible()
     expect(panel.locator(".changed .path")).to_have_text(
@@ -137,7 +137,7 @@ def test_what_a_person_ticked_and_was_told_outlasts_a_new_row(
     (folder / "beds.py").write_text(CODE + "\n# somebody else's line\n")
     chat.open(chat.uuid).wait_connected()
     page.get_by_role("link", name="About this session").click()
-    page.get_by_role("link", name="Files", exact=True).click()
+    page.get_by_role("link", name="Changes", exact=True).click()
     panel = page.locator("#panel")
     files = panel.locator(".changed .path")
     expect(files).to_have_text(["orchard/beds.py", "orchard/old.txt"])
@@ -158,5 +158,5 @@ def test_what_a_person_ticked_and_was_told_outlasts_a_new_row(
     panel.get_by_role("button", name="Undo all changes").click()
     expect(panel.get_by_role("status")).to_contain_text("Restored 2 files to")
     assert (folder / "beds.py").read_text() == CODE
-    page.get_by_role("link", name="Files", exact=True).click()
+    page.get_by_role("link", name="Changes", exact=True).click()
     expect(panel.get_by_role("status")).to_have_count(0)
