@@ -8,6 +8,7 @@ given to be saved.
 import os
 import time
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from functools import cache
@@ -47,7 +48,6 @@ from conversations.agent.files.walking import FolderWalk
 from conversations.agent.undo.disk import real_path, stored_path
 from conversations.agent.undo.records import Scope, read_changes
 from conversations.agent.undo.versions import (
-    MAX_VERSIONS,
     REMOVED,
     FileVersion,
     digest_now,
@@ -138,8 +138,10 @@ def _show(
     refused: LoomError | None = None,
 ) -> HttpResponse:
     found = confined.stat_file(at.root, at.path)
-    if at.version or (found and found.kind == FILE):
-        return _show_file(request, at, found, access)
+    if found and found.kind == FILE:  # under its own name, where a link leads to it
+        return _show_file(request, at._replace(path=found.path), found, access)
+    if at.version:
+        return _show_file(request, at, None, access)
     session = _marked_session(request, at.workspace)
     marks = session_marks(session.pk) if session else {}
     if found is None and not any(_is_below(path, at.path) for path in marks):
@@ -215,18 +217,15 @@ def _list(
             raise
     prefix = "" if at.path == "." else f"{at.path}/"
     inside = {path[len(prefix) :]: mark for path, mark in marks.items() if _is_below(path, at.path)}
-    rows = [
-        _row(FileAddress(at.workspace, f"{prefix}{entry.path.rpartition('/')[2]}"), entry, session)
-        for entry in sorted(entries, key=lambda entry: (entry.kind != FOLDER, entry.path.lower()))
-    ]
-    for row in rows:
-        if row["kind"] == FOLDER:
-            below = sum(path.startswith(f"{row['name']}/") for path in inside)
-            row["mark"] = f"{below} changed" if below else ""
-        else:
-            row["mark"] = inside.get(row["name"], "")
-    there = {row["name"] for row in rows}
-    gone = sorted({path.partition("/")[0] for path in inside} - there)
+    below = Counter(path.partition("/")[0] for path in inside if "/" in path)
+    entries.sort(key=lambda entry: (entry.kind != FOLDER, entry.path.lower()))
+    rows = []
+    for entry in entries[:MAX_ENTRIES]:
+        name = entry.path.rpartition("/")[2]
+        row = _row(FileAddress(at.workspace, f"{prefix}{name}"), entry, session)
+        changed = f"{below[name]} changed" if below[name] else ""
+        rows.append(row | {"mark": changed if entry.kind == FOLDER else inside.get(name, "")})
+    there = {entry.path.rpartition("/")[2] for entry in entries}
     rows += [
         {
             "name": name,
@@ -235,13 +234,13 @@ def _list(
             "kind": FILE if name in inside else FOLDER,
             "mark": REMOVED,
         }
-        for name in gone
+        for name in sorted({path.partition("/")[0] for path in inside} - there)
     ]
     note = ""
-    if len(rows) > MAX_ENTRIES or walk.is_late:
-        count = "Only a part" if walk.is_late else f"{MAX_ENTRIES:,} of {len(rows):,} entries"
-        note = f"{count} of this folder is shown. Search for others by name."
-    return note, rows[:MAX_ENTRIES]
+    if len(entries) > MAX_ENTRIES or walk.is_late:
+        count = "a part" if walk.is_late else f"{MAX_ENTRIES:,} of {len(entries):,} entries"
+        note = f"Only {count} of this folder is shown. Find others by name."
+    return note, rows
 
 
 def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
@@ -266,7 +265,6 @@ def _row(at: FileAddress, entry: FileStatus, session: Session | None) -> dict[st
         "kind": entry.kind,
         "size": size_text(entry.size) if entry.kind == FILE else "",
         "at": datetime.fromtimestamp(entry.mtime_ns / 1e9, UTC),
-        "mark": "",
     }
 
 
@@ -274,8 +272,10 @@ def _show_file(
     request: HttpRequest, at: FileAddress, found: FileStatus | None, access: Access
 ) -> HttpResponse:
     loom = settings.LOOM
-    current = digest_now(at.root, found.path, limit=loom.snapshot_max_file_bytes) if found else ""
-    versions = list_versions(at.workspace.pk, found.path if found else at.path)
+    versions, is_cut = list_versions(at.workspace.pk, at.path)
+    current = ""
+    if found and versions:
+        current = digest_now(at.root, at.path, limit=loom.snapshot_max_file_bytes)
     if found is None and not versions:
         raise NotFound(f"{shown(at.path)} does not exist in this workspace.")
     file, note = None, ""
@@ -294,7 +294,7 @@ def _show_file(
         "file": file,
         "note": note,
         "versions": [_show_version(at, version, current) for version in versions],
-        "is_cut": len(versions) >= MAX_VERSIONS,
+        "is_cut": is_cut,
         "is_current": not at.version or at.version == current,
         "current_url": at._replace(version="").url() if found else "",
     }

@@ -73,7 +73,7 @@ def test_a_large_folder_is_cut_and_says_so(
         (root / f"{number}.txt").touch()
     page = owner.get(FILES)
     assert names_in(page) == ["0.txt", "1.txt", "2.txt"]
-    assert "3 of 5 entries of this folder is shown" in page.text
+    assert "Only 3 of 5 entries of this folder is shown" in page.text
 
 
 def test_files_are_found_by_a_part_of_their_path(owner: Client, root: Path) -> None:
@@ -200,13 +200,29 @@ def test_a_version_whose_copy_is_gone_says_so(owner: Client, root: Path, calls: 
     assert owner.get(FILES, {"path": "a.txt", "version": last}).status_code == 200
 
 
+def test_a_link_shows_the_file_with_its_versions(
+    owner: Client, root: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "link").symlink_to("a.txt")
+    for text in (b"one\n", b"two\n", b"three\n"):
+        change(root, calls, Put(path="a.txt", data=text))
+    page = owner.get(FILES, {"path": "link"})
+    versions = re.findall(r"path=a.txt&amp;version=([0-9a-f]{64})", page.text)
+    assert len(set(versions)) == 3
+    assert "The newest versions." not in page.text
+    monkeypatch.setattr("conversations.agent.undo.versions.MAX_VERSIONS", 2)
+    page = owner.get(FILES, {"path": "a.txt"})
+    assert len(set(re.findall(r"version=([0-9a-f]{64})", page.text))) == 2
+    assert "The newest versions." in page.text
+
+
 def test_long_and_odd_paths_have_versions(workspace: Workspace, root: Path, calls: Calls) -> None:
     deep = "/".join(["d" * 200] * 15)
     odd = os.fsdecode(b"caf\xe9.txt")
     change(root, calls, Put(path=f"{deep}/a", data=b"1"), Put(path=f"{deep}/b", data=b"2"))
     change(root, calls, Put(path=odd, data=b"3"))
-    assert len(list_versions(workspace.pk, f"{deep}/a")) == 1
-    assert len(list_versions(workspace.pk, odd)) == 1
+    assert len(list_versions(workspace.pk, f"{deep}/a")[0]) == 1
+    assert len(list_versions(workspace.pk, odd)[0]) == 1
 
 
 def test_an_odd_name_opens(owner: Client, root: Path) -> None:

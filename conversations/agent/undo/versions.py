@@ -34,20 +34,18 @@ class FileVersion:
     at: datetime
     session: UUID
     title: str
-    call: UUID | None
     call_name: str
     turn: int | None
     is_first: bool = False
 
 
-def list_versions(workspace_pk: int, path: str) -> list[FileVersion]:
-    """The newest first; the oldest is the file as it was before."""
-    rows = (
+def list_versions(workspace_pk: int, path: str) -> tuple[list[FileVersion], bool]:
+    """The newest first, and whether there are more; else the last is the file as it was before."""
+    rows = list(
         changes_of_path(workspace_pk, path)
         .annotate(
             uuid=F("session__uuid"),
             title=F("session__title"),
-            call_uuid=F("call__uuid"),
             call_name=F("call__name"),
             turn=F("call__turn_number"),
         )
@@ -55,21 +53,21 @@ def list_versions(workspace_pk: int, path: str) -> list[FileVersion]:
     )
     versions: list[FileVersion] = []
     before: FileState | None = None
-    for row in rows:
+    for row in rows[:MAX_VERSIONS]:
         states = states_of(row)
         about: dict[str, Any] = {
             "at": row.done_at,
             "session": row.uuid,
             "title": row.title,
-            "call": row.call_uuid,
             "call_name": row.call_name or "",
             "turn": row.turn,
         }
         versions.append(FileVersion(state=states["after"], **about))
         before = states["before"]
-    if 0 < len(versions) <= MAX_VERSIONS and before is not None:
+    is_cut = len(rows) > MAX_VERSIONS
+    if before is not None and not is_cut:
         versions.append(FileVersion(state=before, is_first=True, **about))
-    return [v for v in versions[: MAX_VERSIONS + 1] if v.state is None or v.state.is_file]
+    return [v for v in versions if v.state is None or v.state.is_file], is_cut
 
 
 def read_version(workspace_pk: int, path: str, digest: str) -> bytes:

@@ -2,8 +2,8 @@
 
 ``python -m tests.features.notices.kill_push --rounds 20``. Each round: messages make the model ask
 for approval, the server dies meanwhile and starts again. In the end each question, and each answer
-that was cut off, has been shown exactly once. Then the same without kills: how long a question
-takes from its record to the browser.
+that was cut off, has been shown exactly once. Then one each second without kills: how long a
+question takes from its record to the browser.
 """
 
 import argparse
@@ -78,13 +78,13 @@ class Killing:
         self.browser.on_push = self.worker.tell
 
     def play_round(self) -> None:
-        self.send()
+        self.send(MESSAGES)
         time.sleep(self._random.uniform(EARLIEST, LATEST))
         self._server.kill()
         self._server.start()
 
-    def send(self) -> None:
-        for _ in range(MESSAGES):
+    def send(self, count: int) -> None:
+        for _ in range(count):
             number = self.sent
             self.sent += 1
             write = ToolCall(name="write_file", input={"path": f"f{number}", "content": "x"})
@@ -163,8 +163,8 @@ def play(folder: Path, *, rounds: int, calm: int, seed: int) -> tuple[Killing, l
                 killing.settle()
                 told = sum(killing.events().values())
                 for _ in range(calm):
-                    killing.send()
-                    time.sleep(0.3)
+                    killing.send(1)
+                    time.sleep(1)
                 killing.settle()
             finally:
                 killing.stop()
