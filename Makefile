@@ -20,7 +20,7 @@ run: $(RUNNING)
 ON_POSTGRES = tests/archive tests/runtime $(addprefix tests/features/,retention usage webhooks) $(addprefix tests/web/test_,rights.py outage.py search.py::test_any_text_is_a_query search.py::test_nothing_of_others_is_found_by_any_parameter) $(addprefix tests/api/test_,idempotency.py keys.py) tests/tools/test_conversation_recall.py $(addprefix tests/test_admin.py::test_,every_table_can_be_looked_at rows_are_found_by_uuid_title_and_owner_of_their_session rows_are_filtered_by_role_and_state) tests/test_migrations.py
 NOT_ON_POSTGRES = $(addprefix tests/features/*/test_,pages.py budget_pages.py api.py) $(addprefix tests/runtime/test_,approvals.py attachments.py compaction.py following.py needles.py kinds_of_models.py product_tools.py program_tools.py sampling.py small_windows.py titles.py tool_server_sign_in.py tool_server_tasks.py tool_servers.py tools_fill_state.py windows.py window_frames.py)
 test: $(ENVIRONMENT) browser sandbox
-	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e --ignore=tests/firefox --ignore=tests/page_audits --ignore=tests/clients --ignore=tests/compared --ignore=tests/real
+	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e --ignore=tests/browsers --ignore=tests/clients --ignore=tests/real
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore-glob=%)
 	$(PYTHON) -m pytest -q -p no:playwright --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto tests/e2e
@@ -37,7 +37,7 @@ test-features: $(ENVIRONMENT) sandbox
 
 # All of it on PostgreSQL.
 test-postgres: $(ENVIRONMENT) sandbox
-	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e --ignore=tests/firefox --ignore=tests/page_audits --ignore=tests/clients --ignore=tests/compared --ignore=tests/real
+	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e --ignore=tests/browsers --ignore=tests/clients --ignore=tests/real
 
 # Against a real model server, which is installed for it: minutes of CPU.
 test-real: $(ENVIRONMENT)
@@ -47,18 +47,18 @@ test-real: $(ENVIRONMENT)
 # What hostile files and texts reach in the other browser.
 test-firefox: $(ENVIRONMENT)
 	$(PYTHON) -m scripts.find_browser firefox
-	$(PYTHON) -m pytest -q -p no:playwright tests/firefox
+	$(PYTHON) -m pytest -q -p no:playwright tests/browsers/firefox
 
 # What Lighthouse and a virtual screen reader say of the pages.
 test-page-audits: $(ENVIRONMENT) browser
 	mkdir -p .cache/page-audits
-	cp tests/page_audits/package.json tests/page_audits/measure.mjs .cache/page-audits
+	cp tests/browsers/page_audits/package.json tests/browsers/page_audits/measure.mjs .cache/page-audits
 	npm install --prefix .cache/page-audits --ignore-scripts --no-audit --no-fund
-	$(PYTHON) -m pytest -q -s tests/page_audits
+	$(PYTHON) -m pytest -q -s tests/browsers/page_audits
 
 # What fifty things take, against docs/compared.md; COMPARED=write puts it there.
 test-compared: $(ENVIRONMENT) browser
-	$(PYTHON) -m pytest -q tests/compared
+	$(PYTHON) -m pytest -q tests/browsers/compared
 
 # Kills of all kinds, many of each: minutes.
 soak: $(ENVIRONMENT) sandbox

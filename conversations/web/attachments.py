@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.files.uploadedfile import SimpleUploadedFile, UploadedFile
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
@@ -212,12 +212,18 @@ def _give(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
         response = HttpResponse(read_blob(digest), content_type=media_type)
     response["ETag"] = etag
     response["Cache-Control"] = CACHED
+    guard_content(request, response)
+    return response
+
+
+def guard_content(request: HttpRequest, response: HttpResponseBase) -> None:
+    """For what somebody else has made: the browser runs nothing of it, and takes it for nothing
+    else."""
     response["X-Content-Type-Options"] = "nosniff"
     response["Content-Security-Policy"] = POLICY
     response["Cross-Origin-Resource-Policy"] = "same-origin"
     # Images and PDF are compressed already, and it would take seconds.
     request.META.pop("HTTP_ACCEPT_ENCODING", None)
-    return response
 
 
 # Long files that are written while the browser reads them.

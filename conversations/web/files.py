@@ -67,6 +67,7 @@ from conversations.rendering.previews import HTML, KIND_LABELS, PDF, preview_kin
 from conversations.rendering.source_text import show_hidden, size_text
 from conversations.rendering.tool_rows import tool_word
 
+from .attachments import guard_content
 from .pages import is_fragment
 
 MAX_ENTRIES, MAX_FOUND = 1_000, 50
@@ -490,12 +491,8 @@ def _to_be_saved[T: HttpResponseBase](request: HttpRequest, response: T, name: s
     response["Content-Type"] = "application/octet-stream"
     header = content_disposition_header(as_attachment=True, filename=storable(name))
     response["Content-Disposition"] = header or "attachment"
-    response["X-Content-Type-Options"] = "nosniff"
-    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
-    response["Cross-Origin-Resource-Policy"] = "same-origin"
     response["Cache-Control"] = "private, no-store"
-    # Its length is said, and much of what is saved is compressed already.
-    request.META.pop("HTTP_ACCEPT_ENCODING", None)
+    guard_content(request, response)
     return response
 
 

@@ -21,9 +21,10 @@ class SharingConfig(feature.Feature):
             yield feature.Link(label="Share…", url=address)
 
     def named_blobs(self) -> Iterable[str]:
-        from .service import good_file_links
+        from .models import FileLink
+        from .service import good_links
 
-        return good_file_links().values_list("digest", flat=True)
+        return good_links(FileLink).values_list("digest", flat=True)
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import ShareLink

@@ -66,12 +66,16 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
             messages.success(request, "The link is ready. Anyone who has it can see the file.")
             return redirect(at.url("file_share"))
     context = {
-        "at": at,
+        "name": at.name,
         "file_url": at.url(),
         "form": form,
         "size": size_text(len(data)),
         "links": [
-            {"link": link, "address": _address_of(request, link)}
+            {
+                "link": link,
+                "address": _address_of(request, link),
+                "revoke_url": reverse("file_share_revoke", args=[slug, link.uuid]),
+            }
             for link in service.open_file_links(workspace, at.path)
         ],
     }

@@ -9,17 +9,12 @@ from conversations.models.sessions import Session
 from conversations.models.workspaces import Workspace
 
 
-class ShareLink(models.Model):
-    """A read-only link to the turns ``from_turn`` to ``to_turn``, good until
-    ``expires_at`` or until it is revoked. ``with_tools``: thinking, tool calls and
-    what they gave are shown too. ``opened_count`` counts how often it was opened, not
-    by whom. The address carries a signature besides the uuid (``features.sharing.service``)."""
+class PublicLink(models.Model):
+    """What anybody may open until ``expires_at``, or until it is revoked. The address carries a
+    signature besides the uuid (``features.sharing.service``). ``opened_count`` counts how often
+    it was opened, not by whom."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="share_links")
-    from_turn = models.BigIntegerField()
-    to_turn = models.BigIntegerField()
-    with_tools = models.BooleanField(default=False, db_default=False)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
     )
@@ -33,8 +28,21 @@ class ShareLink(models.Model):
     last_opened_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        app_label = "conversations"
+        abstract = True
         ordering = ("-id",)
+
+
+class ShareLink(PublicLink):
+    """A read-only link to the turns ``from_turn`` to ``to_turn``. ``with_tools``: thinking, tool
+    calls and what they gave are shown too."""
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="share_links")
+    from_turn = models.BigIntegerField()
+    to_turn = models.BigIntegerField()
+    with_tools = models.BooleanField(default=False, db_default=False)
+
+    class Meta(PublicLink.Meta):
+        app_label = "conversations"
         constraints = (
             models.CheckConstraint(
                 condition=models.Q(from_turn__gte=1, to_turn__gte=models.F("from_turn")),
@@ -46,30 +54,16 @@ class ShareLink(models.Model):
         return f"link to turns {self.from_turn}–{self.to_turn}"
 
 
-class FileLink(models.Model):
+class FileLink(PublicLink):
     """A link to one file as it was when it was shared: the blob ``digest``. ``path`` is relative
-    to the workspace's folder, quoted where it is not UTF-8. Good until ``expires_at`` or until it
-    is revoked."""
+    to the workspace's folder, quoted where it is not UTF-8."""
 
-    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="file_links")
     path = models.CharField(max_length=4096)
     digest = models.CharField(max_length=64)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
-    )
-    created_at = models.DateTimeField()
-    expires_at = models.DateTimeField()
-    revoked_at = models.DateTimeField(null=True, blank=True)
-    revoked_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
-    opened_count = models.BigIntegerField(default=0, db_default=0)
-    last_opened_at = models.DateTimeField(null=True, blank=True)
 
-    class Meta:
+    class Meta(PublicLink.Meta):
         app_label = "conversations"
-        ordering = ("-id",)
 
     def __str__(self) -> str:
         return f"link to {self.path}"

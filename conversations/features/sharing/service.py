@@ -6,6 +6,7 @@ shows the file as it was when the link was made.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -71,11 +72,7 @@ def create_share_link(
     expires_at = expiry_in(days)
     assert origin.user is not None
     with transaction.atomic():
-        if open_links(session).count() >= MAX_SHARE_LINKS:
-            raise Rejected(
-                f"This session already has {MAX_SHARE_LINKS} links. Revoke one first.",
-                code="too_many_links",
-            )
+        _require_room(open_links(session), "session")
         link = ShareLink.objects.create(
             session=session,
             from_turn=from_turn,
@@ -91,14 +88,39 @@ def create_share_link(
 
 def revoke_share_link(session: Session, uuid: UUID, *, origin: audit.AuditOrigin) -> None:
     """End a link at once. One that has ended already stays as it is. Raises NotFound."""
-    known = ShareLink.objects.filter(session=session.pk, uuid=uuid).first()
-    link = require_found(known, "This link does not exist.")
+    links = ShareLink.objects.filter(session=session.pk)
+    _revoke(
+        links,
+        uuid,
+        origin=origin,
+        note=lambda link: audit.note_of(session, UNSHARED, **_described(link)),
+    )
+
+
+def _revoke[L: (ShareLink, FileLink)](
+    links: QuerySet[L],
+    uuid: UUID,
+    *,
+    origin: audit.AuditOrigin,
+    note: Callable[[L], audit.AuditEvent],
+) -> L:
+    link = require_found(links.filter(uuid=uuid).first(), "This link does not exist.")
     with transaction.atomic():
-        ended = ShareLink.objects.filter(pk=link.pk, revoked_at=None).update(
+        ended = links.filter(pk=link.pk, revoked_at=None).update(
             revoked_at=timezone.now(), revoked_by=origin.user
         )
         if ended:
-            audit.record(origin, audit.note_of(session, UNSHARED, **_described(link)))
+            audit.record(origin, note(link))
+    return link
+
+
+def _require_room(open_now: QuerySet[Any], what: str) -> None:
+    """Raises Rejected where there are as many links as there may be."""
+    if open_now.count() >= MAX_SHARE_LINKS:
+        raise Rejected(
+            f"This {what} already has {MAX_SHARE_LINKS} links. Revoke one first.",
+            code="too_many_links",
+        )
 
 
 def _described(link: ShareLink) -> dict[str, object]:
@@ -110,10 +132,15 @@ def _described(link: ShareLink) -> dict[str, object]:
     }
 
 
+def good_links[L: (ShareLink, FileLink)](model: type[L]) -> QuerySet[L]:
+    """Those that can be opened now."""
+    return model._default_manager.filter(revoked_at=None, expires_at__gt=timezone.now())
+
+
 def open_links(session: Session) -> QuerySet[ShareLink]:
     """The links that can be opened now, the newest first."""
-    links = ShareLink.objects.filter(session=session.pk, revoked_at=None)
-    return links.filter(expires_at__gt=timezone.now()).select_related("created_by").order_by("-pk")
+    links = good_links(ShareLink).filter(session=session.pk)
+    return links.select_related("created_by").order_by("-pk")
 
 
 def share_token(link: ShareLink | FileLink) -> str:
@@ -123,12 +150,12 @@ def share_token(link: ShareLink | FileLink) -> str:
 
 def get_shared(token: str) -> ShareLink:
     """The link that a token opens. Raises NotFound."""
-    links = ShareLink.objects.select_related("session", "session__workspace", "created_by")
-    return find_shared(token, links)
+    links = good_links(ShareLink)
+    return find_shared(token, links.select_related("session", "session__workspace", "created_by"))
 
 
 def find_shared[L: (ShareLink, FileLink)](token: str, links: QuerySet[L]) -> L:
-    """The one of the links that a token opens. Raises NotFound alike for one that is forged,
+    """The one of the good links that a token opens. Raises NotFound alike for one that is forged,
     unknown, revoked or over, and where sharing is switched off."""
     if not settings.LOOM.share_links:
         raise NotFound(GONE)
@@ -136,8 +163,7 @@ def find_shared[L: (ShareLink, FileLink)](token: str, links: QuerySet[L]) -> L:
         uuid = UUID(hex=signing.Signer(salt=SALTS[links.model]).unsign(token))
     except (signing.BadSignature, ValueError) as error:
         raise NotFound(GONE) from error
-    found = links.filter(uuid=uuid, revoked_at=None, expires_at__gt=timezone.now()).first()
-    return require_found(found, GONE)
+    return require_found(links.filter(uuid=uuid).first(), GONE)
 
 
 def count_opening(link: ShareLink | FileLink) -> None:
@@ -166,11 +192,7 @@ def create_file_link(
     require_space("Sharing a file")
     digest = put_blob(data)
     with transaction.atomic():
-        if open_file_links(workspace, path).count() >= MAX_SHARE_LINKS:
-            raise Rejected(
-                f"This file already has {MAX_SHARE_LINKS} links. Revoke one first.",
-                code="too_many_links",
-            )
+        _require_room(open_file_links(workspace, path), "file")
         link = FileLink.objects.create(
             workspace=workspace,
             path=stored,
@@ -185,25 +207,18 @@ def create_file_link(
 
 def open_file_links(workspace: Workspace, path: str) -> QuerySet[FileLink]:
     """The links to a file that can be opened now, the newest first."""
-    links = good_file_links().filter(workspace=workspace, path=stored_path(path))
+    links = good_links(FileLink).filter(workspace=workspace, path=stored_path(path))
     return links.select_related("created_by").order_by("-pk")
-
-
-def good_file_links() -> QuerySet[FileLink]:
-    return FileLink.objects.filter(revoked_at=None, expires_at__gt=timezone.now())
 
 
 def revoke_file_link(workspace: Workspace, uuid: UUID, *, origin: audit.AuditOrigin) -> FileLink:
     """End a link at once. One that has ended already stays as it is. Raises NotFound."""
-    known = FileLink.objects.filter(workspace=workspace, uuid=uuid).first()
-    link = require_found(known, "This link does not exist.")
-    with transaction.atomic():
-        ended = FileLink.objects.filter(pk=link.pk, revoked_at=None).update(
-            revoked_at=timezone.now(), revoked_by=origin.user
-        )
-        if ended:
-            audit.record(origin, _note_of_file(workspace, link, UNSHARED))
-    return link
+    return _revoke(
+        FileLink.objects.filter(workspace=workspace),
+        uuid,
+        origin=origin,
+        note=lambda link: _note_of_file(workspace, link, UNSHARED),
+    )
 
 
 def _note_of_file(workspace: Workspace, link: FileLink, action: str) -> audit.AuditEvent:
@@ -213,7 +228,7 @@ def _note_of_file(workspace: Workspace, link: FileLink, action: str) -> audit.Au
 
 def get_shared_file(token: str) -> FileLink:
     """The link that a token opens. Raises NotFound."""
-    return find_shared(token, FileLink.objects.select_related("workspace", "created_by"))
+    return find_shared(token, good_links(FileLink).select_related("workspace", "created_by"))
 
 
 # The rows of a session.

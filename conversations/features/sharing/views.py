@@ -48,8 +48,8 @@ class ShareForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
+    name = found.title or "Untitled session"
     if request.method != "POST" and not settings.LOOM.share_links:
-        name = found.title or "Untitled session"
         return render(request, "sharing/off.html", {"name": name, "who": "this session"})
     service.require_sharing()
     form = ShareForm(
@@ -65,10 +65,14 @@ def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
             messages.success(request, "The link is ready. Anyone who has it can read the session.")
             return redirect("session_share", uuid=uuid)
     context = {
-        "session": found,
-        "form": form,
+        "name": name,
+        "form": form if found.turn_count else None,
         "links": [
-            {"link": link, "address": address_of_link(request, link)}
+            {
+                "link": link,
+                "address": address_of_link(request, link),
+                "revoke_url": reverse("session_share_revoke", args=[uuid, link.uuid]),
+            }
             for link in service.open_links(found)
         ],
     }

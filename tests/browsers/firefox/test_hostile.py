@@ -3,8 +3,6 @@
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
-
 from tests.e2e.conftest import Server, Visitors
 from tests.e2e.hostile import (
     OPEN_ALL,
@@ -16,12 +14,6 @@ from tests.rendering.hostile_content import HOSTILE_DIAGRAMS, HOSTILE_FORMULAS
 from tests.rendering.hostile_files import MARKUP
 
 from .bidi import Firefox
-
-
-@pytest.fixture(scope="session")
-def worker_id() -> str:
-    """These tests run in one process."""
-    return "master"
 
 
 async def test_hostile_files_reach_nothing(
