@@ -16,6 +16,8 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.models import Session, Workspace
 from conversations.runtime.current import compact_at_end
 
+from .forms import check_uuid
+
 MAX_CHOSEN = 500  # Sessions that are changed at once: as many as a long list shows.
 ACTIONS = {"pin": "pinned", "unpin": "unpinned", "archive": "archived", "unarchive": "unarchived"}
 
@@ -31,10 +33,7 @@ def read_chosen(
         raise Rejected("Choose at least one session.", code="nothing_chosen")
     if len(chosen) > MAX_CHOSEN:
         raise Rejected(f"At most {MAX_CHOSEN} sessions can be changed at once.", code="too_many")
-    try:
-        uuids = [UUID(text) for text in chosen]
-    except ValueError as error:
-        raise Rejected("session must be a UUID.", code="bad_uuid") from error
+    uuids = [check_uuid(text, "session") for text in chosen]
     find = find or (lambda uuid: get_session_for(request, uuid, to=WRITE)[0])
     found = [find(uuid) for uuid in uuids]
     if any(session.workspace_id != workspace.pk for session in found):

@@ -33,6 +33,7 @@ from conversations.rendering.tool_rows import changes_text, tool_word
 from conversations.runtime.current import current_runtime
 
 from .files import FileAddress
+from .forms import check_uuid
 from .pages import is_fragment
 from .panel import render_panel
 
@@ -165,10 +166,7 @@ def read_scope(query: QueryDict) -> Scope:
     """Raises Rejected for what is no uuid."""
     for name in SCOPES:
         if text := query.get(name, ""):
-            try:
-                return Scope(**{name: UUID(text)})
-            except ValueError as error:
-                raise Rejected(f"{name} must be a UUID.", code="bad_uuid") from error
+            return Scope(**{name: check_uuid(text, name)})
     return Scope()
 
 

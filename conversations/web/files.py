@@ -68,6 +68,7 @@ from conversations.rendering.source_text import show_hidden, size_text
 from conversations.rendering.tool_rows import tool_word
 
 from .attachments import guard_content
+from .forms import check_uuid
 from .pages import is_fragment
 
 MAX_ENTRIES, MAX_FOUND = 1_000, 50
@@ -173,10 +174,7 @@ def _marked_session(request: HttpRequest, workspace: Workspace) -> Session | Non
     text = request.GET.get("session", "")
     if not text:
         return None
-    try:
-        session, _ = get_session_for(request, UUID(text))
-    except ValueError as error:
-        raise Rejected("session must be a UUID.", code="bad_uuid") from error
+    session, _ = get_session_for(request, check_uuid(text, "session"))
     if session.workspace_id != workspace.pk:
         raise NotFound("This session belongs to another workspace.")
     return session

@@ -171,6 +171,14 @@ def check_client_id(value: Any) -> str:
     return value
 
 
+def check_uuid(text: str, name: str) -> UUID:
+    """Raises Rejected, which says that it is the parameter of this name."""
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise Rejected(f"{name} must be a UUID.", code="bad_uuid") from error
+
+
 def check_attachment_ids(value: Any) -> list[str]:
     """Uuids of what goes with a message, each once. Raises Rejected for anything else."""
     try:
