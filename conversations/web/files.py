@@ -280,7 +280,7 @@ def _show_file(
     file, note = None, ""
     if found or at.version:
         try:
-            file = read_file(at, limit=loom.max_preview_bytes)
+            file = read_file(at)
         except LoomError as error:
             note = error.message
     else:
@@ -299,11 +299,7 @@ def _show_file(
     }
     if file is not None:
         context |= {
-            "kind": KIND_LABELS[file.kind],
-            "size": size_text(file.size),
-            "is_page": file.kind == HTML,
-            "is_pdf": file.kind == PDF,
-            "page": page_number(request),
+            **describe_file(request, file),
             "preview_url": at.url("workspace_file_preview", page=str(page_number(request))),
             "download_url": at.url("workspace_file_download"),
             "links": list(
@@ -361,21 +357,32 @@ class OpenedFile(NamedTuple):
         return self.size > len(self.data)
 
 
-def read_file(at: FileAddress, *, limit: int) -> OpenedFile:
+def read_file(at: FileAddress) -> OpenedFile:
     """Raises NotFound, and Rejected for what is no file or leads out of the folder."""
     if at.version:
-        data = read_content(at)
-        size, data = len(data), data[:limit]
-    else:
-        content = confined.read_bytes(at.root, at.path, limit=limit)
-        size, data = content.found.size, content.data
-    return open_content(at.name, data, size=size)
+        return open_content(at.name, read_content(at))
+    limit = settings.LOOM.max_preview_bytes
+    content = confined.read_bytes(at.root, at.path, limit=limit)
+    return open_content(at.name, content.data, size=content.found.size)
 
 
-def open_content(name: str, data: bytes, *, size: int) -> OpenedFile:
+def open_content(name: str, data: bytes, *, size: int | None = None) -> OpenedFile:
+    """``size`` is that of the whole file, None: ``data`` is all of it."""
+    size, data = len(data) if size is None else size, data[: settings.LOOM.max_preview_bytes]
     text = read_text(data, is_cut=size > len(data))
     kind = preview_kind(name, data, is_text=text is not None)
     return OpenedFile(data, text.text if text else None, size, kind)
+
+
+def describe_file(request: HttpRequest, file: OpenedFile) -> dict[str, Any]:
+    """What a page says of a file beside its preview (``parts/preview.html``)."""
+    return {
+        "kind": KIND_LABELS[file.kind],
+        "size": size_text(file.size),
+        "is_page": file.kind == HTML,
+        "is_pdf": file.kind == PDF,
+        "page": page_number(request),
+    }
 
 
 def read_content(at: FileAddress) -> bytes:
@@ -413,7 +420,7 @@ def workspace_file_preview(request: HttpRequest, slug: str) -> HttpResponseBase:
     """What the frame of a file shows."""
     workspace, _ = get_folder_for(request, slug)
     at = read_address(request, workspace)
-    file = read_file(at, limit=settings.LOOM.max_preview_bytes)
+    file = read_file(at)
     return show_preview(request, at.name, file, first_page=page_number(request))
 
 

@@ -18,11 +18,11 @@ from conversations.agent.undo.disk import real_path
 from conversations.archive.blobs import read_blob
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
-from conversations.rendering.previews import HTML, KIND_LABELS, PDF
 from conversations.rendering.source_text import size_text
 from conversations.web.files import (
     FileAddress,
     OpenedFile,
+    describe_file,
     give_file,
     open_content,
     page_number,
@@ -98,10 +98,8 @@ def file_share_revoke(request: HttpRequest, slug: str, file_link: UUID) -> HttpR
 def _open_shared(token: str) -> tuple[FileLink, str, OpenedFile]:
     """The link, the file's name, and the file. Raises NotFound."""
     link = service.get_shared_file(token)
-    data = read_blob(link.digest)
     name = real_path(link.path).rpartition("/")[2]
-    size = len(data)
-    return link, name, open_content(name, data[: settings.LOOM.max_preview_bytes], size=size)
+    return link, name, open_content(name, read_blob(link.digest))
 
 
 @require_safe
@@ -116,11 +114,7 @@ def shared_one(request: HttpRequest, token: str) -> HttpResponse:
     context = {
         "link": link,
         "name": name,
-        "kind": KIND_LABELS[file.kind],
-        "size": size_text(file.size),
-        "is_page": file.kind == HTML,
-        "is_pdf": file.kind == PDF,
-        "page": page_number(request),
+        **describe_file(request, file),
         "preview_url": preview_url,
         "download_url": reverse("shared_one_download", args=[token]),
     }
