@@ -30,12 +30,13 @@ from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import ATTACHMENT, HIT, LIVE, OLDER, PART, RECORD, TRANSCRIPT
 from conversations.domain.errors import NotFound, NotPermitted
+from conversations.domain.messages import say
 from conversations.domain.session_state import FOR_WORKSPACE
 from conversations.models import MemoryEntry, Session, Workspace
 from conversations.review.reasons import find_reason, require_reasons
 from conversations.web.addresses import address_of, client_address
 
-HIDDEN = "This page doesn't exist or you don't have access."
+HIDDEN = say("This page doesn't exist or you don't have access.")
 
 
 # Name of a URL → the kind of reading; every other is that of a part.

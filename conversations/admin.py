@@ -20,9 +20,10 @@ from django.core.paginator import Paginator
 from django.db.models import ForeignKey, Model, Q, QuerySet, TextField
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils.functional import cached_property
+from django.utils.functional import Promise, cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from conversations.admin_site import ReadOnlyAdmin
 from conversations.archive.rights import is_administrator, is_reviewer
@@ -58,13 +59,14 @@ class WindowPaginator(AnyPaginator):
         return len(rows.values_list("pk", flat=True)[: self.per_page * PAGES])
 
 
-def choice_filter(name: str, values: Iterable[str]) -> type[admin.SimpleListFilter]:
+def choice_filter(name: str, title: Promise, values: Iterable[str]) -> type[admin.SimpleListFilter]:
     """A filter by fixed values. Django's own reads the distinct values of the column,
     which takes a walk through the whole table."""
     choices = [(value, value.replace("_", " ")) for value in values]
+    said: Any = title
 
     class ChoiceFilter(admin.SimpleListFilter):
-        title = name.replace("_", " ")
+        title = said
         parameter_name = name
 
         def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -85,7 +87,10 @@ def long_text(name: str) -> Callable[[Model], SafeString | str]:
         if not text:
             return "-"
         cut = len(text) - SHOWN_CHARS
-        note = f"\n… {cut} more characters" if cut > 0 else ""
+        note = ""
+        if cut > 0:
+            more = ngettext("%(count)s more character", "%(count)s more characters", cut)
+            note = "\n… " + more % {"count": cut}
         shown = text[:SHOWN_CHARS]
         if not note and text[:1] in "[{":
             with suppress(ValueError, RecursionError):  # damaged: as it is
@@ -137,7 +142,9 @@ class TableAdmin(ReadOnlyAdmin):
         self._session_path = self.table.session or ("session" if "session" in names else "")
         if self._session_path:
             options.search_fields = ("session__uuid",)  # so that there is a box to search in
-            options.search_help_text = "UUID, part of the title, or owner of a session"
+            options.search_help_text = gettext_lazy(
+                "UUID, part of the title, or owner of a session"
+            )
             related += [] if self._session_path == "pk" else [self._session_path]
         options.list_select_related = related
 
@@ -213,27 +220,27 @@ class TableAdmin(ReadOnlyAdmin):
             record_admin_reading(request, session)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    @admin.display(description="title")
+    @admin.display(description=gettext_lazy("title"))
     def title_or_none(self, session: Session) -> str:
-        return session.title or "Untitled session"
+        return session.title or gettext("Untitled session")
 
-    @admin.display(description="turns")
+    @admin.display(description=gettext_lazy("turns"))
     def turns(self, session: Session) -> int:
         return session.turn_count
 
-    @admin.display(description="transcript")
+    @admin.display(description=gettext_lazy("transcript"))
     def transcript(self, row: Session | Turn) -> SafeString:
         if isinstance(row, Turn):
-            return _link("Transcript", "turn", row.session.uuid, row.number)
-        return _link("Transcript", "session", row.uuid)
+            return _link(gettext("Transcript"), "turn", row.session.uuid, row.number)
+        return _link(gettext("Transcript"), "session", row.uuid)
 
-    @admin.display(description="review")
+    @admin.display(description=gettext_lazy("review"))
     def review(self, session: Session) -> SafeString:
-        return _link("Review", "review_session", session.uuid)
+        return _link(gettext("Review"), "review_session", session.uuid)
 
-    @admin.display(description="rights")
+    @admin.display(description=gettext_lazy("rights"))
     def rights(self, user: User) -> SafeString:
-        return _link("Change under People", "person", user.pk)
+        return _link(gettext("Change under People"), "person", user.pk)
 
 
 def _link(text: str, page: str, *args: Any) -> SafeString:
@@ -274,12 +281,12 @@ TABLES: dict[str, Table] = {
     "conversations.ReadingPosition": Table("session user turn"),
     "conversations.Turn": Table(
         "session number role tool_name complete created_at",
-        filters=(choice_filter("role", ROLES),),
+        filters=(choice_filter("role", gettext_lazy("role"), ROLES),),
         first="transcript",
     ),
     "conversations.ChatEvent": Table(
         "session seq event_type turn_number render_version created_at",
-        filters=(choice_filter("event_type", EVENT_TYPES),),
+        filters=(choice_filter("event_type", gettext_lazy("event type"), EVENT_TYPES),),
     ),
     "conversations.StateCheckpoint": Table("session turn seq rewinds"),
     "conversations.Rewind": Table(
@@ -288,7 +295,7 @@ TABLES: dict[str, Table] = {
     "conversations.SessionSkill": Table("session name path turn_number loaded_at"),
     "conversations.Compaction": Table(
         "session from_turn to_turn reason model created_at undone_at",
-        filters=(choice_filter("reason", COMPACTION_REASONS),),
+        filters=(choice_filter("reason", gettext_lazy("reason"), COMPACTION_REASONS),),
     ),
     "conversations.JournalGap": Table("session from_turn to_turn after_seq"),
     "conversations.SearchEntry": Table("__str__ session length created_at"),
@@ -299,12 +306,12 @@ TABLES: dict[str, Table] = {
     "conversations.ReviewNote": Table("uuid session turn author created_at withdrawn_at"),
     "conversations.ReviewFlag": Table(
         "uuid session turn label author created_at resolved_at",
-        filters=(choice_filter("label", LABELS),),
+        filters=(choice_filter("label", gettext_lazy("label"), LABELS),),
     ),
     "conversations.ReviewMark": Table("session through_turn author created_at"),
     "conversations.AuditEntry": Table(
         "number at actor_name action session workspace reason",
-        filters=(choice_filter("action", AUDIT_ACTIONS),),
+        filters=(choice_filter("action", gettext_lazy("action"), AUDIT_ACTIONS),),
         order="-number",
     ),
     "conversations.AuditHead": Table("number digest"),
@@ -316,7 +323,7 @@ TABLES: dict[str, Table] = {
     ),
     "conversations.Run": Table(
         "uuid session kind state requested_by error_code created_at finished_at",
-        filters=(choice_filter("state", RUN_STATES),),
+        filters=(choice_filter("state", gettext_lazy("state"), RUN_STATES),),
     ),
     "conversations.ModelCall": Table(
         "session run ordinal model stop_reason error_code input_tokens output_tokens duration_ms"
@@ -324,7 +331,7 @@ TABLES: dict[str, Table] = {
     ),
     "conversations.ToolCall": Table(
         "name session state ok turn_number duration_ms created_at",
-        filters=(choice_filter("state", TOOL_CALL_STATES),),
+        filters=(choice_filter("state", gettext_lazy("state"), TOOL_CALL_STATES),),
     ),
     "conversations.ToolPermission": Table("label workspace granted_by granted_at revoked_at"),
     "conversations.ToolServerGrant": Table(

@@ -48,7 +48,7 @@ class PurgedTables:
     """``removed``: table to its rows of a session, in the order in which they go. ``folded``:
     table to what takes a session's rows together with others that name none, and returns
     how many it took. ``names``: what rows are called in a plan and a receipt, where that
-    is not the table's own name."""
+    is not the table's own name: in English, marked for pages by ``gettext_noop``."""
 
     removed: dict[type["Model"], Rows] = field(default_factory=dict)
     folded: dict[type["Model"], Callable[[int], int]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class PurgedTables:
 @dataclass(frozen=True, slots=True)
 class Link:
     """A link to a feature's page. ``says``: what it is for, where there is room for that;
-    ``begins_group``: in a menu a line stands above it."""
+    ``begins_group``: in a menu a line stands above it. Made for a request, in its language."""
 
     label: str
     url: str
@@ -74,7 +74,8 @@ class Link:
 class DownloadCommand:
     """A command of the composer that downloads something of the session. ``choices`` may
     follow its name, the first where nothing does; ``view`` is the name of the URL, which
-    takes the choice in its query under the name ``argument``."""
+    takes the choice in its query under the name ``argument``. There is one for everybody: its
+    words are messages (``domain.messages``)."""
 
     name: str
     says: str

@@ -47,9 +47,11 @@ MIDDLEWARE = [
     "conversations.web.errors.StorageErrorMiddleware",
     "conversations.web.errors.refuse_odd_encodings",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "conversations.accounts.languages.AccountLanguageMiddleware",
     "conversations.accounts.devices.DeviceMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -68,8 +70,15 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "builtins": ["conversations.rendering.template_tags"],
-            "libraries": {"features": "conversations.web.feature_tags"},
+            "builtins": [
+                "django.templatetags.i18n",
+                "django.templatetags.l10n",
+                "conversations.rendering.template_tags",
+            ],
+            "libraries": {
+                "features": "conversations.web.feature_tags",
+                "row_words": "conversations.rendering.row_words",
+            },
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -183,8 +192,10 @@ MAILERS = {
 DEFAULT_FROM_EMAIL = LOOM.email_from
 
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
 TIME_ZONE = "UTC"
-USE_I18N = False
+USE_I18N = True
 USE_TZ = True
 
 STATIC_URL = "/static/"

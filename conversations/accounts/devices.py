@@ -16,6 +16,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from conversations.archive.storage import is_storage_error
 from conversations.domain.text import one_line, storable
@@ -50,9 +51,13 @@ SYSTEMS = {
 
 def name_of_agent(agent: str) -> str:
     """For instance “Firefox on Linux”."""
-    browser = next((name for mark, name in BROWSERS.items() if mark in agent), "A browser")
+    browser = next((name for mark, name in BROWSERS.items() if mark in agent), "")
     system = next((name for mark, name in SYSTEMS.items() if mark in agent), "")
-    return f"{browser} on {system}" if system else browser
+    if browser and system:
+        return gettext("%(browser)s on %(system)s") % {"browser": browser, "system": system}
+    if system:
+        return gettext("A browser on %(system)s") % {"system": system}
+    return browser or gettext("A browser")
 
 
 MAX_DEVICES_LISTED = 100

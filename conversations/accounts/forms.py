@@ -1,12 +1,14 @@
 """What people type into the pages of accounts, checked."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
 from django.contrib.auth.forms import UserCreationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
+from django.utils.functional import lazy
+from django.utils.translation import gettext_lazy
 
 from conversations.domain.people import (
     CLOCKS,
@@ -16,45 +18,74 @@ from conversations.domain.people import (
     KEYS,
     LANGUAGES,
     MEMBER,
+    PAGE_LANGUAGES,
+    ROLE_NAMES,
     THEMES,
     TIMES,
 )
-from conversations.models import Membership
+from conversations.rendering.messages import translate
+
+_said = lazy(translate, str)
+
+
+def _choices(words: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(value, _said(label)) for value, label in words.items()]
+
+
+def role_name(role: str) -> str:
+    return translate(ROLE_NAMES[role])
 
 
 class PreferencesForm(forms.Form):
-    theme = forms.ChoiceField(choices=THEMES)
-    language = forms.ChoiceField(choices=LANGUAGES, required=False, label="Language of dates")
-    clock = forms.ChoiceField(choices=CLOCKS)
-    times = forms.ChoiceField(choices=TIMES, label="Times in lists")
-    enter = forms.ChoiceField(
-        choices=ENTERS,
-        label="Enter in a message",
-        help_text="Ctrl Enter always sends. Shift Enter always starts a new line.",
+    theme = forms.ChoiceField(choices=_choices(THEMES), label=gettext_lazy("Theme"))
+    page_language = forms.ChoiceField(
+        choices=_choices(PAGE_LANGUAGES), required=False, label=gettext_lazy("Language")
     )
-    keys = forms.ChoiceField(choices=KEYS, label="Keys")
-    figures = forms.ChoiceField(choices=FIGURES, label="Tokens and cost of an answer")
-    hears = forms.ChoiceField(choices=HEARS, label="A screen reader says of an answer")
+    language = forms.ChoiceField(
+        choices=_choices(LANGUAGES), required=False, label=gettext_lazy("Language of dates")
+    )
+    clock = forms.ChoiceField(choices=_choices(CLOCKS), label=gettext_lazy("Clock"))
+    times = forms.ChoiceField(choices=_choices(TIMES), label=gettext_lazy("Times in lists"))
+    enter = forms.ChoiceField(
+        choices=_choices(ENTERS),
+        label=gettext_lazy("Enter in a message"),
+        help_text=gettext_lazy("Ctrl Enter always sends. Shift Enter always starts a new line."),
+    )
+    keys = forms.ChoiceField(choices=_choices(KEYS), label=gettext_lazy("Keys"))
+    figures = forms.ChoiceField(
+        choices=_choices(FIGURES), label=gettext_lazy("Tokens and cost of an answer")
+    )
+    hears = forms.ChoiceField(
+        choices=_choices(HEARS), label=gettext_lazy("A screen reader says of an answer")
+    )
 
 
 class InvitationForm(forms.Form):
     label = forms.CharField(
-        max_length=120, required=False, strip=True, label="Label", help_text="Only shown to you."
+        max_length=120,
+        required=False,
+        strip=True,
+        label=gettext_lazy("Label"),
+        help_text=gettext_lazy("Only shown to you."),
     )
 
 
 class WorkspaceInvitationForm(InvitationForm):
-    role = forms.ChoiceField(choices=Membership.Role.choices, initial=MEMBER)
+    role = forms.ChoiceField(
+        choices=_choices(ROLE_NAMES), initial=MEMBER, label=gettext_lazy("Role")
+    )
 
 
 class MemberForm(forms.Form):
-    username = forms.CharField(max_length=150, strip=True)
-    role = forms.ChoiceField(choices=Membership.Role.choices)
+    username = forms.CharField(max_length=150, strip=True, label=gettext_lazy("Username"))
+    role = forms.ChoiceField(choices=_choices(ROLE_NAMES), label=gettext_lazy("Role"))
 
 
 class GroupRoleForm(forms.Form):
-    group = forms.ChoiceField()
-    role = forms.ChoiceField(choices=Membership.Role.choices, initial=MEMBER)
+    group = forms.ChoiceField(label=gettext_lazy("Group"))
+    role = forms.ChoiceField(
+        choices=_choices(ROLE_NAMES), initial=MEMBER, label=gettext_lazy("Role")
+    )
 
     def __init__(self, *args: Any, groups: Iterable[tuple[int, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

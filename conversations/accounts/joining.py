@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -57,7 +58,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
     joined = accept_invitation(token, user=request.user, origin=visit_of(request).origin)
     if joined is None:
         return redirect("home")
-    messages.success(request, f"You joined {joined.name}.")
+    messages.success(request, gettext("You joined %(workspace)s.") % {"workspace": joined.name})
     return redirect("workspace", slug=joined.slug)
 
 
@@ -77,7 +78,7 @@ def _join_as_stranger(request: HttpRequest, token: str, invitation: Invitation) 
                 origin=origin,
             )
         except IntegrityError:  # somebody else took the name just now
-            form.add_error("username", "A user with that username already exists.")
+            form.add_error("username", gettext("A user with that username already exists."))
         else:
             to = reverse("workspace", args=[workspace.slug]) if workspace else reverse("home")
             return sign_in_person(request, user, to=to)

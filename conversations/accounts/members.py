@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_workspace_for, post_by_person, visit_of
@@ -16,8 +17,9 @@ from conversations.archive.rights import MANAGE
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
 from conversations.models import Workspace
+from conversations.rendering.messages import translate
 
-from .forms import GroupRoleForm, InvitationForm, MemberForm, WorkspaceInvitationForm
+from .forms import GroupRoleForm, InvitationForm, MemberForm, WorkspaceInvitationForm, role_name
 from .invitations import create_invitation, list_invitations, revoke_invitation
 from .people import find_group
 
@@ -34,10 +36,22 @@ def _members_page(request: HttpRequest, found: Workspace, form: MemberForm) -> H
     context = {
         "workspace": found,
         "form": form,
-        "people": archive_workspaces.members_of(found),
-        "groups": archive_workspaces.groups_of(found),
+        "people": [(name, role_name(role)) for name, role in archive_workspaces.members_of(found)],
+        "groups": [
+            group | {"role": role_name(group["role"])}
+            for group in archive_workspaces.groups_of(found)
+        ],
         "group_form": GroupRoleForm(groups=groups, auto_id="group_%s") if groups else None,
-        "invitations": list_invitations(found),
+        "invitations": [
+            {
+                "pk": made.pk,
+                "label": made.label,
+                "created_by": made.created_by,
+                "expires_at": made.expires_at,
+                "role": role_name(made.role),
+            }
+            for made in list_invitations(found)
+        ],
         "invitation_form": WorkspaceInvitationForm(auto_id="invite_%s"),
     }
     return render(request, "settings/members.html", context, status=400 if form.errors else 200)
@@ -53,7 +67,7 @@ def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
             user = archive_workspaces.find_user(form.cleaned_data["username"])
             archive_workspaces.add_member(found, user_pk=user.pk, role=role, origin=origin)
         except Rejected as error:
-            form.add_error("username", error.message)
+            form.add_error("username", translate(error.message))
         else:
             return _to_members(request, slug)
     return _members_page(request, found, form)
@@ -67,7 +81,7 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
         user = archive_workspaces.find_user(name, even_closed=True)
         archive_workspaces.remove_member(found, user_pk=user.pk, origin=visit_of(request).origin)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return _to_members(request, slug)
 
 
@@ -83,7 +97,7 @@ def workspace_group_add(request: HttpRequest, slug: str) -> HttpResponse:
             origin=visit_of(request).origin,
         )
     else:
-        messages.error(request, "Choose a group and a role.")
+        messages.error(request, gettext("Choose a group and a role."))
     return _to_members(request, slug)
 
 
@@ -99,10 +113,10 @@ def workspace_invite(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = WorkspaceInvitationForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Choose a role, and a shorter name.")
+        messages.error(request, gettext("Choose a role, and a shorter name."))
         return _to_members(request, slug)
     back = reverse("workspace_members", args=[slug])
-    return invite(request, form, workspace=found, back=back, back_to="Members")
+    return invite(request, form, workspace=found, back=back, back_to=gettext("Members"))
 
 
 def invite(
@@ -124,7 +138,7 @@ def invite(
             origin=visit_of(request).origin,
         )
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
         return redirect(back)
     context = {
         "link": request.build_absolute_uri(reverse("join", args=[token])),

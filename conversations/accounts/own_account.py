@@ -16,11 +16,17 @@ from django.core.validators import MaxValueValidator
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
-from django.template.defaultfilters import pluralize
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.html import format_html_join
 from django.utils.http import content_disposition_header
+from django.utils.translation import (
+    get_language_from_request,
+    gettext,
+    gettext_lazy,
+    ngettext,
+    override,
+)
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import person, post_by_person, sign_in_first
@@ -30,9 +36,11 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.text import dump_json, instant
 from conversations.feature import features
 from conversations.models import Device, Membership, Preferences, WorkspaceGroup
+from conversations.rendering.messages import translate
 
 from .devices import list_devices, sign_out_device, sign_out_devices
-from .forms import PreferencesForm
+from .forms import PreferencesForm, role_name
+from .languages import preferences_of
 from .people import read_preferences
 from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
 
@@ -43,7 +51,9 @@ def account(request: HttpRequest) -> HttpResponse:
     user = person(request)
     context = {
         "name": user.get_full_name(),
-        "workspaces": list_workspaces(user.pk),
+        "workspaces": [
+            found | {"role": role_name(found["role"])} for found in list_workspaces(user.pk)
+        ],
         "is_reviewer": is_reviewer(user),
         "is_administrator": is_administrator(user),
     }
@@ -59,7 +69,9 @@ def account_preferences(request: HttpRequest) -> HttpResponse:
     )
     if form.is_valid():
         Preferences.objects.update_or_create(user=user, defaults=form.cleaned_data)
-        messages.success(request, "Saved.")
+        language = form.cleaned_data["page_language"] or get_language_from_request(request)
+        with override(language):
+            messages.success(request, gettext("Saved."))
         return redirect("account_preferences")
     status = 400 if form.errors else 200
     return render(request, "account/preferences.html", {"form": form}, status=status)
@@ -89,7 +101,7 @@ def account_choose(request: HttpRequest) -> HttpResponse:
     given = {name: value for name, value in request.POST.items() if name in known}
     form = PreferencesForm(known | given)
     if not form.is_valid():
-        return HttpResponse("Invalid choice.", "text/plain", status=400)
+        return HttpResponse(gettext("Invalid choice."), "text/plain", status=400)
     Preferences.objects.update_or_create(user=user, defaults=form.cleaned_data)
     return HttpResponse(status=204)
 
@@ -112,8 +124,14 @@ def devices_sign_out(request: HttpRequest) -> HttpResponse:
     key = request.session.session_key or ""
     count = sign_out_devices(person(request).pk, but=key if others else "")
     if others:
-        said = f"Signed out {count} device{pluralize(count)}. Open pages there close now."
-        messages.success(request, said if count else "You are not signed in anywhere else.")
+        said = gettext("You are not signed in anywhere else.")
+        if count:
+            said = ngettext(
+                "Signed out %(count)s device. Open pages there close now.",
+                "Signed out %(count)s devices. Open pages there close now.",
+                count,
+            ) % {"count": count}
+        messages.success(request, said)
     return _back_to_devices()
 
 
@@ -246,7 +264,7 @@ def _chosen(request: HttpRequest) -> dict[str, Any]:
     user = getattr(request, "user", None)
     if not isinstance(user, User):
         return {}
-    chosen, usual = read_preferences(user.pk), Preferences()
+    chosen, usual = preferences_of(request), Preferences()
     attributes = [("theme", chosen.theme)] + [
         (attribute, getattr(chosen, name))
         for name, attribute in ATTRIBUTES.items()
@@ -263,15 +281,20 @@ MAX_TOKEN_DAYS = 3650  # days of a token where the installation sets no end
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(max_length=120, strip=True, label="Name", help_text="Only shown to you.")
-    scopes = forms.MultipleChoiceField(
-        choices=list(SCOPES.items()),
-        widget=forms.CheckboxSelectMultiple,
-        label="Scopes",
-        initial=[READ, WRITE],
-        error_messages={"required": "Choose at least one."},
+    name = forms.CharField(
+        max_length=120,
+        strip=True,
+        label=gettext_lazy("Name"),
+        help_text=gettext_lazy("Only shown to you."),
     )
-    days = forms.IntegerField(min_value=1, label="Expires after (days)")
+    scopes = forms.MultipleChoiceField(
+        choices=[(scope, gettext_lazy(label)) for scope, label in SCOPES.items()],
+        widget=forms.CheckboxSelectMultiple,
+        label=gettext_lazy("Scopes"),
+        initial=[READ, WRITE],
+        error_messages={"required": gettext_lazy("Choose at least one.")},
+    )
+    days = forms.IntegerField(min_value=1, label=gettext_lazy("Expires after (days)"))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -280,7 +303,9 @@ class TokenForm(forms.Form):
         assert isinstance(days, forms.IntegerField)
         days.initial = most or None
         days.required = bool(most)
-        days.help_text = f"At most {most}." if most else "Leave empty to never expire."
+        days.help_text = gettext("Leave empty to never expire.")
+        if most:
+            days.help_text = gettext("At most %(days)s.") % {"days": most}
         days.validators.append(MaxValueValidator(most or MAX_TOKEN_DAYS))
         days.widget.attrs["max"] = most or MAX_TOKEN_DAYS
 
@@ -304,7 +329,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
                 lifetime=form.lifetime,
             )
         except Rejected as error:
-            form.add_error(None, error.message)
+            form.add_error(None, translate(error.message))
         else:
             context = {"token": token, "name": form.cleaned_data["name"]}
             response = render(request, "account/token.html", context)
@@ -317,5 +342,5 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @post_by_person
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     revoke_token(person(request).pk, token_pk=pk)
-    messages.success(request, "The token is revoked.")
+    messages.success(request, gettext("The token is revoked."))
     return redirect("tokens")

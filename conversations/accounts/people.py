@@ -233,7 +233,9 @@ def create_group(name: str, *, origin: AuditOrigin) -> Group:
             group = Group.objects.create(name=chosen)
             _note(origin, group=chosen, change="made")
     except IntegrityError as error:
-        raise Rejected(f"A group named “{chosen}” already exists.", code="name_taken") from error
+        raise Rejected(
+            "A group named “%(name)s” already exists.", name=chosen, code="name_taken"
+        ) from error
     return group
 
 

@@ -11,6 +11,7 @@ from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import person, post_by_person, require_administrator, visit_of
@@ -18,11 +19,12 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import LINK_LIFETIME, find_user
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
+from conversations.rendering.messages import translate
 from conversations.web.pages import MAX_FILTER_CHARS
 
 from . import people as archive_people
 from .devices import list_devices
-from .forms import InvitationForm
+from .forms import InvitationForm, role_name
 from .invitations import list_invitations, revoke_invitation
 from .members import invite
 from .tokens import list_tokens
@@ -60,7 +62,7 @@ def _act(view: Callable[[HttpRequest, int], HttpResponse | None]) -> View:
         try:
             return view(request, pk) or redirect("person", pk=pk)
         except Rejected as error:
-            messages.error(request, error.message)
+            messages.error(request, translate(error.message))
             return redirect("person", pk=pk)
 
     return administrator_form(answer)
@@ -94,6 +96,7 @@ def person_page(request: HttpRequest, pk: int) -> HttpResponse:
     context = archive_people.read_person(pk)
     found, me = context["person"], person(request)
     context |= {
+        "workspaces": [(name, slug, role_name(role)) for name, slug, role in context["workspaces"]],
         "devices": list_devices(pk),
         "tokens": len(list_tokens(pk)),
         "is_self": found == me,
@@ -106,7 +109,7 @@ def person_page(request: HttpRequest, pk: int) -> HttpResponse:
 @_act
 def person_roles(request: HttpRequest, pk: int) -> None:
     archive_people.set_roles(pk, names=request.POST.getlist("roles"), origin=_origin(request))
-    messages.success(request, "Saved.")
+    messages.success(request, gettext("Saved."))
 
 
 @_act
@@ -122,7 +125,8 @@ def person_open(request: HttpRequest, pk: int) -> None:
 @_act
 def person_sign_out(request: HttpRequest, pk: int) -> None:
     archive_people.sign_out_person(pk, origin=_origin(request))
-    messages.success(request, "Signed out everywhere. Tokens are revoked and open pages close.")
+    said = gettext("Signed out everywhere. Tokens are revoked and open pages close.")
+    messages.success(request, said)
 
 
 @_act
@@ -132,13 +136,13 @@ def person_rank(request: HttpRequest, pk: int) -> None:
     archive_people.set_rank(
         pk, is_superuser="superuser" in chosen, is_staff="staff" in chosen, origin=_origin(request)
     )
-    messages.success(request, "Saved.")
+    messages.success(request, gettext("Saved."))
 
 
 @_act
 def person_unlock(request: HttpRequest, pk: int) -> None:
     archive_people.unlock_sign_in(pk, origin=_origin(request))
-    messages.success(request, "Sign-in is unlocked.")
+    messages.success(request, gettext("Sign-in is unlocked."))
 
 
 @_act
@@ -156,9 +160,9 @@ def person_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
 def people_invite(request: HttpRequest) -> HttpResponse:
     form = InvitationForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Choose a shorter name.")
+        messages.error(request, gettext("Choose a shorter name."))
         return redirect("people")
-    return invite(request, form, workspace=None, back=reverse("people"), back_to="People")
+    return invite(request, form, workspace=None, back=reverse("people"), back_to=gettext("People"))
 
 
 @administrator_form
@@ -187,7 +191,7 @@ def group_create(request: HttpRequest) -> HttpResponse:
     try:
         made = archive_people.create_group(name, origin=_origin(request))
     except LoomError as error:
-        return _groups_page(request, name=name, error=error.message)
+        return _groups_page(request, name=name, error=translate(error.message))
     return redirect("group", pk=made.pk)
 
 
@@ -204,7 +208,10 @@ def _group_page(
         "error": error,
         "group": found,
         "people": found.user_set.order_by("username")[:MAX_GROUP_MEMBERS],
-        "workspaces": found.workspaces.select_related("workspace").order_by("workspace__name"),
+        "workspaces": [
+            {"workspace": place.workspace, "role": role_name(place.role)}
+            for place in found.workspaces.select_related("workspace").order_by("workspace__name")
+        ],
     }
     return render(request, "people/group.html", context, status=400 if error else 200)
 
@@ -217,7 +224,7 @@ def group_add(request: HttpRequest, pk: int) -> HttpResponse:
         user = find_user(username)
         archive_people.add_to_group(found, user=user, origin=_origin(request))
     except LoomError as error:
-        return _group_page(request, found, username=username, error=error.message)
+        return _group_page(request, found, username=username, error=translate(error.message))
     return redirect("group", pk=pk)
 
 

@@ -26,6 +26,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse, reverse_lazy
 from django.utils.http import urlencode
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -79,12 +80,26 @@ def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
     view = SignIn()
     view.setup(request)
     form = view.form_class(request, initial={"username": request.POST.get("username", "")})
-    minutes = settings.LOOM.sign_in_lock_minutes
-    where = " from your network address" if hasattr(request, "is_address_locked") else ""
-    context = view.get_context_data(form=form) | {
-        "message": f"Too many attempts{where}. Try again in {minutes} minutes."
-    }
+    message = too_many_attempts(is_address_locked=hasattr(request, "is_address_locked"))
+    context = view.get_context_data(form=form) | {"message": message}
     return render(request, view.template_name, context, status=429)
+
+
+def too_many_attempts(*, is_address_locked: bool = False) -> str:
+    minutes = settings.LOOM.sign_in_lock_minutes
+    if is_address_locked:
+        said = ngettext(
+            "Too many attempts from your network address. Try again in %(minutes)s minute.",
+            "Too many attempts from your network address. Try again in %(minutes)s minutes.",
+            minutes,
+        )
+    else:
+        said = ngettext(
+            "Too many attempts. Try again in %(minutes)s minute.",
+            "Too many attempts. Try again in %(minutes)s minutes.",
+            minutes,
+        )
+    return said % {"minutes": minutes}
 
 
 def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
@@ -151,7 +166,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
         or any("prefetch" in purpose for purpose in purposes)
         or any(name in agent for name in PREVIEWERS)
     ):
-        return HttpResponse("Open this link in a browser to sign in.", "text/plain")
+        return HttpResponse(gettext("Open this link in a browser to sign in."), "text/plain")
     user = use_sign_in_link(token)
     if user is None:
         if request.user.is_authenticated:

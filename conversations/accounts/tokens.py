@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from conversations.archive.workspaces import digest_of
 from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 from conversations.models import ApiToken
 
@@ -20,15 +21,15 @@ READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete"
 MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
 
 SCOPES = {
-    READ: "read workspaces, sessions and transcripts",
-    WRITE: "create and change sessions, send messages",
-    APPROVE: "approve and deny tool calls",
-    DELETE: "schedule the deletion of sessions",
-    HOOKS: "set up webhooks",
-    FEED: "read feeds, also through a URL that contains the token",
-    MANAGE: "manage workspaces, members, invitations and budgets; place and release holds",
-    REVIEW: "read the review queue, write notes, flags and marks",
-    AUDIT: "read the audit log",
+    READ: say("read workspaces, sessions and transcripts"),
+    WRITE: say("create and change sessions, send messages"),
+    APPROVE: say("approve and deny tool calls"),
+    DELETE: say("schedule the deletion of sessions"),
+    HOOKS: say("set up webhooks"),
+    FEED: say("read feeds, also through a URL that contains the token"),
+    MANAGE: say("manage workspaces, members, invitations and budgets; place and release holds"),
+    REVIEW: say("read the review queue, write notes, flags and marks"),
+    AUDIT: say("read the audit log"),
 }
 """Scope → what it is for. A token never grants more than its owner may do."""
 
@@ -64,11 +65,14 @@ def create_token(
     wanted = [scope for scope in SCOPES if scope in scopes]
     if not wanted or len(wanted) != len(set(scopes)):
         raise Rejected(
-            f"A token needs at least one of these scopes: {', '.join(SCOPES)}.", code="scopes"
+            "A token needs at least one of these scopes: %(scopes)s.",
+            scopes=", ".join(SCOPES),
+            code="scopes",
         )
     if _working(user.pk).count() >= MAX_TOKENS_PER_USER:
         raise Rejected(
-            f"You already have {MAX_TOKENS_PER_USER} tokens. Revoke some first.",
+            "You already have %(count)s tokens. Revoke some first.",
+            count=MAX_TOKENS_PER_USER,
             code="too_many_tokens",
         )
     token, now = PREFIX + secrets.token_urlsafe(32), timezone.now()

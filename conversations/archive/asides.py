@@ -9,6 +9,7 @@ from typing import Any
 from conversations.domain.active_path import are_within, merge_ranges
 from conversations.domain.errors import Rejected
 from conversations.domain.events import INCLUDED, SET_ASIDE, Info
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.turns import ASIDE, ASSISTANT, SYSTEM, NewTurn, StoredTurn, read_metadata
 from conversations.models import Turn
@@ -78,13 +79,29 @@ def find_refused(session_pk: int) -> tuple[int, int] | None:
 
 def make_marker(low: int, high: int, *, is_aside: bool) -> tuple[NewTurn, NewEvent]:
     """The marker that these turns stand aside, or do no more, and the row that says so."""
-    one = low == high
-    what = f"Turn {low} is" if one else f"Turns {low}–{high} are"
-    text = (
-        f"{what} not sent to the model with later messages, since the request was refused."
-        if is_aside
-        else f"{what} sent to the model again, as far as there is room."
-    )
+    if is_aside and low == high:
+        text = say(
+            "Turn %(number)s is not sent to the model with later messages, since the request was "
+            "refused.",
+            number=low,
+        )
+    elif is_aside:
+        text = say(
+            "Turns %(first)s–%(last)s are not sent to the model with later messages, since the "
+            "request was refused.",
+            first=low,
+            last=high,
+        )
+    elif low == high:
+        text = say(
+            "Turn %(number)s is sent to the model again, as far as there is room.", number=low
+        )
+    else:
+        text = say(
+            "Turns %(first)s–%(last)s are sent to the model again, as far as there is room.",
+            first=low,
+            last=high,
+        )
     data: dict[str, Any] = {"from": low, "to": high}
     turn = NewTurn(
         role=SYSTEM,

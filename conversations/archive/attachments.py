@@ -26,6 +26,7 @@ from conversations.domain.attachments import (
     kind_of,
 )
 from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.messages import say
 from conversations.domain.runs import QUEUED
 from conversations.domain.text import load_json
 from conversations.models import Attachment, Run
@@ -80,14 +81,15 @@ def save_attachment(
 def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) -> Attachment:
     """Keep a file that a person is about to send. Raises as :func:`save_attachment`,
     and StorageFull while room is short."""
-    require_space("Files")
+    require_space(say("Files"))
     remove_unsent()
     waiting = Attachment.objects.filter(
         session=session_pk, turn_number=None, added_by=user_pk
     ).count()
     if waiting >= MAX_UNSENT:
         raise Conflict(
-            f"{waiting} files are already waiting to be sent. Remove some first.",
+            "%(waiting)s files are already waiting to be sent. Remove some first.",
+            waiting=waiting,
             code="too_many_attachments",
         )
     return save_attachment(session_pk, data=data, name=name, user_pk=user_pk)
@@ -134,7 +136,8 @@ def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | N
     """Raises Rejected unless the person can send all of these with one message."""
     if len(uuids) > settings.LOOM.max_attachments:
         raise Rejected(
-            f"A message can have at most {settings.LOOM.max_attachments} attached files.",
+            "A message can have at most %(limit)s attached files.",
+            limit=settings.LOOM.max_attachments,
             code="too_many_attachments",
         )
     found = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")

@@ -15,6 +15,7 @@ from conversations.domain import runs as states
 from conversations.domain.active_path import Ranges, are_within
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import Info
+from conversations.domain.messages import say
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
 from conversations.models import Compaction, ModelCall, Run, Session, SessionSkill
@@ -26,7 +27,7 @@ from .runs import Claimed
 from .turns import read_rewound
 
 UNDONE = "compaction_undone"
-NO_SUMMARY = "This summary does not exist."
+NO_SUMMARY = say("This summary does not exist.")
 
 
 def read_loaded_skills(session_pk: int) -> list[SessionSkill]:
@@ -132,9 +133,11 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
         before = {end + 1: low for end, low in undone.values_list("to_turn", "floor_before")}
         while (lower := before.get(locked.floor_turn, locked.floor_turn)) < locked.floor_turn:
             locked.floor_turn = lower
-        text = (
-            f"The summary of turns {found.from_turn}–{found.to_turn} is undone. The model gets "
-            "the turns themselves again, as far as they fit."
+        text = say(
+            "The summary of turns %(first)s–%(last)s is undone. The model gets the turns "
+            "themselves again, as far as they fit.",
+            first=found.from_turn,
+            last=found.to_turn,
         )
         return locked.append(events=[NewEvent(payload=Info(text=text, code=UNDONE))])
 

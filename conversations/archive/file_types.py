@@ -15,7 +15,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from conversations.domain.attachments import ACCEPTED, DOCUMENT, IMAGE, PDF_TYPE, TEXT, TEXT_TYPE
 from conversations.domain.errors import Rejected, TooLarge
-from conversations.domain.text import estimate_tokens
+from conversations.domain.messages import Message, say
+from conversations.domain.text import estimate_tokens, number_text
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def examine(data: bytes, name: str) -> FileType:
     """Say what the content is. Raises Rejected (TooLarge for what is) with a sentence
     for a person. Takes up to some seconds of CPU: not on the writer's thread."""
     if not data:
-        raise Rejected(f"{name} is empty.", code="attachment_empty")
+        raise Rejected("%(name)s is empty.", name=name, code="attachment_empty")
     check_size(len(data), name)
     if data.startswith(b"%PDF-"):
         return _examine_pdf(data, name)
@@ -79,14 +80,22 @@ def examine(data: bytes, name: str) -> FileType:
         return _examine_image(data, name)
     text = decode_text(data)
     if text is None:
-        raise Rejected(f"{name} can’t be attached. {ACCEPTED}", code="attachment_type")
+        raise Rejected(
+            "%(name)s can’t be attached. %(accepted)s",
+            name=name,
+            accepted=ACCEPTED,
+            code="attachment_type",
+        )
     if not text.strip():
-        raise Rejected(f"{name} contains no text.", code="attachment_empty")
+        raise Rejected("%(name)s contains no text.", name=name, code="attachment_empty")
     limit = settings.LOOM.max_message_chars
     if len(text) > limit:
         raise TooLarge(
-            f"{name} has {len(text):,} characters; the limit is {limit:,}. Put it into the "
+            "%(name)s has %(count)s characters; the limit is %(limit)s. Put it into the "
             "workspace's folder, where the model can read it in parts.",
+            name=name,
+            count=number_text(len(text)),
+            limit=number_text(limit),
             code="attachment_too_large",
         )
     return FileType(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
@@ -97,7 +106,10 @@ def check_size(size: int, name: str) -> None:
     limit = settings.LOOM.max_attachment_bytes
     if size > limit:
         raise TooLarge(
-            f"{name} has {_megabytes(size)}; the limit is {_megabytes(limit)}.",
+            "%(name)s has %(size)s; the limit is %(limit)s.",
+            name=name,
+            size=_megabytes(size),
+            limit=_megabytes(limit),
             code="attachment_too_large",
         )
 
@@ -122,23 +134,28 @@ def decode_text(data: bytes) -> str | None:
 
 
 def _megabytes(size: int) -> str:
-    return f"{size / 1_000_000:.1f} MB" if size >= 100_000 else f"{size:,} bytes"
+    if size >= 100_000:
+        return f"{size / 1_000_000:.1f} MB"
+    return say("%(count)s bytes", count=number_text(size))
 
 
 def _examine_pdf(data: bytes, name: str) -> FileType:
     answer = _ask_for_pages(data)
     if answer == "encrypted":
         raise Rejected(
-            f"{name} is protected, so the model cannot read it. Save it without protection.",
+            "%(name)s is protected, so the model cannot read it. Save it without protection.",
+            name=name,
             code="attachment_encrypted",
         )
     pages = int(answer) if answer.isdigit() else 0
     if not pages:
-        raise _damaged(name, "PDF")
+        raise _damaged(say("%(name)s is a damaged PDF and cannot be read.", name=name))
     if pages > MAX_PAGES:
         raise TooLarge(
-            f"{name} has more than {MAX_PAGES} pages, which is the limit. Send only the "
+            "%(name)s has more than %(limit)s pages, which is the limit. Send only the "
             "relevant part.",
+            name=name,
+            limit=MAX_PAGES,
             code="attachment_too_large",
         )
     return FileType(kind=DOCUMENT, media_type=PDF_TYPE, pages=pages, tokens=pages * TOKENS_PER_PAGE)
@@ -165,8 +182,12 @@ def _ask_for_pages(data: bytes) -> str:
     return done.stdout.decode("ascii", "replace").strip()
 
 
-def _damaged(name: str, what: str) -> Rejected:
-    return Rejected(f"{name} is a damaged {what} and cannot be read.", code="attachment_damaged")
+def _damaged(message: Message) -> Rejected:
+    return Rejected(message, code="attachment_damaged")
+
+
+def _damaged_image(name: str) -> Rejected:
+    return _damaged(say("%(name)s is a damaged image and cannot be read.", name=name))
 
 
 def _examine_image(data: bytes, name: str) -> FileType:
@@ -178,15 +199,17 @@ def _examine_image(data: bytes, name: str) -> FileType:
         except Rejected:
             raise
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
-            raise _damaged(name, "image") from error
+            raise _damaged_image(name) from error
         except Exception as error:  # plug-ins stumble over damaged files in many ways
             logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
-            raise _damaged(name, "image") from error
+            raise _damaged_image(name) from error
 
 
 def _too_many_pixels(name: str) -> TooLarge:
     return TooLarge(
-        f"{name} has too many pixels; the limit is {MAX_PIXELS // 1_000_000} million.",
+        "%(name)s has too many pixels; the limit is %(limit)s million.",
+        name=name,
+        limit=MAX_PIXELS // 1_000_000,
         code="attachment_too_large",
     )
 

@@ -83,7 +83,11 @@ def add_entry(
             if entry.text.casefold() == text.casefold():
                 return entry
         if known.count() >= MAX_ENTRIES:
-            raise Conflict(f"{MAX_ENTRIES} are kept already. Remove one first.", code="memory_full")
+            raise Conflict(
+                "%(count)s are kept already. Remove one first.",
+                count=MAX_ENTRIES,
+                code="memory_full",
+            )
         entry = MemoryEntry.objects.create(
             workspace=workspace,
             owner=owner,
@@ -143,7 +147,9 @@ def list_declined(session: Session, user_pk: int) -> frozenset[str]:
 def _checked(text: str) -> str:
     text = one_line(storable(text), limit=ITEM_CHARS + 1)
     if not text or len(text) > ITEM_CHARS:
-        raise Rejected(f"Write 1 to {ITEM_CHARS} characters.", code="memory_text_length")
+        raise Rejected(
+            "Write 1 to %(limit)s characters.", limit=ITEM_CHARS, code="memory_text_length"
+        )
     return text
 
 

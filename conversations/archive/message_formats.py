@@ -20,6 +20,7 @@ from conversations.domain.formats.contents import (
     keep_difference,
     leave_closed,
 )
+from conversations.domain.messages import say_number
 from conversations.domain.text import dump_json
 from conversations.domain.turns import (
     ASSISTANT,
@@ -131,10 +132,12 @@ def import_history(session: Session, brought: Brought, *, user_pk: int | None) -
             for number, (turn, files) in enumerate(brought.turns, 1)
         ]
         count = len(turns)
-        what = "The message above was" if count == 1 else f"The {count} turns above were"
-        notice = Info(
-            text=f"{what} imported by a program.", code=BROUGHT_ALONG, data={"turns": count}
+        text = say_number(
+            "The message above was imported by a program.",
+            "The %(count)s turns above were imported by a program.",
+            count,
         )
+        notice = Info(text=text, code=BROUGHT_ALONG, data={"turns": count})
         # One after the other, so that the turns have no events and the notice stands behind.
         locked.append(turns=turns)
         locked.append(events=[NewEvent(payload=notice)])

@@ -15,6 +15,7 @@ from conversations.domain import runs as states
 from conversations.domain.active_path import are_within
 from conversations.domain.attachments import list_references, shown_attachment
 from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.messages import say
 from conversations.domain.runs import (
     ACTIVE_STATES,
     NO_CHOICES,
@@ -95,8 +96,9 @@ def accept_message(
         refuse_closed(locked.closed)
         if busy > max_queued:
             raise Conflict(
-                f"Too many messages are already queued ({busy - 1})."
-                " Withdraw one, or wait for an answer.",
+                "Too many messages are already queued (%(count)s). Withdraw one, or wait for "
+                "an answer.",
+                count=busy - 1,
                 code="queue_full",
             )
         if attachments:
@@ -356,7 +358,7 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
         if turn is None:
             raise Rejected("There is nothing to continue yet.", code="nothing_to_answer")
         if are_within(turn, read_aside(session.pk)):
-            text = "The last message was refused. Retry it, edit it, or send another."
+            text = say("The last message was refused. Retry it, edit it, or send another.")
             raise Rejected(text, code="nothing_to_answer")
         asked = _choices_for(session.pk, turn)
         return accepted_run(
@@ -425,9 +427,9 @@ def refuse_busy(session_pk: int) -> None:
     found = runs.order_by("pk").values_list("state", flat=True)[:1]
     for state in found:
         raise Conflict(
-            "A tool call needs your approval. Answer it, or stop the run first."
+            say("A tool call needs your approval. Answer it, or stop the run first.")
             if state == states.WAITING_APPROVAL
-            else "An answer is still running. Stop it first.",
+            else say("An answer is still running. Stop it first."),
             code="session_busy",
         )
 

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
+from conversations.domain.messages import say
 from conversations.domain.text import cost_text, dump_json, storable
 from conversations.domain.tool_calls import STARTED, CallEnding, make_result_turn
 from conversations.domain.turns import NewTurn
@@ -193,7 +194,7 @@ def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) ->
 def read_call(pk: int) -> ModelCall:
     """With its run. Raises NotFound."""
     calls = ModelCall.objects.filter(pk=pk).select_related("run")
-    return require_first(calls, "This model call does not exist.")
+    return require_first(calls, say("This model call does not exist."))
 
 
 def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall | None:
@@ -209,7 +210,7 @@ def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall |
 def require_call(session_pk: int, *, run: UUID, ordinal: int) -> ModelCall:
     """With its run. Raises NotFound, also for a call of another session."""
     calls = ModelCall.objects.filter(session=session_pk, run__uuid=run, ordinal=ordinal)
-    return require_first(calls.select_related("run"), "This model call does not exist.")
+    return require_first(calls.select_related("run"), say("This model call does not exist."))
 
 
 def list_calls_of_run(run_pk: int) -> list[ModelCall]:

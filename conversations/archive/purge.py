@@ -20,6 +20,7 @@ from django.db.models import Model, QuerySet
 
 from conversations.domain.audit import PURGED
 from conversations.domain.errors import Conflict
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json, instant, load_json, next_digest
 from conversations.feature import PurgedTables, Rows, features
 from conversations.models import (
@@ -111,18 +112,18 @@ def _forget_source(session_pk: int) -> int:
 
 
 _NAMES: dict[type[Model], str] = {
-    MemoryEntry: "links from the workspace memory",
-    ChatEvent: "events",
-    SearchEntry: "search entries",
-    SearchProgress: "positions in the search index",
-    TurnEmbedding: "vectors of turns",
-    PromptText: "summaries for the model",
-    FileChange: "file changes",
-    SessionSkill: "loaded skills",
-    Compaction: "summaries",
-    StateCheckpoint: "snapshots of the session state",
-    PurgeOrder: "scheduled deletions",
-    ReadingPosition: "reading positions",
+    MemoryEntry: say("links from the workspace memory"),
+    ChatEvent: say("events"),
+    SearchEntry: say("search entries"),
+    SearchProgress: say("positions in the search index"),
+    TurnEmbedding: say("vectors of turns"),
+    PromptText: say("summaries for the model"),
+    FileChange: say("file changes"),
+    SessionSkill: say("loaded skills"),
+    Compaction: say("summaries"),
+    StateCheckpoint: say("snapshots of the session state"),
+    PurgeOrder: say("scheduled deletions"),
+    ReadingPosition: say("reading positions"),
 }
 
 

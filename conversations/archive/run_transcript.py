@@ -9,6 +9,7 @@ from django.db.models import F, FilteredRelation, Min, Q
 
 from conversations.domain.errors import NotFound
 from conversations.domain.events import APPROVAL, INFO, TURN_SEPARATOR, USER_MESSAGE
+from conversations.domain.messages import say
 from conversations.domain.run_transcript import SPOKEN, AnswerPart, StoryRow, parts_of_turn
 from conversations.domain.runs import COMPACT
 from conversations.models import ChatEvent, Run, Session, Turn
@@ -33,7 +34,7 @@ _RUNS = (
 def find_run(session: Session, run: UUID) -> Run:
     """Raises NotFound."""
     runs = _RUNS.filter(session=session.pk, uuid=run)
-    return require_first(runs, "This run does not exist in this session.")
+    return require_first(runs, say("This run does not exist in this session."))
 
 
 def read_run(run_pk: int) -> Run:

@@ -17,6 +17,7 @@ from conversations.domain import runs as states
 from conversations.domain.attachments import shown_attachment
 from conversations.domain.errors import Conflict
 from conversations.domain.events import AssistantText, Info, Payload, TurnSeparator, UserMessage
+from conversations.domain.messages import say
 from conversations.domain.run_transcript import SEPARATOR, SPOKEN, TEXT, THINKING
 from conversations.domain.runs import (
     ACTIVE_STATES,
@@ -306,9 +307,9 @@ def _append_draft(session: LockedSession, run_pk: int) -> Appended:
 
 
 # Why a run could not be finished: how the sentence of its row begins.
-SERVER_STOPPED = "The server stopped"
-SERVER_FAILED = "The server failed"
-DATABASE_AWAY = "The database could not be reached"
+SERVER_STOPPED = say("The server stopped")
+SERVER_FAILED = say("The server failed")
+DATABASE_AWAY = say("The database could not be reached")
 
 
 def interrupt_run(
@@ -331,11 +332,13 @@ def interrupt_run(
         rows += close_open_calls(session, run_pk, state=INTERRUPTED)
         payloads: list[Payload] = []
         if run.kind == states.COMPACT:
-            text = f"{cause} while a summary was being written. Nothing has changed."
+            text = say(
+                "%(cause)s while a summary was being written. Nothing has changed.", cause=cause
+            )
             payloads.append(Info(text=text, code="compaction_interrupted"))
         else:
             notice = Info(
-                text=f"{cause} during this answer. Everything above is saved.",
+                text=say("%(cause)s during this answer. Everything above is saved.", cause=cause),
                 kind="interrupted",
                 code="interrupted",
                 action="continue",

@@ -29,7 +29,7 @@ from conversations.domain.runs import (
     QUEUED,
     WAITING_APPROVAL,
 )
-from conversations.domain.text import dump_json, load_json, storable
+from conversations.domain.text import dump_json, load_json, number_text, storable
 from conversations.models import ReadingPosition, Run, Session, Workspace
 
 from .append import EXPIRED, lock_session, read_moment
@@ -294,8 +294,9 @@ def dump_metadata(metadata: dict[str, Any]) -> str:
     text = dump_json(metadata)
     if len(text) > MAX_METADATA_CHARS:
         raise TooLarge(
-            f"Metadata can have at most {MAX_METADATA_CHARS:,} characters as JSON; this has "
-            f"{len(text):,}.",
+            "Metadata can have at most %(limit)s characters as JSON; this has %(count)s.",
+            limit=number_text(MAX_METADATA_CHARS),
+            count=number_text(len(text)),
             code="metadata_too_large",
         )
     return text

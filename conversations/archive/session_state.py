@@ -18,6 +18,7 @@ from conversations.domain.active_path import (
 )
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
 from conversations.domain.events import INFO, Info, Malformed, parse_payload
+from conversations.domain.messages import Message, say
 from conversations.domain.session_state import (
     ACTIONS,
     BY_LATER,
@@ -481,21 +482,27 @@ def _text(
 
 
 NAMES = {
-    FILE: "File",
-    DECISION: "Decision",
-    ERROR: "Resolved error",
-    FOCUS: "Focus",
-    RULE: "Rule",
-    PREFERENCE: "Preference",
-    VALUE: "Value",
+    FILE: say("File"),
+    DECISION: say("Decision"),
+    ERROR: say("Resolved error"),
+    FOCUS: say("Focus"),
+    RULE: say("Rule"),
+    PREFERENCE: say("Preference"),
+    VALUE: say("Value"),
 }
-DONE = {
-    PIN: "pinned",
-    UNPIN: "unpinned",
-    REWORD: "reworded",
-    STRIKE: "removed",
-    UNSTRIKE: "restored",
-}
+
+
+def describe_edit(action: str, *, kind: str, text: str) -> Message:
+    """The sentence of the row."""
+    item = NAMES[kind]
+    sentences = {
+        PIN: say("%(kind)s pinned: %(item)s", kind=item, item=text),
+        UNPIN: say("%(kind)s unpinned: %(item)s", kind=item, item=text),
+        REWORD: say("%(kind)s reworded: %(item)s", kind=item, item=text),
+        STRIKE: say("%(kind)s removed: %(item)s", kind=item, item=text),
+        UNSTRIKE: say("%(kind)s restored: %(item)s", kind=item, item=text),
+    }
+    return sentences[action]
 
 
 def edit_state(
@@ -505,13 +512,19 @@ def edit_state(
     of the journal; what is so already appends nothing. Raises Rejected for an action
     that is none or not possible for the item, TooLarge for too long a wording."""
     if action not in ACTIONS:
-        raise Rejected(f"The action {action[:40]!r} does not exist.", code="state_action_unknown")
+        raise Rejected(
+            "The action %(action)s does not exist.",
+            action=repr(action[:40]),
+            code="state_action_unknown",
+        )
     wording = one_line(storable(text), limit=ITEM_CHARS + 1) if action == REWORD else ""
     if action == REWORD and not wording:
         raise Rejected("A wording must have at least one character.", code="state_text_empty")
     if len(wording) > ITEM_CHARS:
         raise TooLarge(
-            f"A wording can have at most {ITEM_CHARS} characters.", code="state_text_too_long"
+            "A wording can have at most %(limit)s characters.",
+            limit=ITEM_CHARS,
+            code="state_text_too_long",
         )
     catch_up_state(session.pk)
     with locked_session(session.pk) as locked:
@@ -534,7 +547,7 @@ def edit_state(
         # What left the register and a person restores is pinned: it stays.
         kept = PIN if action == UNSTRIKE and found.struck_by in (BY_MODEL, BY_LATER) else action
         edit = StateEdit(action=kept, item=found.as_mark(), text=wording)
-        told = f"{NAMES[found.kind]} {DONE[action]}: {wording or found.text}"
+        told = describe_edit(action, kind=found.kind, text=wording or found.text)
         by = "" if actor_pk is None else read_username(actor_pk)
         notice = Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by))
         appended = locked.append(events=[NewEvent(payload=notice)])
@@ -546,17 +559,21 @@ def edit_state(
 def _refuse_impossible(view: StateView, item: StateItem, action: str, wording: str) -> None:
     if action not in item.actions:
         raise Rejected(
-            "The text of a file item cannot be edited."
+            say("The text of a file item cannot be edited.")
             if item.kind == FILE
-            else "Restore the item first.",
+            else say("Restore the item first."),
             code="state_action_impossible",
         )
     if item.kind == FOCUS and len(wording) > FOCUS_CHARS:
         raise TooLarge(
-            f"The focus can have at most {FOCUS_CHARS} characters.", code="state_text_too_long"
+            "The focus can have at most %(limit)s characters.",
+            limit=FOCUS_CHARS,
+            code="state_text_too_long",
         )
     pins = sum(item.is_pinned for item in view.items)
     if pins >= MAX_PINS and (action == PIN or item.struck_by in (BY_MODEL, BY_LATER)):
         raise Rejected(
-            f"{MAX_PINS} items are already pinned. Unpin one first.", code="state_pins_full"
+            "%(count)s items are already pinned. Unpin one first.",
+            count=MAX_PINS,
+            code="state_pins_full",
         )

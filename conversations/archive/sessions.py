@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.messages import say
 from conversations.domain.people import VIEWER
 from conversations.domain.session_keys import channel_of
 from conversations.domain.text import (
@@ -213,7 +214,7 @@ def find_in_workspaces(workspaces: Collection[int], key: str) -> list[Session]:
 def get_session(uuid: UUID) -> Session:
     """Raises NotFound. Authorises nobody: entry points use ``access``."""
     sessions = Session.objects.select_related("workspace", "owner").filter(uuid=uuid)
-    return require_first(sessions, "This session does not exist.")
+    return require_first(sessions, say("This session does not exist."))
 
 
 def find_session(name: str) -> Session:

@@ -28,11 +28,12 @@ from conversations.domain.errors import (
     StorageFull,
     Unavailable,
 )
+from conversations.domain.messages import say
 
 # What a failure of the database or of the disk means for whoever asked.
 
-FULL = "The server’s disk is full. Nothing that was saved is lost."
-AWAY = "The database is not responding at the moment. Nothing that was saved is lost."
+FULL = say("The server’s disk is full. Nothing that was saved is lost.")
+AWAY = say("The database is not responding at the moment. Nothing that was saved is lost.")
 
 # How statements begin that change nothing by themselves.
 READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
@@ -213,12 +214,15 @@ def data_free_bytes() -> int:
 
 def require_space(what: str, *folders: Path) -> None:
     """Raises StorageFull while room is short where the data are or in one of the folders.
-    ``what`` is the subject of a sentence."""
+    ``what`` is the subject of a sentence, said as ``domain.messages.say`` does."""
     free = min(data_free_bytes(), *map(free_bytes, folders)) if folders else data_free_bytes()
     if free < min_free_bytes():
         raise StorageFull(
-            f"The server's disk is nearly full ({free // MIB} MiB free). {what} must wait until "
-            f"{settings.LOOM.min_free_mib} MiB are free."
+            "The server's disk is nearly full (%(free)s MiB free). %(what)s must wait "
+            "until %(needed)s MiB are free.",
+            free=free // MIB,
+            what=what,
+            needed=settings.LOOM.min_free_mib,
         )
 
 

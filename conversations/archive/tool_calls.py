@@ -23,6 +23,7 @@ from conversations.domain.events import (
     Info,
     ToolCallCompleted,
 )
+from conversations.domain.messages import say
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import (
@@ -129,7 +130,7 @@ def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> 
 MAX_REASON_CHARS = 2_000
 """Characters of a reason that the model reads."""
 
-NOBODY = "a command"
+NOBODY = say("a command")
 """Who decided, where no person did."""
 
 
@@ -371,7 +372,9 @@ def answer_question(
     """Record a person's answer. The first one counts: the same again appends nothing. Raises
     Rejected for an answer that the question does not take, and Conflict where it is over."""
     if action not in (ACCEPT, DECLINE):
-        raise Rejected(f"The action must be {ACCEPT} or {DECLINE}.", code="bad_action")
+        raise Rejected(
+            "The action must be %(yes)s or %(no)s.", yes=ACCEPT, no=DECLINE, code="bad_action"
+        )
     with locked_session(session.pk) as locked:
         found, asked = find_question(session, call, question)
         given = read_content(asked, content) if action == ACCEPT and not asked.url else {}
@@ -402,7 +405,7 @@ def find_call(session: Session, call: UUID) -> ToolCall:
     """The record of a call of this session. Raises NotFound."""
     calls = ToolCall.objects.filter(session=session.pk, uuid=call)
     calls = calls.select_related("run", "decided_by", "stop_requested_by")
-    return require_first(calls, "This call does not exist in this session.")
+    return require_first(calls, say("This call does not exist in this session."))
 
 
 def require_decidable(session: Session, call: UUID) -> None:
@@ -416,10 +419,10 @@ def _append_decision(session: LockedSession, call: ToolCall, asked: ApprovalRequ
     call.refresh_from_db(fields=["decided_by"])
     by = "" if call.decision == BY_POLICY else _name(call.decided_by)
     words = {
-        ONCE: f"Allowed by {by}: {asked.summary}",
-        ALWAYS: f"Always allowed by {by}: {asked.kind_label}",
-        BY_POLICY: f"Always allowed here: {asked.kind_label or asked.summary}",
-        DENY: f"Denied by {by}: {call.reason or asked.summary}",
+        ONCE: say("Allowed by %(name)s: %(what)s", name=by, what=asked.summary),
+        ALWAYS: say("Always allowed by %(name)s: %(what)s", name=by, what=asked.kind_label),
+        BY_POLICY: say("Always allowed here: %(what)s", what=asked.kind_label or asked.summary),
+        DENY: say("Denied by %(name)s: %(what)s", name=by, what=call.reason or asked.summary),
     }
     data = {
         "call": str(call.uuid),
@@ -434,15 +437,17 @@ def _append_decision(session: LockedSession, call: ToolCall, asked: ApprovalRequ
 
 def _why_not(call: ToolCall) -> str:
     if call.decision == BY_POLICY:
-        return "This call was already approved: its kind is always allowed here."
+        return say("This call was already approved: its kind is always allowed here.")
     if call.decision:
-        word = "denied" if call.decision == DENY else "allowed"
-        return f"{_name(call.decided_by)} has already {word} this call."
+        name = _name(call.decided_by)
+        if call.decision == DENY:
+            return say("%(name)s has already denied this call.", name=name)
+        return say("%(name)s has already allowed this call.", name=name)
     if call.state == STOPPED:
-        return "This call was stopped; it no longer needs a decision."
+        return say("This call was stopped; it no longer needs a decision.")
     if call.state in (STARTED, RUNNING):
-        return "This call did not ask for approval."
-    return "This call has ended; it no longer needs a decision."
+        return say("This call did not ask for approval.")
+    return say("This call has ended; it no longer needs a decision.")
 
 
 def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> int:

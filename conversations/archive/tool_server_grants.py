@@ -15,6 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 from conversations.domain.text import dump_json, load_json
 from conversations.models import ToolServerGrant
@@ -23,7 +24,7 @@ MAX_SIGN_IN = timedelta(minutes=10)  # From the button to the answer of the auth
 MAX_ANSWER_CHARS = 4_000
 
 PURPOSE = "tool_server"
-_IS_OVER = "This sign-in is over or belongs to somebody else. Start it again."
+_IS_OVER = say("This sign-in is over or belongs to somebody else. Start it again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,11 +96,14 @@ def resolve_root(
     if not any(real == root or root in real.parents for root in (r.resolve() for r in roots)):
         allowed = ", ".join(str(root) for root in roots)
         raise Rejected(
-            f"A workspace must be under one of: {allowed}. See LOOM_WORKSPACE_ROOTS.",
+            "A workspace must be under one of: %(allowed)s. See LOOM_WORKSPACE_ROOTS.",
+            allowed=allowed,
             code="root_not_allowed",
         )
     if not is_folder:
-        raise Rejected(f"The folder {real} does not exist on the server.", code="root_missing")
+        raise Rejected(
+            "The folder %(path)s does not exist on the server.", path=str(real), code="root_missing"
+        )
     if data_dir is not None and _holds_data(real, data_dir.resolve()):
         raise Rejected("This folder contains the server's own data.", code="root_not_allowed")
     if user_pk is not None:
@@ -232,7 +235,9 @@ def find_user(username: str, *, even_closed: bool = False) -> User:
     people = User.objects.filter(username=storable(username))
     found = (people if even_closed else people.filter(is_active=True)).first()
     if found is None:
-        raise Rejected(f"The account “{username}” does not exist.", code="unknown_user")
+        raise Rejected(
+            "The account “%(username)s” does not exist.", username=username, code="unknown_user"
+        )
     return found
 
 

@@ -13,15 +13,17 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from .messages import say
+
 type Block = dict[str, Any]
 
 IMAGE, DOCUMENT, TEXT = "image", "document", "text"
 PDF_TYPE, TEXT_TYPE = "application/pdf", "text/plain"
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-ACCEPTED = "Images (PNG, JPEG, GIF, WebP), PDF and text can be attached."
+ACCEPTED = say("Images (PNG, JPEG, GIF, WebP), PDF and text can be attached.")
 
 # The same words for what is not there and for what is somebody else's.
-HIDDEN = "This file does not exist, or it is not yours."
+HIDDEN = say("This file does not exist, or it is not yours.")
 MAX_NAME_BYTES = 255
 
 _UNSHOWABLE = re.compile(

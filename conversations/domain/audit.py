@@ -9,6 +9,7 @@ import hashlib
 from datetime import datetime
 from typing import NamedTuple
 
+from .messages import say
 from .text import instant, next_digest
 
 TRANSCRIPT, OLDER, HIT = "transcript", "older", "search_hit"
@@ -18,15 +19,15 @@ LIVE, RECORD, API = "live", "record", "api"
 # Kind of reading → what the person did, as it is said on a page. ``part`` is what belongs to
 # a session beside its rows: state, changed files, calls, tool output.
 READINGS = {
-    TRANSCRIPT: "opened the transcript",
-    OLDER: "paged through the transcript",
-    HIT: "saw a search hit",
-    PART: "opened a detail",
-    ATTACHMENT: "opened an attachment",
-    EXPORT: "exported the session",
-    LIVE: "watched the session live",
-    RECORD: "opened a record in the admin",
-    API: "read through the API",
+    TRANSCRIPT: say("opened the transcript"),
+    OLDER: say("paged through the transcript"),
+    HIT: say("saw a search hit"),
+    PART: say("opened a detail"),
+    ATTACHMENT: say("opened an attachment"),
+    EXPORT: say("exported the session"),
+    LIVE: say("watched the session live"),
+    RECORD: say("opened a record in the admin"),
+    API: say("read through the API"),
 }
 
 NOTE, UNNOTE, FLAG, UNFLAG = "note", "unnote", "flag", "unflag"
@@ -41,29 +42,29 @@ UPLOADED = "uploaded"
 
 # Kind of decision → what the person did.
 ACTS = {
-    NOTE: "wrote a note",
-    UNNOTE: "withdrew a note",
-    FLAG: "set a flag",
-    UNFLAG: "resolved a flag",
-    REVIEWED: "marked the session as reviewed",
-    UNREVIEWED: "marked the session as not reviewed",
-    HOLD: "put the session on hold",
-    RELEASE: "released the hold",
-    PURGE_ORDERED: "scheduled the deletion",
-    PURGE_CALLED_OFF: "cancelled the deletion",
-    PURGED: "deleted the session permanently",
-    RESTORED: "restored the session",
-    SHARED: "created a share link",
-    UNSHARED: "revoked a share link",
-    AUDIT_EXPORT: "exported the audit log",
-    ROLE: "changed a role",
-    BUDGET: "changed a budget",
-    RETENTION: "changed the retention policy",
-    WEBHOOK: "changed a webhook",
-    RECALL: "changed what sessions of channels and programs can quote",
-    MEMORY: "changed the workspace memory",
-    PROVIDER: "changed the model providers",
-    UPLOADED: "uploaded files",
+    NOTE: say("wrote a note"),
+    UNNOTE: say("withdrew a note"),
+    FLAG: say("set a flag"),
+    UNFLAG: say("resolved a flag"),
+    REVIEWED: say("marked the session as reviewed"),
+    UNREVIEWED: say("marked the session as not reviewed"),
+    HOLD: say("put the session on hold"),
+    RELEASE: say("released the hold"),
+    PURGE_ORDERED: say("scheduled the deletion"),
+    PURGE_CALLED_OFF: say("cancelled the deletion"),
+    PURGED: say("deleted the session permanently"),
+    RESTORED: say("restored the session"),
+    SHARED: say("created a share link"),
+    UNSHARED: say("revoked a share link"),
+    AUDIT_EXPORT: say("exported the audit log"),
+    ROLE: say("changed a role"),
+    BUDGET: say("changed a budget"),
+    RETENTION: say("changed the retention policy"),
+    WEBHOOK: say("changed a webhook"),
+    RECALL: say("changed what sessions of channels and programs can quote"),
+    MEMORY: say("changed the workspace memory"),
+    PROVIDER: say("changed the model providers"),
+    UPLOADED: say("uploaded files"),
 }
 
 AUDIT_ACTIONS = READINGS | ACTS

@@ -4,15 +4,20 @@ Each error has a stable ``code`` for programs, a ``message`` that is safe to
 show to a person, and the HTTP ``status`` that an entry point answers with.
 """
 
+from typing import Any
+
+from .messages import Message, say
+
 
 class LoomError(Exception):
-    """Base of all deliberate errors. ``message`` never holds a secret."""
+    """Base of all deliberate errors. ``message`` never holds a secret. It is given as
+    ``domain.messages.say`` takes it: a sentence, and its ``values`` where it has any."""
 
     code, status = "error", 500
 
-    def __init__(self, message: str, *, code: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, message: str, *, code: str | None = None, **values: Any) -> None:
+        self.message = message if isinstance(message, Message) else say(message, **values)
+        super().__init__(self.message)
         if code is not None:
             self.code = code
 
@@ -21,10 +26,10 @@ class NotFound(LoomError):
     code, status = "not_found", 404  # It is missing, or not this person's.
 
 
-def require_found[T](found: T | None, message: str) -> T:
+def require_found[T](found: T | None, message: str, **values: Any) -> T:
     """What was looked for. Raises NotFound where it is None."""
     if found is None:
-        raise NotFound(message)
+        raise NotFound(message, **values)
     return found
 
 
@@ -68,9 +73,14 @@ class Unavailable(LoomError):
     may_be_done = False  # What was asked for may have been committed: its answer is lost.
 
     def __init__(
-        self, message: str, *, code: str | None = None, retry_after: int | None = None
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        retry_after: int | None = None,
+        **values: Any,
     ) -> None:
-        super().__init__(message, code=code)
+        super().__init__(message, code=code, **values)
         self.retry_after = retry_after
 
 
@@ -100,8 +110,9 @@ class ProviderError(LoomError):
         limit: int | None = None,
         prompt_tokens: int | None = None,
         refused: str = "",
+        **values: Any,
     ) -> None:
-        super().__init__(message, code=code)
+        super().__init__(message, code=code, **values)
         self.limit = limit
         self.prompt_tokens = prompt_tokens
         self.refused = refused

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
+from .messages import Message, message_data, read_message
 from .text import dump_json, load_json, text_of
 
 PAYLOAD_VERSION = 1
@@ -127,9 +128,11 @@ class TurnSeparator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """A notice. ``kind``: notice, error or interrupted. ``code`` is stable, for
-    programs. ``action``: what the row offers (``retry``, ``continue`` or nothing).
-    ``data``: what the row shows beside its text, by ``code``."""
+    """A notice. ``text`` is a message (``domain.messages``), of which the English text is
+    stored and, beside it as ``said``, what it is made of. ``kind``: notice, error or
+    interrupted. ``code`` is stable, for programs. ``action``: what the row offers
+    (``retry``, ``continue`` or nothing). ``data``: what the row shows beside its text, by
+    ``code``."""
 
     text: str
     kind: str = "notice"
@@ -256,6 +259,8 @@ def dump_payload(payload: Payload) -> str:
     values |= {f.name: getattr(payload, f.name) for f in fields(payload) if _is_required(f)}
     if isinstance(payload, ToolCallCompleted) and payload.ok is False:
         values["ok"] = False
+    if isinstance(payload, Info) and isinstance(payload.text, Message) and payload.text.values:
+        values["said"] = message_data(payload.text)
     return dump_json({"v": PAYLOAD_VERSION} | values)
 
 
@@ -280,6 +285,8 @@ def parse_payload(event_type: str, text: str) -> Payload:
             raise Malformed(f"{name!r} is missing")
         found[name] = empty if (field := read(given)) == "" else field
     payload: Any = cls(**found)
+    if isinstance(payload, Info) and (said := read_message(value.get("said"))) == payload.text:
+        payload = replace(payload, text=said)
     if isinstance(payload, Info) and value.get("markup") is True:
         return replace(payload, text=_STYLE.sub("", payload.text).replace("\\[", "["))
     return payload  # type: ignore[no-any-return]

@@ -21,13 +21,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from .errors import Rejected
+from .messages import say
 
 _TRANSCRIPT = re.compile(r"(?:seq:(\d{1,18})|turn:(\d{1,18})(?:\.(\d{1,6}))?)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+NO_CURSOR = say("This is not a cursor of this list.")
+
 _HIT = re.compile(r"([a-z]+)((?:\.[0-9a-f]{1,20}){1,7})")
 
 
-def bad_cursor(message: str = "This is not a cursor of this list.") -> Rejected:
+def bad_cursor(message: str = NO_CURSOR) -> Rejected:
     return Rejected(message, code="bad_cursor")
 
 
@@ -48,7 +51,7 @@ def parse_cursor(text: str) -> Cursor:
     """Raises Rejected with what a cursor looks like."""
     match = _TRANSCRIPT.fullmatch(text)
     if match is None:
-        raise bad_cursor("A cursor must look like seq:123 or turn:45.")
+        raise bad_cursor(say("A cursor must look like seq:123 or turn:45."))
     seq, turn, part = match.groups()
     return Cursor("turn", int(turn), int(part or 0)) if seq is None else Cursor("seq", int(seq))
 
@@ -72,7 +75,7 @@ def parse_list_cursor(text: str) -> SessionListCursor:
             raise ValueError("a moment without a zone")
         return SessionListCursor(parsed.astimezone(UTC), parse_number(pk))
     except (ValueError, OverflowError, Rejected) as error:
-        raise bad_cursor("This is not a cursor of the session list.") from error
+        raise bad_cursor(say("This is not a cursor of the session list.")) from error
 
 
 def parse_number(text: str) -> int:

@@ -2,20 +2,25 @@
 
 from collections.abc import Iterable
 
+from .messages import say
+
 # What a person can choose of how pages look and behave: value → words.
-THEMES = {"auto": "System", "light": "Light", "dark": "Dark"}
+THEMES = {"auto": say("System"), "light": say("Light"), "dark": say("Dark")}
 
 KEYS = {
-    "all": "All",
-    "no_letters": "All except single letters",
-    "none": "Only Enter and Esc",
+    "all": say("All"),
+    "no_letters": say("All except single letters"),
+    "none": say("Only Enter and Esc"),
 }
 
-ENTERS = {"send": "Sends the message", "break": "Starts a new line"}
+ENTERS = {"send": say("Sends the message"), "break": say("Starts a new line")}
 
-# Languages of dates, as browsers name them.
+# Languages that pages are written in, each in its own words.
+PAGE_LANGUAGES = {"": say("Browser’s language"), "en": "English", "de": "Deutsch"}
+
+# Languages of dates, as browsers name them; each in its own words.
 LANGUAGES = {
-    "": "Browser’s language",
+    "": say("Browser’s language"),
     "en-GB": "English (United Kingdom)",
     "en-US": "English (United States)",
     "en-CA": "English (Canada)",
@@ -39,20 +44,23 @@ LANGUAGES = {
     "zh-CN": "中文",
 }
 
-CLOCKS = {"h23": "24 hours", "h12": "12 hours"}
-TIMES = {"relative": "Relative", "exact": "Date and time"}  # How lists say when something was.
+CLOCKS = {"h23": say("24 hours"), "h12": say("12 hours")}
 
-FIGURES = {"folded": "Behind the time it took", "shown": "Always shown"}
+# How lists say when something was.
+TIMES = {"relative": say("Relative"), "exact": say("Date and time")}
+
+FIGURES = {"folded": say("Behind the time it took"), "shown": say("Always shown")}
 
 # What a screen reader says of an answer.
 HEARS = {
-    "end": "All of it at its end",
-    "parts": "Paragraph by paragraph",
-    "nothing": "Only that it is complete",
+    "end": say("All of it at its end"),
+    "parts": say("Paragraph by paragraph"),
+    "nothing": say("Only that it is complete"),
 }
 
 VIEWER, MEMBER, OWNER = "viewer", "member", "owner"
 ROLES = (VIEWER, MEMBER, OWNER)
+ROLE_NAMES = {VIEWER: say("viewer"), MEMBER: say("member"), OWNER: say("owner")}
 
 
 def strongest(roles: Iterable[str]) -> str | None:

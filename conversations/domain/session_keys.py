@@ -25,7 +25,9 @@ _FORM = re.compile(r"([a-z0-9][a-z0-9_-]{0,31}):(?=\S)(.*\S)")
 def check_key(key: str) -> str:
     """The key, if it is one. Raises Rejected."""
     if len(key) > MAX_KEY_CHARS:
-        raise Rejected(f"A key can have at most {MAX_KEY_CHARS} characters.", code="key_invalid")
+        raise Rejected(
+            "A key can have at most %(limit)s characters.", limit=MAX_KEY_CHARS, code="key_invalid"
+        )
     if not _FORM.fullmatch(key) or not key.isprintable() or not is_storable(key):
         raise Rejected(
             "A key must have the form channel:name, such as cli:default. The channel has "

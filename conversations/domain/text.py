@@ -58,6 +58,11 @@ def one_line(text: str, *, limit: int) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 
+def number_text(number: int) -> str:
+    """A number with thin spaces between the thousands, which is right in every language."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
 def strip_marks(text: str) -> str:
     """The beginning of a Markdown text without its commonest marks, for a preview."""
     return _MARKS.sub("", text[:2000])

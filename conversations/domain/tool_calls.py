@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from .events import Payload, ToolCallCompleted
+from .messages import Message, message_data, read_message
 from .text import dump_json, estimate_tokens, storable
 from .turns import NewTurn, indicate
 
@@ -188,6 +189,9 @@ def decide(scope: ToolScope, *, effect: str, kind: str, allowed: Collection[str]
 
 
 # What a person is shown when a call needs approval.
+SAID = "said"  # In the data of a request: what its sentences are made of, by field
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlan:
     """What a call is going to do, found out without doing it. ``summary`` is one line
@@ -222,12 +226,21 @@ class ApprovalRequest:
     basis: str = ""
 
     def as_data(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value}
+        data = {name: value for name, value in asdict(self).items() if value}
+        said = {name: message_data(v) for name, v in data.items() if isinstance(v, Message)}
+        return data | ({SAID: said} if said else {})
 
 
 def read_asked(data: dict[str, Any]) -> ApprovalRequest:
     """From a row's data or a call's record; what is missing or no text is empty."""
-    names = ApprovalRequest.__dataclass_fields__
-    return ApprovalRequest(
-        **{name: v if isinstance(v := data.get(name), str) else "" for name in names}
-    )
+    said = data.get(SAID)
+    messages = said if isinstance(said, dict) else {}
+
+    def read(name: str) -> str:
+        text = data.get(name)
+        if not isinstance(text, str):
+            return ""
+        message = read_message(messages.get(name))
+        return message if message == text else text
+
+    return ApprovalRequest(**{name: read(name) for name in ApprovalRequest.__dataclass_fields__})

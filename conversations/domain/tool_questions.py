@@ -11,7 +11,8 @@ from uuid import uuid4
 
 from .errors import Rejected
 from .events import Info
-from .text import one_line, storable
+from .messages import Message, say
+from .text import number_text, one_line, storable
 
 QUESTION = "question"  # The kind of a notice about a question. Its codes:
 
@@ -219,7 +220,7 @@ def read_content(question: ToolQuestion, given: Any) -> dict[str, Any]:
             if one.is_required and one.kind == FLAG:
                 content[one.name] = False
             elif one.is_required:
-                raise _refused(one, "is required.")
+                raise _refused(say("“%(title)s” is required.", title=one.title))
             continue
         content[one.name] = _read_value(one, value)
     return content
@@ -234,21 +235,27 @@ def _read_value(one: QuestionField, value: Any) -> Any:
     if one.kind == SEVERAL:
         chosen = value if isinstance(value, list) else [value]
         if any(text not in values for text in chosen):
-            raise _refused(one, "must be among the choices.")
-        _require_bounds(one, len(chosen), "must have {} choices.")
+            raise _refused(say("“%(title)s” must be among the choices.", title=one.title))
+        _require_bounds(one, len(chosen))
         return chosen
     if not isinstance(value, str) or storable(value) != value:
-        raise _refused(one, "must be a text.")
+        raise _refused(say("“%(title)s” must be a text.", title=one.title))
     if one.kind == ONE and value not in values:
-        raise _refused(one, "must be among the choices.")
+        raise _refused(say("“%(title)s” must be among the choices.", title=one.title))
     if len(value) > MAX_ANSWER_CHARS:
-        raise _refused(one, f"can have at most {MAX_ANSWER_CHARS:,} characters.")
+        raise _refused(
+            say(
+                "“%(title)s” can have at most %(limit)s characters.",
+                title=one.title,
+                limit=number_text(MAX_ANSWER_CHARS),
+            )
+        )
     if one.kind == TEXT:
-        _require_bounds(one, len(value), "must have {} characters.")
+        _require_bounds(one, len(value))
     if one.form == "email" and "@" not in value:
-        raise _refused(one, "must be an e-mail address.")
+        raise _refused(say("“%(title)s” must be an e-mail address.", title=one.title))
     if one.form == "uri" and ":" not in value:
-        raise _refused(one, "must be an address.")
+        raise _refused(say("“%(title)s” must be an address.", title=one.title))
     return value
 
 
@@ -257,27 +264,51 @@ def _read_number(one: QuestionField, value: Any) -> int | float:
         number = float(value)
         whole = int(number)
     except (TypeError, ValueError, OverflowError):
-        raise _refused(one, "must be a number.") from None
+        raise _refused(say("“%(title)s” must be a number.", title=one.title)) from None
     if one.kind == WHOLE and whole != number:
-        raise _refused(one, "must be a whole number.")
-    _require_bounds(one, number, "must be {}.")
+        raise _refused(say("“%(title)s” must be a whole number.", title=one.title))
+    _require_bounds(one, number)
     return whole if one.kind == WHOLE else number
 
 
-def _require_bounds(one: QuestionField, size: float, words: str) -> None:
+_TOO_LITTLE_AND_TOO_MUCH = {
+    SEVERAL: (
+        say("“%(title)s” must have at least %(limit)s choices."),
+        say("“%(title)s” must have at most %(limit)s choices."),
+    ),
+    TEXT: (
+        say("“%(title)s” must have at least %(limit)s characters."),
+        say("“%(title)s” must have at most %(limit)s characters."),
+    ),
+    NUMBER: (
+        say("“%(title)s” must be at least %(limit)s."),
+        say("“%(title)s” must be at most %(limit)s."),
+    ),
+}
+_TOO_LITTLE_AND_TOO_MUCH[WHOLE] = _TOO_LITTLE_AND_TOO_MUCH[NUMBER]
+
+
+def _require_bounds(one: QuestionField, size: float) -> None:
+    too_little, too_much = _TOO_LITTLE_AND_TOO_MUCH[one.kind]
     if one.least is not None and size < one.least:
-        raise _refused(one, words.format(f"at least {one.least:g}"))
+        raise _refused(say(too_little, title=one.title, limit=f"{one.least:g}"))
     if one.most is not None and size > one.most:
-        raise _refused(one, words.format(f"at most {one.most:g}"))
+        raise _refused(say(too_much, title=one.title, limit=f"{one.most:g}"))
 
 
-def _refused(one: QuestionField, reason: str) -> Rejected:
-    return Rejected(f"“{one.title}” {reason}", code="bad_answer")
+def _refused(message: Message) -> Rejected:
+    return Rejected(message, code="bad_answer")
 
 
 def make_asked_notice(question: ToolQuestion) -> Info:
+    asked = _read_asked(question, limit=300)
+    text = (
+        say("%(server)s asks the model: %(question)s", server=question.server, question=asked)
+        if question.prompt
+        else say("%(server)s asks: %(question)s", server=question.server, question=asked)
+    )
     return Info(
-        text=f"{question.server} asks{_what_is_asked(question, limit=300)}",
+        text=text,
         kind=QUESTION,
         code=QUESTION_ASKED,
         data=question.as_data(),
@@ -288,11 +319,32 @@ def make_answered_notice(
     question: ToolQuestion, *, action: str, by: str = "", content: Mapping[str, Any] | None = None
 ) -> Info:
     """``by`` nobody, where the call ended before somebody answered."""
-    yes, no = ("Approved", "Denied") if question.prompt else ("Answered", "Declined")
-    words = {ACCEPT: f"{yes} by {by}", DECLINE: f"{no} by {by}"}
-    asks = f": {question.server} asks" if question.prompt else ""
+    asked = _read_asked(question, limit=200)
+    words = {
+        (ACCEPT, False): say("Answered by %(name)s: %(question)s", name=by, question=asked),
+        (DECLINE, False): say("Declined by %(name)s: %(question)s", name=by, question=asked),
+        (CANCEL, False): say("Not answered: %(question)s", question=asked),
+        (ACCEPT, True): say(
+            "Approved by %(name)s: %(server)s asks the model: %(question)s",
+            name=by,
+            server=question.server,
+            question=asked,
+        ),
+        (DECLINE, True): say(
+            "Denied by %(name)s: %(server)s asks the model: %(question)s",
+            name=by,
+            server=question.server,
+            question=asked,
+        ),
+        (CANCEL, True): say(
+            "Not answered: %(server)s asks the model: %(question)s",
+            server=question.server,
+            question=asked,
+        ),
+    }
+    ended = action if action in ACTIONS else CANCEL
     return Info(
-        text=f"{words.get(action, 'Not answered')}{asks}{_what_is_asked(question)}",
+        text=words[ended, bool(question.prompt)],
         kind=QUESTION,
         code=QUESTION_ANSWERED,
         data={
@@ -308,7 +360,7 @@ def make_answered_notice(
 def make_model_answered_notice(question: ToolQuestion, *, model: str, answer: str) -> Info:
     """What the model said to a tool server."""
     return Info(
-        text=f"{model} answered {question.server}.",
+        text=say("%(model)s answered %(server)s.", model=model, server=question.server),
         kind=QUESTION,
         code=MODEL_ANSWERED,
         detail=answer,
@@ -316,7 +368,8 @@ def make_model_answered_notice(question: ToolQuestion, *, model: str, answer: st
     )
 
 
-def _what_is_asked(question: ToolQuestion, *, limit: int = 200) -> str:
-    if not question.prompt:
-        return f": {one_line(question.message, limit=limit)}"
-    return f" the model: {one_line(question.prompt['messages'][-1]['text'], limit=limit)}"
+def _read_asked(question: ToolQuestion, *, limit: int) -> str:
+    """What is asked of the person, or of the model."""
+    prompt = question.prompt
+    asked = prompt["messages"][-1]["text"] if prompt else question.message
+    return one_line(asked, limit=limit)

@@ -12,6 +12,7 @@ from conversations.domain.people import (
     HEARS,
     KEYS,
     LANGUAGES,
+    PAGE_LANGUAGES,
     ROLES,
     THEMES,
     TIMES,
@@ -71,6 +72,7 @@ class Preferences(models.Model):
     theme = models.CharField(max_length=5, default="auto", db_default="auto")
     keys = models.CharField(max_length=10, default="all", db_default="all")
     enter = models.CharField(max_length=5, default="send", db_default="send")
+    page_language = models.CharField(max_length=8, default="", db_default="")
     language = models.CharField(max_length=8, default="", db_default="")
     clock = models.CharField(max_length=3, default="h23", db_default="h23")
     times = models.CharField(max_length=8, default="relative", db_default="relative")
@@ -85,6 +87,7 @@ class Preferences(models.Model):
                     theme__in=tuple(THEMES),
                     keys__in=tuple(KEYS),
                     enter__in=tuple(ENTERS),
+                    page_language__in=tuple(PAGE_LANGUAGES),
                     language__in=tuple(LANGUAGES),
                     clock__in=tuple(CLOCKS),
                     times__in=tuple(TIMES),

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 from conversations.domain.errors import ProviderError
+from conversations.domain.messages import say
 from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.stream import (
     Block,
@@ -234,14 +235,14 @@ class TourStep:
 
 
 LOOK_AROUND = TourStep(
-    text="Look around",
+    text=say("Look around"),
     calls=(("list_files", {"path": "."}), ("read_file", {"path": "README.md"})),
     before="I list the folder of this workspace and read its README.",
     after="Each call is one line above: open it for what I asked and what came back. Reading"
     " asks for no permission.",
 )
 WRITE_FILE = TourStep(
-    text="Write a file",
+    text=say("Write a file"),
     calls=(("write_file", {"path": NOTES, "content": CONTENT}),),
     before=f"I write `{NOTES}`. That changes something, so you are asked first.",
     after="The file is there. What a model changes can be taken back: *Undo a change* below.",
@@ -249,13 +250,13 @@ WRITE_FILE = TourStep(
     " one, and goes on from there.",
 )
 RUN_COMMAND = TourStep(
-    text="Run a command",
+    text=say("Run a command"),
     calls=(("shell_execute", {"command": "for step in 1 2 3; do echo step $step; sleep 1; done"}),),
     before="I run a command that takes three seconds. It runs in a sandbox, without a network.",
     after="Its output came while it ran, and *Stop* would have ended it.",
 )
 LOOK_BACK = TourStep(
-    text="What is the code of the greenhouse lock?",
+    text=say("What is the code of the greenhouse lock?"),
     calls=((RECALL_TOOL, {"action": "search", "query": "code greenhouse lock"}),),
     before="That was said long ago. I look it up in the archive.",
     after="The archive has every word, however long a session becomes. I found this:",

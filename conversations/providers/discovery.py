@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from conversations.domain.messages import say
+
 from .model_limits import read_models
 
 PORTS = {
@@ -63,5 +65,5 @@ async def _ask(port: int) -> FoundServer | None:
     if not models or not isinstance(entries, list):
         return None
     owner = str(entries[0].get("owned_by") or "")
-    software = OWNERS.get(owner, PORTS.get(port, "Local server"))
+    software = OWNERS.get(owner, PORTS.get(port, say("Local server")))
     return FoundServer(port=port, software=software, models=[model.id for model in models])

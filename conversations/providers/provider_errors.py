@@ -17,6 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 from conversations.domain.errors import ProviderError
+from conversations.domain.messages import say
 from conversations.domain.stream import DOCUMENTS, IMAGES, TOOLS
 from conversations.providers.window_errors import NOT_NAMED, WindowFigures, read_limit
 
@@ -24,23 +25,23 @@ MAX_DETAIL = 300
 MAX_RETRY_AFTER = 300.0
 
 MESSAGES = {
-    "no_key": "No API key for the provider is set.",
-    "bad_key": "The provider refused the API key.",
-    "permission": "The API key does not permit this.",
-    "billing": "The provider's account has no credit.",
-    "unknown_model": "The provider does not know this model, or the address is wrong.",
-    "invalid_request": "The provider refused the request.",
-    "request_too_large": "The request is too large for the provider.",
-    "context_window_exceeded": "The request does not fit into the model's context window.",
-    "rate_limited": "The provider's rate limit was reached.",
-    "overloaded": "The provider is overloaded.",
-    "server_error": "The provider had an internal error.",
-    "timeout": "The provider did not respond in time.",
-    "connection_failed": "The provider is unreachable.",
-    "connection_lost": "The connection to the provider was lost.",
-    "stream_error": "The provider ended its answer with an error.",
-    "incomplete_stream": "The provider's answer is incomplete.",
-    "bad_response": "The provider's answer could not be read.",
+    "no_key": say("No API key for the provider is set."),
+    "bad_key": say("The provider refused the API key."),
+    "permission": say("The API key does not permit this."),
+    "billing": say("The provider's account has no credit."),
+    "unknown_model": say("The provider does not know this model, or the address is wrong."),
+    "invalid_request": say("The provider refused the request."),
+    "request_too_large": say("The request is too large for the provider."),
+    "context_window_exceeded": say("The request does not fit into the model's context window."),
+    "rate_limited": say("The provider's rate limit was reached."),
+    "overloaded": say("The provider is overloaded."),
+    "server_error": say("The provider had an internal error."),
+    "timeout": say("The provider did not respond in time."),
+    "connection_failed": say("The provider is unreachable."),
+    "connection_lost": say("The connection to the provider was lost."),
+    "stream_error": say("The provider ended its answer with an error."),
+    "incomplete_stream": say("The provider's answer is incomplete."),
+    "bad_response": say("The provider's answer could not be read."),
 }
 
 # Failures after which the same request may succeed.
@@ -132,7 +133,9 @@ def make_error(
 ) -> ProviderError:
     said = clean_detail(detail, secret=secret)
     return ProviderError(
-        f"{MESSAGES[code]} Details: {said}" if said else MESSAGES[code],
+        say("%(problem)s Details: %(details)s", problem=MESSAGES[code], details=said)
+        if said
+        else MESSAGES[code],
         code=code,
         transient=code in TRANSIENT_CODES if transient is None else transient,
         retry_after=retry_after,
@@ -315,11 +318,13 @@ def error_from_transport(error: BaseException) -> ProviderError:
         return make_error("bad_response")
     reason = ""
     if has_cause(ssl.SSLCertVerificationError):
-        reason = "Its certificate is not valid."
+        reason = say("Its certificate is not valid.")
     elif has_cause(httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-        reason = "Its address is not valid."
+        reason = say("Its address is not valid.")
     if reason:  # it will fail in the same way until the settings change
-        message = f"{MESSAGES['connection_failed']} {reason}"
+        message = say(
+            "%(problem)s %(reason)s", problem=MESSAGES["connection_failed"], reason=reason
+        )
         return ProviderError(message, code="connection_failed")
     is_broken = has_cause(httpx2.ReadError, httpx2.WriteError, httpx2.ProtocolError)
     is_broken |= is_disconnect(error)

@@ -19,6 +19,9 @@ from pygments.lexers import find_lexer_class, get_all_lexers
 from pygments.token import Comment, Generic, Keyword, Name, Number, String
 from pygments.token import _TokenType as TokenType
 
+from conversations.domain.messages import say
+
+from .messages import mark
 from .source_text import escape_attribute, escape_text
 
 logger = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ MAX_OPEN_LINES = 60
 MAX_COLOURED_CHARS = 100_000
 """Of a file that is shown in colours: a second of work at most."""
 DIAGRAM, DIAGRAM_LABEL = "mermaid", "Mermaid"
+WRAP, DOWNLOAD, COPY = mark(say("Wrap")), mark(say("Download")), mark(say("Copy"))
 
 _CLASSES: dict[TokenType, str] = {
     Comment: "c",
@@ -91,9 +95,9 @@ def open_code_block(info: str, *, lines: int = 0) -> str:
         f"{file_attribute}{lines_attribute}>"
         f'<div class="code-head"><span class="code-lang">{shown}</span>'
         '<button type="button" class="code-wrap" data-action="wrap-code"'
-        ' aria-pressed="false">Wrap</button>'
-        '<button type="button" data-action="download-code">Download</button>'
-        '<button type="button" class="code-copy" data-action="copy-code">Copy</button>'
+        f' aria-pressed="false">{WRAP}</button>'
+        f'<button type="button" data-action="download-code">{DOWNLOAD}</button>'
+        f'<button type="button" class="code-copy" data-action="copy-code">{COPY}</button>'
         '</div><pre tabindex="0"><code class="hl">'
     )
 

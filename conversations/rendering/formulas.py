@@ -12,8 +12,12 @@ from typing import NamedTuple
 
 from math_core import LatexError, LatexToMathML
 
+from conversations.domain.messages import say
+
+from .messages import mark
 from .source_text import escape_attribute, escape_text
 
+FORMULA = mark(say("Formula"))  # what a formula of its own is called
 MAX_TEX_CHARS = 2_000
 MAX_DEPTH = 40  # Of groups, of environments and of fences, each.
 MAX_OPTIONS = 20  # Square brackets behind a command, which nest as well.
@@ -79,7 +83,7 @@ def render_formula(formula: Formula, *, block: bool = False) -> str:
         return f'<p class="tex">{code}</p>\n' if block else code
     if not block:
         return mathml
-    group = 'tabindex="0" role="group" aria-label="Formula"'
+    group = f'tabindex="0" role="group" aria-label="{FORMULA}"'
     return f'<div class="math" {group}>{mathml}</div>\n'
 
 

@@ -14,8 +14,11 @@ from html import escape
 
 from markdown_it.common.utils import mdTrim
 
+from conversations.domain.messages import say
+
 from .code_blocks import render_code_block
 from .markdown_parser import TooMuchWork, Work, parse, render_tokens
+from .messages import mark
 from .sanitiser import URL, normalise_url, sanitise, trim_url, web_host
 from .source_text import escape_attribute, escape_text, normalise_source
 
@@ -33,10 +36,8 @@ _ANSI_CODE = re.compile(
 )
 
 
-TOO_MUCH_WORK = (
-    '<p class="unformatted">This text is shown as source because it has too much markup to '
-    "format.</p>\n"
-)
+_TOO_MUCH_MARKUP = say("This text is shown as source because it has too much markup to format.")
+TOO_MUCH_WORK = f'<p class="unformatted">{mark(_TOO_MUCH_MARKUP)}</p>\n'
 
 # Of a person's message only these are more than text: fences, code spans and addresses.
 _FENCE = re.compile(r" {0,3}(`{3,})([^`]*)")
@@ -139,22 +140,22 @@ def _render_line(line: str, work: Work) -> str:
         next_run[length] = run.start()
     html = ""
     position = 0
-    for mark in _MARK.finditer(line):
-        if mark.start() < position:
+    for found in _MARK.finditer(line):
+        if found.start() < position:
             continue
-        html += escape_text(line[position : mark.start()])
-        if mark[0][0] != "`":
-            url = trim_url(mark[0])
-            position = mark.start() + len(url)
+        html += escape_text(line[position : found.start()])
+        if found[0][0] != "`":
+            url = trim_url(found[0])
+            position = found.start() + len(url)
             work.spend_on_address(url)
             href, shown = normalise_url(url), escape_text(url)
             host = web_host(href)
             link = f'<a href="{escape_attribute(href)}" title="{host}">{shown}</a>'
             html += link if host else shown
-        elif closer := closers.get(mark.start()):
-            html += f"<code>{escape_text(line[mark.end() : closer])}</code>"
-            position = closer + len(mark[0])
+        elif closer := closers.get(found.start()):
+            html += f"<code>{escape_text(line[found.end() : closer])}</code>"
+            position = closer + len(found[0])
         else:
-            html += mark[0]
-            position = mark.end()
+            html += found[0]
+            position = found.end()
     return html + escape_text(line[position:])

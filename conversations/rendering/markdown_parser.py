@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from django.utils.safestring import mark_safe
 from markdown_it import MarkdownIt, helpers
 from markdown_it.parser_inline import ParserInline
 from markdown_it.renderer import RendererHTML
@@ -27,6 +28,8 @@ from markdown_it.rules_inline.autolink import autolink
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
+from conversations.domain.messages import say
+
 from .code_blocks import render_code_block
 from .formulas import (
     CHARS_OF_TEX_IN_A_STEP,
@@ -36,8 +39,10 @@ from .formulas import (
     find_formula,
     render_formula,
 )
+from .messages import mark
 from .sanitiser import (
     MAX_ADDRESS_CHARS,
+    TABLE,
     URL,
     describe_destination,
     normalise_url,
@@ -185,12 +190,22 @@ class TranscriptMarkdown(MarkdownIt):
 _WORK: ContextVar[Work] = ContextVar("work")
 
 
+COPY_CSV, COPY_MARKDOWN = mark(say("Copy as CSV")), mark(say("Copy as Markdown"))
+IMAGE = mark(say("image"))
+ALERT_TITLES = {
+    "Note": mark(say("Note")),
+    "Tip": mark(say("Tip")),
+    "Important": mark(say("Important")),
+    "Warning": mark(say("Warning")),
+    "Caution": mark(say("Caution")),
+}
+
 # The buttons come first: what a table grows by is then at the end of its HTML, but for tags.
 TABLE_START = (
     '<p class="table-acts rich">'
-    '<button type="button" data-action="copy-csv">Copy as CSV</button>'
-    '<button type="button" data-action="copy-table">Copy as Markdown</button></p>'
-    '<div class="table-wrap" tabindex="0" role="group" aria-label="Table"><table>\n'
+    f'<button type="button" data-action="copy-csv">{COPY_CSV}</button>'
+    f'<button type="button" data-action="copy-table">{COPY_MARKDOWN}</button></p>'
+    f'<div class="table-wrap" tabindex="0" role="group" aria-label="{TABLE}"><table>\n'
 )
 TABLE_END = "</table></div>\n"
 
@@ -215,7 +230,7 @@ class TranscriptRenderer(RendererHTML):
         alt = " ".join(self.renderInlineAsText(token.children, options, env).split())
         url = str(token.attrs["src"])
         host = web_host(url)
-        label = escape_text(f"image: {alt}" if alt else "image")
+        label = f"{IMAGE}: {escape_text(alt)}" if alt else IMAGE
         if host is not None:
             label = f"{label} ({escape_text(host)})"
         if host is None or token.meta:
@@ -238,8 +253,11 @@ class TranscriptRenderer(RendererHTML):
     def alert_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
         return f'<div class="alert rich" data-kind="{tokens[idx].info.lower()}">\n'
 
-    def alert_title_open(self, *_: Any) -> str:
-        return '<p class="alert-title">'
+    def alert_title_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
+        # The parser has written it in English.
+        title = tokens[idx + 1]
+        title.children = []
+        return f'<p class="alert-title">{ALERT_TITLES[title.content]}'
 
     def note_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
         label = escape_text(tokens[idx].info)
@@ -249,9 +267,10 @@ class TranscriptRenderer(RendererHTML):
 
     def note_ref(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
         label = escape_text(tokens[idx].content)
+        name = mark(say("Footnote %(label)s", label=mark_safe(label)))
         return (
             f'<sup class="rich"><button type="button" data-action="note" data-note="{label}"'
-            f' aria-label="Footnote {label}">{label}</button></sup>'
+            f' aria-label="{name}">{label}</button></sup>'
         )
 
     def td_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:

@@ -8,20 +8,26 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from conversations.domain.messages import say, say_number
+from conversations.domain.text import number_text
+
 from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
 from .markdown import render_markdown
+from .messages import mark
 from .source_text import normalise_source
 from .terminal import render_terminal
 
 MAX_CELLS = 500
 MAX_OUTPUT_LINES, MAX_OUTPUT_CHARS, MAX_SPANS = 500, 50_000, 2_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
+PICTURE = mark(say("Picture made by the cell"))
+REST = mark(say("The rest of this output is not shown."))
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def render_notebook(text: str, *, clean_html: Callable[[str], str]) -> str | None:
-    """The notebook as HTML; None for what is none. ``clean_html`` makes HTML that a cell gave
-    harmless."""
+    """The notebook as HTML with marks (``messages``); None for what is none. ``clean_html``
+    makes HTML that a cell gave harmless."""
     try:
         notebook = json.loads(text)
         cells = notebook["cells"]
@@ -36,7 +42,8 @@ def render_notebook(text: str, *, clean_html: Callable[[str], str]) -> str | Non
     language = find_language(name) if is_short else PLAIN_LANGUAGE
     html = "".join(_render_cell(cell, language, clean_html) for cell in shown)
     if (left := len(cells) - MAX_CELLS) > 0:
-        html += f"<p>{left:,} more cells are not shown.</p>"
+        one, many = "%(count)s more cell is not shown.", "%(count)s more cells are not shown."
+        html += f"<p>{mark(say_number(one, many, left, count=number_text(left)))}</p>"
     return html
 
 
@@ -75,7 +82,7 @@ def _render_data(data: dict[str, Any], clean_html: Callable[[str], str]) -> str:
     """The richest form that can be shown, as the format has them side by side."""
     for kind in _PICTURES:
         if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):
-            return f'<img alt="Picture made by the cell" src="data:{kind};base64,{picture}">'
+            return f'<img alt="{PICTURE}" src="data:{kind};base64,{picture}">'
     if html := _text(data.get("text/html")) or _text(data.get("image/svg+xml")):
         return f'<div class="given">{clean_html(html)}</div>'
     if markdown := _text(data.get("text/markdown")) or _text(data.get("text/latex")):
@@ -87,7 +94,7 @@ def _render_printed(text: str) -> str:
     shown = render_terminal(
         text, most_lines=MAX_OUTPUT_LINES, most_chars=MAX_OUTPUT_CHARS, most_spans=MAX_SPANS
     )
-    cut = "<p>The rest of this output is not shown.</p>" if shown.is_cut else ""
+    cut = f"<p>{REST}</p>" if shown.is_cut else ""
     return f'<pre class="printed"><code>{shown.html}</code></pre>{cut}'
 
 

@@ -14,8 +14,12 @@ from typing import NamedTuple
 
 import nh3
 
+from conversations.domain.messages import Message, join_sentences, say, say_number
+from conversations.domain.text import number_text
+
 from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
 from .markdown import render_markdown
+from .messages import fill_marks, translate
 from .notebooks import render_notebook
 from .pdf import draw_pages
 from .source_text import escape_attribute, normalise_source, show_hidden
@@ -26,15 +30,15 @@ NONE = ""
 """Bytes that no preview is made of."""
 
 KIND_LABELS = {
-    IMAGE: "Image",
-    SVG: "SVG image",
+    IMAGE: say("Image"),
+    SVG: say("SVG image"),
     PDF: "PDF",
-    TEXT: "Text",
+    TEXT: say("Text"),
     MARKDOWN: "Markdown",
     HTML: "HTML",
-    TABLE: "Table",
-    NOTEBOOK: "Notebook",
-    NONE: "Binary",
+    TABLE: say("Table"),
+    NOTEBOOK: say("Notebook"),
+    NONE: say("Binary"),
 }
 
 MAX_LINES = 5_000
@@ -88,7 +92,7 @@ def render_preview(
     kind = preview_kind(name, data, is_text=text is not None)
     is_bytes = text is None or kind in (SVG, PDF)
     if is_cut and is_bytes:
-        return Preview("", "This file is too large to preview. Download it to open it.")
+        return Preview("", say("This file is too large to preview. Download it to open it."))
     if text is None or is_bytes:
         return _show_bytes(kind, name, data, first_page)
     if is_cut and kind in (HTML, NOTEBOOK):  # a beginning would be another page
@@ -96,11 +100,12 @@ def render_preview(
     source = normalise_source(text)
     notebook = render_notebook(source, clean_html=clean_html) if kind == NOTEBOOK else None
     if kind == NOTEBOOK and notebook is not None:
-        return Preview(notebook)
+        return Preview(fill_marks(notebook))
     show = _BY_KIND.get(kind, _show_text)
     shown = show(name, source)
     if is_cut:
-        return shown._replace(note="Only the beginning of this file is shown. Download the rest.")
+        note = say("Only the beginning of this file is shown. Download the rest.")
+        return shown._replace(note=note)
     return shown
 
 
@@ -109,7 +114,7 @@ def _show_bytes(kind: str, name: str, data: bytes, first_page: int) -> Preview:
         return _show_pdf(data, first_page)
     media_type = "image/svg+xml" if kind == SVG else _picture_type(data)
     if not media_type:
-        return Preview("", "This file is not text, and there is no preview of its kind.")
+        return Preview("", say("This file is not text, and there is no preview of its kind."))
     # As a picture an SVG runs nothing and loads nothing.
     picture = b64encode(data).decode("ascii")
     alt = escape_attribute(name)
@@ -125,17 +130,19 @@ def _picture_type(data: bytes) -> str:
 def _show_pdf(data: bytes, first_page: int) -> Preview:
     drawn = draw_pages(data, first=first_page, count=MAX_PDF_PAGES)
     if drawn is None:
-        return Preview("", "This PDF is damaged or protected, and cannot be shown.")
+        return Preview("", say("This PDF is damaged or protected, and cannot be shown."))
     if not drawn.pages:
-        return Preview("", f"This PDF ends at page {drawn.total}.")
+        return Preview("", say("This PDF ends at page %(last)s.", last=drawn.total))
     html = "".join(
-        f'<p class="picture page"><img alt="Page {number}" src="data:image/webp;base64,{page}"></p>'
+        f'<p class="picture page"><img alt="{translate(say("Page %(number)s", number=number))}"'
+        f' src="data:image/webp;base64,{page}"></p>'
         for number, page in enumerate(drawn.pages, first_page)
     )
     last = first_page + len(drawn.pages) - 1
     if len(drawn.pages) == drawn.total:
         return Preview(html)
-    return Preview(html, f"Pages {first_page} to {last} of {drawn.total:,}.")
+    places = {"first": first_page, "last": last, "total": number_text(drawn.total)}
+    return Preview(html, say("Pages %(first)s to %(last)s of %(total)s.", **places))
 
 
 def _show_text(name: str, source: str) -> Preview:
@@ -154,11 +161,16 @@ def _show_text(name: str, source: str) -> Preview:
         f'<div class="source"><pre class="numbers" aria-hidden="true">{numbers}</pre>'
         f'<pre><code class="hl">{code}</code></pre></div>'
     )
-    return Preview(html, f"{left:,} more lines are not shown." if left > 0 else "")
+    return Preview(html, _lines_left(left) if left > 0 else "")
+
+
+def _lines_left(count: int) -> Message:
+    one, many = "%(count)s more line is not shown.", "%(count)s more lines are not shown."
+    return say_number(one, many, count, count=number_text(count))
 
 
 def _show_markdown(name: str, source: str) -> Preview:
-    return Preview(f'<div class="md">{render_markdown(source)}</div>')
+    return Preview(f'<div class="md">{fill_marks(render_markdown(source))}</div>')
 
 
 def _show_html(name: str, source: str) -> Preview:
@@ -171,12 +183,16 @@ def _show_table(name: str, source: str) -> Preview:
     except csv.Error:
         return _show_text(name, source)
     if not rows:
-        return Preview("", "This table is empty.")
+        return Preview("", say("This table is empty."))
     head, *body = [[cell[:MAX_CELL_CHARS] for cell in row[:MAX_COLUMNS]] for row in rows]
     left = len(rows) - 1 - MAX_ROWS
-    notes = [f"{left:,} more rows are not shown."] if left > 0 else []
+    notes = []
+    if left > 0:
+        one, many = "%(count)s more row is not shown.", "%(count)s more rows are not shown."
+        notes.append(say_number(one, many, left, count=number_text(left)))
     if (more := max(map(len, rows)) - MAX_COLUMNS) > 0:
-        notes.append(f"{more:,} more columns are not shown.")
+        one, many = "%(count)s more column is not shown.", "%(count)s more columns are not shown."
+        notes.append(say_number(one, many, more, count=number_text(more)))
     html = (
         f'<table class="sheet"><thead><tr><th></th>{_cells("th", head)}</tr></thead><tbody>'
         + "".join(
@@ -185,7 +201,7 @@ def _show_table(name: str, source: str) -> Preview:
         )
         + "</tbody></table>"
     )
-    return Preview(html, " ".join(notes))
+    return Preview(html, join_sentences(notes))
 
 
 def _read_rows(name: str, source: str) -> Iterator[list[str]]:

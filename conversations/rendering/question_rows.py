@@ -5,6 +5,8 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from conversations.domain.events import Info
+from conversations.domain.messages import say
+from conversations.domain.text import number_text
 from conversations.domain.tool_questions import (
     FLAG,
     NUMBER,
@@ -14,7 +16,8 @@ from conversations.domain.tool_questions import (
     read_question,
 )
 
-from .source_text import number_text, show_hidden
+from .messages import mark_notice, mark_text
+from .source_text import show_hidden
 from .tool_rows import STEPS, call_url
 
 INPUT_TYPES = {"email": "email", "uri": "url", "date": "date"}  # by the form of a text
@@ -28,33 +31,40 @@ def question_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     url = call_url(session, question.call) if question else ""
     if question is None or not url:
         return None
+    host = urlsplit(question.url).hostname or ""
     return {
         "call": question.id,
         "of": question.call,
         "step": STEPS["asked"],
-        "server_html": show_hidden(question.server),
+        "asks_html": mark_text(
+            say("%(server)s asks the model", server=question.server)
+            if question.prompt
+            else say("%(server)s asks", server=question.server)
+        ),
         "message_html": show_hidden(question.message),
         "fields": [_describe(question, one) for one in question.fields],
         "url": question.url,
         "url_html": show_hidden(question.url),
-        "host_html": show_hidden(urlsplit(question.url).hostname or ""),
+        "host_html": show_hidden(host),
+        "opens": mark_text(say("Open %(host)s in a new tab", host=host)),
         "record_url": url,
         "prompt": question.prompt and _describe_prompt(question.prompt),
     }
 
 
 def _describe_prompt(prompt: dict[str, Any]) -> dict[str, Any]:
-    system = [("Instructions", prompt["system"])] if prompt["system"] else []
-    names = {"user": "User", "assistant": "Assistant"}
+    system = [(say("Instructions"), prompt["system"])] if prompt["system"] else []
+    names = {"user": say("User"), "assistant": say("Assistant")}
     said = [(names.get(one["role"], one["role"]), one["text"]) for one in prompt["messages"]]
-    note = (
-        f"{prompt['model']} would answer with at most {number_text(prompt['max_tokens'])} tokens."
-        " It is given nothing else of this session. Its answer goes to this server and into the"
-        " archive."
+    note = say(
+        "%(model)s would answer with at most %(limit)s tokens. It is given nothing else of this "
+        "session. Its answer goes to this server and into the archive.",
+        model=prompt["model"],
+        limit=number_text(prompt["max_tokens"]),
     )
     return {
-        "note_html": show_hidden(note),
-        "parts": [(show_hidden(name), show_hidden(text)) for name, text in system + said],
+        "note_html": mark_text(note),
+        "parts": [(mark_text(name), show_hidden(text)) for name, text in system + said],
     }
 
 
@@ -91,15 +101,15 @@ def answered_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     return {
         "call": asked,
         "step": STEPS["decided"],
-        "answer_html": show_hidden(payload.text[:MAX_SHOWN_CHARS]),
+        "answer_html": mark_notice(payload.text),
         "given": [
-            (show_hidden(str(name)), show_hidden(_write(value)[:MAX_SHOWN_CHARS]))
-            for name, value in given.items()
+            (show_hidden(str(name)), mark_text(_write(value))) for name, value in given.items()
         ],
     }
 
 
 def _write(value: Any) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return say("yes") if value else say("no")
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text[:MAX_SHOWN_CHARS]

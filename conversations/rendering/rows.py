@@ -1,7 +1,8 @@
 """Rows as HTML, from the one template that each event type has.
 
 The whole row is rendered when it is written and kept beside the event, so a page
-of rows is a join of strings. Nothing in it depends on who looks, or when.
+of rows is a join of strings. Nothing in it depends on who looks, when, or in which
+language: where words stand it has marks, which ``show_rows`` fills.
 """
 
 import re
@@ -13,17 +14,20 @@ from typing import Any
 from uuid import UUID
 
 from django.template.loader import get_template
-from django.utils.safestring import mark_safe
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import override
 
 from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
-from conversations.domain.text import cost_text, storable
+from conversations.domain.messages import say
+from conversations.domain.text import cost_text, number_text, storable
 from conversations.domain.tool_questions import QUESTION_ANSWERED, QUESTION_ASKED
 
 from .markdown import render_markdown, render_person_text, render_plain
+from .messages import fill_marks, mark_notice
 from .question_rows import answered_row, question_row
-from .source_text import duration_text, number_text, show_hidden, size_text
-from .tool_rows import asked_row, completed_row, decided_row, started_row
+from .source_text import duration_text, show_hidden, size_text
+from .tool_rows import asked_row, completed_row, decided_row, more_characters, started_row
 
 LONG_TEXT = 100_000  # Characters of one row that a page carries; the rest is one click away.
 LONG_FALLBACK = 20_000  # The same for a row that cannot be read.
@@ -99,7 +103,9 @@ def _template(name: str) -> Any:
 
 
 def _render_partial(name: str, context: dict[str, Any]) -> str:
-    html: str = _template(name).render(context)
+    # Nor does a number depend on a language.
+    with override("en"):
+        html: str = _template(name).render(context)
     return html.strip()
 
 
@@ -111,7 +117,7 @@ def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]
             return {
                 "body_html": mark_safe(html),
                 "by_html": show_hidden(by[:150]),
-                "left_out": max(0, len(text) - LONG_TEXT),
+                "left_out": _left_out(text, LONG_TEXT),
                 "files": [_file(file, place) for file in files],
             }
         case events.AssistantText(text=text, thinking=thinking):
@@ -120,7 +126,7 @@ def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]
                 "body_html": mark_safe(render_markdown(text[:LONG_TEXT])),
                 "thinking_html": mark_safe(thought),
                 "thought_text": duration_text(payload.thinking_ms),
-                "left_out": max(0, len(text) - LONG_TEXT),
+                "left_out": _left_out(text, LONG_TEXT),
             }
         case events.ToolCallStarted():
             return started_row(payload, place.session)
@@ -132,9 +138,15 @@ def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]
             return {"footer": footer_parts(payload), "figures": figure_parts(payload)}
         case Fallback(raw=raw):
             html = render_plain(raw[:LONG_FALLBACK])
-            left_out = max(0, len(raw) - LONG_FALLBACK)
-            return {"output_html": mark_safe(html), "left_out": left_out}
-    # A notice.
+            return {"output_html": mark_safe(html), "left_out": _left_out(raw, LONG_FALLBACK)}
+    return {"notice_html": mark_notice(payload.text), **_notice_parts(payload, place)}
+
+
+def _left_out(text: str, most: int) -> str:
+    return more_characters(len(text) - most) if len(text) > most else ""
+
+
+def _notice_parts(payload: events.Info, place: RowPosition) -> dict[str, Any]:
     if payload.code == events.REVERTED:
         return {"changes_url": f"/s/{place.session}/changes/"}
     first = (payload.data or {}).get("from")
@@ -178,25 +190,25 @@ def _read_uuid(text: Any) -> UUID | None:
 
 # What the footer says for a stop reason that is not the ordinary one.
 STOP_WORDS = {
-    "max_tokens": "cut off at the output limit",
-    "stopped": "stopped",
-    "refusal": "refused by the model",
-    "model_context_window_exceeded": "cut off at the context limit",
-    "failed": "failed",
-    "interrupted": "interrupted",
-    "budget_reached": "stopped by a budget",
-    "too_many_calls": "stopped after too many model calls",
+    "max_tokens": say("cut off at the output limit"),
+    "stopped": say("stopped"),
+    "refusal": say("refused by the model"),
+    "model_context_window_exceeded": say("cut off at the context limit"),
+    "failed": say("failed"),
+    "interrupted": say("interrupted"),
+    "budget_reached": say("stopped by a budget"),
+    "too_many_calls": say("stopped after too many model calls"),
 }
 
 
 def footer_parts(payload: events.TurnSeparator) -> list[str]:
     """The footer's short texts that are always shown: stop reason, time."""
-    parts = []
+    parts: list[str] = []
     reason = payload.stop_reason or ("" if payload.state == "completed" else payload.state)
     if reason not in ("", "end_turn", "stop_sequence"):
         parts.append(STOP_WORDS.get(reason, reason.replace("_", " ")))
     if payload.is_demo:
-        parts.append("demo model")
+        parts.append(say("demo model"))
     if payload.duration_ms is not None:
         parts.append(duration_text(payload.duration_ms))
     return parts
@@ -204,13 +216,14 @@ def footer_parts(payload: events.TurnSeparator) -> list[str]:
 
 def figure_parts(payload: events.TurnSeparator) -> list[str]:
     """Those behind one tap: tokens, cache share, cost."""
-    parts = []
+    parts: list[str] = []
     if payload.input_tokens is not None:
-        parts.append(f"{number_text(payload.input_tokens)} tokens in")
+        parts.append(say("%(count)s tokens in", count=number_text(payload.input_tokens)))
         if payload.cached_tokens and payload.input_tokens:
-            parts.append(f"{100 * payload.cached_tokens // payload.input_tokens} % cached")
+            share = 100 * payload.cached_tokens // payload.input_tokens
+            parts.append(say("%(percent)s %% cached", percent=share))
     if payload.output_tokens is not None:
-        parts.append(f"{number_text(payload.output_tokens)} out")
+        parts.append(say("%(count)s out", count=number_text(payload.output_tokens)))
     if payload.cost_usd:
         parts.append(f"${payload.cost_usd}")
     return parts
@@ -243,8 +256,13 @@ _ASKED = re.compile(
 )
 
 
-def mark_settled(rows: Sequence[str]) -> list[str]:
-    """The rows, with a class for those that others stand for."""
+def show_rows(rows: Sequence[str]) -> list[SafeString]:
+    """The rows for a page in the language that is active, with a class for those that others
+    stand for."""
+    return [fill_marks(html) for html in _mark_settled(rows)]
+
+
+def _mark_settled(rows: Sequence[str]) -> list[str]:
     marked = list(rows)
     calls: list[list[tuple[int, re.Match[str]]]] = []
     newest: dict[str, list[tuple[int, re.Match[str]]]] = {}
@@ -279,7 +297,7 @@ RICH_CONTENT = 'rich"'
 # Raise this when the HTML for the same input changes. Rendered rows are stored beside their
 # source with the version that made them; a row with another version is rendered again when it is
 # next read.
-RENDER_VERSION: int = 10
+RENDER_VERSION: int = 11
 
 
 # The messages that wait, as HTML: for the page and for the socket.
@@ -301,7 +319,7 @@ def render_queue(messages: Iterable[dict[str, Any]]) -> str:
 # Where the window starts and how full it is, as HTML: the same in a page and live.
 
 # From which percentage of the limit on the meter says so.
-LEVELS = ((90, "Full"), (82, "Nearly full"), (72, "Filling up"))
+LEVELS = ((90, "full"), (82, "nearly-full"), (72, "filling-up"))
 BAR = 40  # The meter's width, in pixels.
 
 
@@ -325,7 +343,7 @@ def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) 
         "percent": percent,
         "filled": max(2, round(BAR * percent / 100)),
         "bar": BAR,
-        "level": next((word for least, word in LEVELS if percent >= least), ""),
+        "level": next((level for least, level in LEVELS if percent >= least), ""),
         "tokens": tokens_text(tokens),
         "limit": tokens_text(limit),
         "cost": cost_text(cost_microusd),

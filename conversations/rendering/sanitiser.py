@@ -12,8 +12,11 @@ from functools import lru_cache
 import nh3
 from markdown_it.common.normalize_url import normalizeLink
 
+from conversations.domain.messages import say
+
 from .code_blocks import TOKEN_CLASSES
-from .formulas import STYLE_CLASSES
+from .formulas import FORMULA, STYLE_CLASSES
+from .messages import mark
 from .source_text import STAND_INS
 
 _BLOCK_TAGS = {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
@@ -55,6 +58,8 @@ _MATH_ATTRIBUTES = {
 }
 _MATH_CLASSES = set(STYLE_CLASSES.values())
 
+TABLE = mark(say("Table"))  # what a table is called
+
 _CLEANER = nh3.Cleaner(
     tags={"a", "button", "div", "span"}
     | _BLOCK_TAGS
@@ -81,7 +86,7 @@ _CLEANER = nh3.Cleaner(
         "div": {
             "tabindex": {"0"},
             "role": {"group"},
-            "aria-label": {"Formula", "Table"},
+            "aria-label": {str(FORMULA), str(TABLE)},
             "data-kind": {"note", "tip", "important", "warning", "caution"},
         },
         "pre": {"tabindex": {"0"}},

@@ -11,8 +11,9 @@ from conversations.domain.text import MAX_WRITTEN_OUT_CHARS, REPLACEMENT, storab
 
 # Characters that Unicode keeps free for internal use; no normalised text has them.
 STAND_INS = ("\ufdd0", "\ufdd1")
+MARK_START, MARK_END, MARK_PART = "\ufdd2", "\ufdd3", "\ufdd4"  # of a sentence (messages.py)
 _LINE_END = re.compile(r"\r\n?")
-_STAND_IN = re.compile(f"[{''.join(STAND_INS)}]")
+_STAND_IN = re.compile(f"[{''.join((*STAND_INS, MARK_START, MARK_END, MARK_PART))}]")
 
 
 def normalise_source(text: str) -> str:
@@ -35,12 +36,7 @@ def escape_attribute(text: str) -> str:
     return escape_text(text).replace('"', "&quot;")
 
 
-# Numbers, times and sizes as a person reads them.
-def number_text(number: int) -> str:
-    """A number with thin spaces between the thousands."""
-    return f"{number:,}".replace(",", "\u202f")
-
-
+# Times and sizes as a person reads them.
 def duration_text(milliseconds: int | None) -> str:
     if milliseconds is None:
         return ""

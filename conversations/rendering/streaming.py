@@ -43,7 +43,7 @@ from .markdown_parser import (
     parse_inline,
     render_tokens,
 )
-from .source_text import escape_text, normalise_source
+from .source_text import MARK_END, escape_text, normalise_source
 
 # Markdown cut off in mid-word, made whole enough to look at.
 INLINE_LIMIT = 4_000  # Characters of one paragraph up to which its marks are mended.
@@ -73,6 +73,10 @@ _WHOLE_TARGET = re.compile(
     r"(?:\s++(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*+\)"
 )
 _HALF_TARGET = re.compile(r"\s*+(?:<[^<>\n]*+|[^\s<>]*+(?:\s++(?:[\"'(][^\"'()]*+)?)?)\Z")
+
+
+# In place of how many characters of an open block give way: all of them.
+ALL = -1
 
 
 @dataclass(slots=True)
@@ -689,10 +693,14 @@ class BlockStream:
 
     def patch(self) -> tuple[int, str]:
         """How the open block has changed since the last call, or since it began: how many
-        characters at the end of its HTML give way, in UTF-16 code units, and to what."""
+        characters at the end of its HTML give way, in UTF-16 code units, and to what;
+        ``ALL`` where all of them do."""
         old, new = self._patched_html, self.open_html()
         self._patched_html = new
         kept = _shared_start(old, new)
+        if MARK_END in old[kept:]:
+            # A page has words there, of another length in each language.
+            return ALL, new
         return len(old[kept:].encode("utf-16-le")) // 2, new[kept:]
 
     def open_html(self) -> str:

@@ -10,7 +10,10 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from .messages import translate
+
 register = template.Library()
+register.filter("said", translate)
 _LINE_BREAK = re.compile(r"\s*\n\s*")
 
 

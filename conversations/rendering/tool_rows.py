@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.utils.safestring import mark_safe
-
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
+from conversations.domain.messages import Message, say, say_number
 from conversations.domain.searchable import RECALL_TOOL
-from conversations.domain.text import dump_json, load_json, one_line, storable
+from conversations.domain.text import dump_json, load_json, number_text, one_line, storable
 from conversations.domain.tool_calls import (
     ALWAYS,
     COMPLETED,
@@ -30,44 +29,51 @@ from conversations.domain.tool_calls import (
 )
 
 from .diffs import render_diff
-from .source_text import duration_text, number_text, show_hidden, size_text
+from .messages import mark_notice, mark_text
+from .source_text import duration_text, show_hidden, size_text
 from .terminal import page_end, render_terminal, style_at
 
 LINE_CHARS, RECALL_LINE_CHARS = 160, 100
 
 # The word and the icon of each tool that is ours.
 TOOLS: dict[str, tuple[str, str]] = {
-    RECALL_TOOL: ("Recall", "recall"),
-    "load_skill": ("Skill", "read"),
-    "session_state": ("Session state", "list"),
-    "read_file": ("Read", "read"),
-    "list_files": ("List", "list"),
-    "glob_files": ("Find files", "search"),
-    "search_files": ("Search", "search"),
-    "write_file": ("Write", "edit"),
-    "edit_file": ("Edit", "edit"),
-    "delete_file": ("Delete", "remove"),
-    "move_file": ("Move", "edit"),
-    "shell_execute": ("Run", "run"),
-    "git_command": ("Git", "run"),
-    "fetch_url": ("Fetch", "web"),
+    RECALL_TOOL: (say("Recall"), "recall"),
+    "load_skill": (say("Skill"), "read"),
+    "session_state": (say("Session state"), "list"),
+    "read_file": (say("Read"), "read"),
+    "list_files": (say("List"), "list"),
+    "glob_files": (say("Find files"), "search"),
+    "search_files": (say("Search"), "search"),
+    "write_file": (say("Write"), "edit"),
+    "edit_file": (say("Edit"), "edit"),
+    "delete_file": (say("Delete"), "remove"),
+    "move_file": (say("Move"), "edit"),
+    "shell_execute": (say("Run"), "run"),
+    "git_command": (say("Git"), "run"),
+    "fetch_url": (say("Fetch"), "web"),
 }
 
 # The mark and the word of each state; ``completed`` is told by the outcome.
 STATES: dict[str, tuple[str, str]] = {
     # It may wait behind the question of another call. Kept in step with WORDS of calls.js.
-    STARTED: ("started", "Waiting"),
-    WAITING: ("waiting", "Waiting"),
-    RUNNING: ("running", "Running"),
-    DENIED: ("denied", "Denied"),
-    STOPPED: ("stopped", "Stopped"),
-    INTERRUPTED: ("interrupted", "Interrupted"),
+    STARTED: ("started", say("Waiting")),
+    WAITING: ("waiting", say("Waiting")),
+    RUNNING: ("running", say("Running")),
+    DENIED: ("denied", say("Denied")),
+    STOPPED: ("stopped", say("Stopped")),
+    INTERRUPTED: ("interrupted", say("Interrupted")),
 }
 
 _OUTCOMES = {
-    True: ("done", "Done"),
-    False: ("failed", "Failed"),
-    None: ("unknown", "Outcome unknown"),
+    True: ("done", say("Done")),
+    False: ("failed", say("Failed")),
+    None: ("unknown", say("Outcome unknown")),
+}
+# What a person decided: without and with their name.
+_DECISIONS = {
+    DENY: (say("Denied"), say("Denied by %(person)s")),
+    ONCE: (say("Allowed once"), say("Allowed once by %(person)s")),
+    ALWAYS: (say("Always allowed"), say("Always allowed by %(person)s")),
 }
 _OF_SERVER = re.compile(r"mcp__(.+?)__(.+)", re.DOTALL)
 _TELLING = ("command", "pattern", "query", "path", "file_path", "url", "name", "text")
@@ -79,12 +85,12 @@ _HEAD = re.compile(r"^\[(?:Turn (?P<turn>\d{1,15})|Session (?P<session>[0-9a-f-]
 
 
 def tool_word(name: str) -> tuple[str, str]:
-    """What the tool is called on the page, and its icon."""
+    """What the tool is called on the page (a message if it is ours), and its icon."""
     if name in TOOLS:
         return TOOLS[name]
     server = _OF_SERVER.fullmatch(name)
     word = f"{server[1]}: {server[2]}" if server else name
-    return storable(word) or "tool", "tool"
+    return storable(word) or say("tool"), "tool"
 
 
 def state_word(state: str, ok: bool | None) -> tuple[str, str]:
@@ -94,11 +100,12 @@ def state_word(state: str, ok: bool | None) -> tuple[str, str]:
 
 def decision_text(decision: str, *, by: str, reason: str, kind: str = "") -> str:
     """Who let a call run, or did not; empty where the policy did."""
-    words = {DENY: "Denied", ONCE: "Allowed once", ALWAYS: "Always allowed"}.get(decision)
+    words = _DECISIONS.get(decision)
     if words is None:
         return ""
     why = kind if decision == ALWAYS else reason
-    return f"{words}{f' by {by}' if by else ''}{f': {why}' if why else ''}"
+    told = say(words[1], person=by) if by else say(words[0])
+    return say("%(told)s: %(why)s", told=told, why=why) if why else told
 
 
 def read_arguments(arguments: Any) -> Any:
@@ -207,7 +214,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     has_files = bool(payload.diff and url)
     size = payload.output_chars or len(payload.output) or len(payload.error)
     facts = (
-        f"exit {payload.exit_code}" if payload.exit_code else "",
+        say("exit %(code)s", code=payload.exit_code) if payload.exit_code else "",
         duration_text(payload.duration_ms),
         size_text(size) if size >= 1000 else "",
     )
@@ -215,11 +222,11 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     if payload.diff:
         diff = render_diff(payload.diff, most_lines=DIFF_LINES, most_chars=DIFF_CHARS)
         changes: dict[str, Any] = {
-            "caption": f"Changes {changes_text(diff.added, diff.removed)}",
+            "caption": say("Changes %(lines)s", lines=changes_text(diff.added, diff.removed)),
             "html": diff.html,
             "kind": "diff",
             "copies": not diff.left_out,
-            "more": f"{number_text(diff.left_out)} more lines" if diff.left_out else "",
+            "more": more_lines(diff.left_out) if diff.left_out else "",
             "more_url": url,
         }
         blocks.insert(0, changes)
@@ -229,7 +236,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
         "failure_html": show_hidden(first) if failed else "",
         "keeps": failed,
         "facts": [fact for fact in facts if fact],
-        "decision_html": show_hidden(
+        "decision_html": mark_text(
             decision_text(payload.decision, by=payload.decided_by, reason=payload.reason)
         ),
         "blocks": [*blocks, *_output_blocks(payload, session, turn)],
@@ -247,22 +254,23 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         return None
     word, icon = tool_word(asked.name)
     diff = render_diff(asked.diff, most_lines=CARD_LINES, most_chars=CARD_CHARS)
-    left_out = f"{number_text(diff.left_out)} more lines" if diff.left_out else ""
+    left_out = more_lines(diff.left_out) if diff.left_out else ""
     if (chars := len(asked.command) - CARD_CHARS) > 0:
-        left_out = f"{number_text(chars)} more characters"
+        left_out = more_characters(chars)
     return {
         "call": asked.call,
         "step": STEPS["asked"],
         "name": asked.name,
-        "word": mark_safe(show_hidden(word)),
+        "word": mark_text(word),
         "icon": icon,
-        "summary_html": show_hidden(asked.summary[:1000]),
+        "summary_html": mark_text(asked.summary),
         "command_html": show_hidden(asked.command[:CARD_CHARS]),
         "diff_html": diff.html if asked.diff else "",
         "changes": changes_text(diff.added, diff.removed),
         "left_out": left_out,
-        "note_html": show_hidden(asked.note[:1000]),
-        "kind_html": show_hidden(asked.kind_label[:300]),
+        "note_html": mark_text(asked.note),
+        "always_html": asked.kind_label
+        and mark_text(say("Always allow %(kind)s", kind=asked.kind_label)),
         "record_url": url,
     }
 
@@ -278,7 +286,7 @@ def decided_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         for name in ("decision", "by", "reason")
     )
     short = decision_text(decision, by=by, reason=reason) if decision in (ONCE, DENY) else ""
-    text = show_hidden((short or payload.text)[:2500])
+    text = mark_notice(short or payload.text)
     return {"call": call, "step": STEPS["decided"], "decision_html": text}
 
 
@@ -294,6 +302,18 @@ def changes_text(added: int, removed: int) -> str:
     return f"+{number_text(added)} −{number_text(removed)}"
 
 
+def more_lines(count: int) -> Message:
+    return say_number(
+        "%(count)s more line", "%(count)s more lines", count, count=number_text(count)
+    )
+
+
+def more_characters(count: int) -> Message:
+    return say_number(
+        "%(count)s more character", "%(count)s more characters", count, count=number_text(count)
+    )
+
+
 def _line(
     payload: ToolCallStarted | ToolCallCompleted, arguments: Any, *, step: str
 ) -> dict[str, Any]:
@@ -302,7 +322,7 @@ def _line(
         "call": payload.call or payload.call_id,
         "step": STEPS[step],
         "name": payload.name,
-        "word": mark_safe(show_hidden(word)),
+        "word": mark_text(word),
         "icon": icon,
         "argument_html": show_hidden(telling_argument(payload.name, arguments)),
     }
@@ -313,12 +333,12 @@ def _argument_blocks(arguments: Any, *, has_diff: bool) -> Iterator[dict[str, An
     of one is missing, ``more_url`` where it is."""
     given = arguments if isinstance(arguments, dict) else {}
     apart = "command" if isinstance(given.get("command"), str) else "path" if has_diff else ""
-    texts = [("Command", given["command"], "command")] if apart == "command" else []
+    texts = [(say("Command"), given["command"], "command")] if apart == "command" else []
     if apart and isinstance(given.get(apart), str):
         arguments = {key: value for key, value in given.items() if key != apart}
     rest = arguments_text(arguments, without_texts=has_diff)
     if rest and rest != "{}":
-        texts.append(("Arguments", rest, ""))
+        texts.append((say("Arguments"), rest, ""))
     for caption, text, kind in texts:
         shown = "\n".join(text[:HEAD_CHARS].split("\n")[: 2 * HEAD_LINES])
         left = len(text) - len(shown)
@@ -327,7 +347,7 @@ def _argument_blocks(arguments: Any, *, has_diff: bool) -> Iterator[dict[str, An
             "html": show_hidden(shown),
             "kind": kind,
             "copies": bool(kind),
-            "more": f"{number_text(left)} more characters" if left else "",
+            "more": more_characters(left) if left else "",
         }
 
 
@@ -338,21 +358,23 @@ def _output_blocks(
     rest = f"{url}output/" if url else f"/s/{session}/t/{turn}/output/" if turn else ""
     is_error = payload.state in ("", COMPLETED)
     if payload.error:
-        caption = "Error" if is_error else "The model was told"
-        yield _output_block(caption, payload.error, payload, session) | {"more_url": rest}
+        caption = say("Error") if is_error else say("The model was told")
+        yield _output_block(caption, payload.error, payload, session, is_open=is_error) | {
+            "more_url": rest
+        }
     if payload.output:
-        yield _output_block("Output", payload.output, payload, session) | {"more_url": rest}
+        yield _output_block(say("Output"), payload.output, payload, session) | {"more_url": rest}
     if not payload.output and not payload.error:
-        yield {"caption": "No output"}
+        yield {"caption": say("No output")}
 
 
 def _output_block(
-    caption: str, text: str, payload: ToolCallCompleted, session: UUID
+    caption: str, text: str, payload: ToolCallCompleted, session: UUID, *, is_open: bool = False
 ) -> dict[str, Any]:
-    """All of an output, or its beginning; of an error that is known to its end, that too,
-    since it says most."""
+    """All of an output, or its beginning; of an error that is known to its end, which stands
+    open, that too, since it says most."""
     size = max(payload.output_chars or 0, len(text))
-    is_open, is_whole = caption == "Error", size == len(text)
+    is_whole = size == len(text)
     html, is_cut = render_terminal(
         text, most_lines=HEAD_LINES, most_chars=HEAD_CHARS, most_spans=HEAD_SPANS
     )

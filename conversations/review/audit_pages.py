@@ -14,6 +14,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.http import content_disposition_header
+from django.utils.text import capfirst
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
@@ -37,36 +39,40 @@ from .audit_log import ACT_ANY, FORMATS, READ_ANY, Wanted, export_log, read_log_
 from .forms import SessionFilterForm
 
 
-def _named(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((action, did[0].upper() + did[1:]) for action, did in actions.items())
+def _named(actions: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
+    return tuple((action, capfirst(gettext_lazy(did))) for action, did in actions.items())
 
 
 ACTIONS = (
-    ("", "Everything"),
-    (READ_ANY, "All readings"),
-    (ACT_ANY, "All decisions"),
-    ("Readings", _named(READINGS)),
-    ("Decisions", _named(ACTS)),
+    ("", gettext_lazy("Everything")),
+    (READ_ANY, gettext_lazy("All readings")),
+    (ACT_ANY, gettext_lazy("All decisions")),
+    (gettext_lazy("Readings"), _named(READINGS)),
+    (gettext_lazy("Decisions"), _named(ACTS)),
 )
 
 
 class AuditForm(SessionFilterForm):
-    action = forms.ChoiceField(choices=ACTIONS, required=False, label="What")
+    action = forms.ChoiceField(choices=ACTIONS, required=False, label=gettext_lazy("What"))
     workspace = forms.ChoiceField(
-        required=False, error_messages={"invalid_choice": "This workspace does not exist."}
+        required=False,
+        label=gettext_lazy("Workspace"),
+        error_messages={"invalid_choice": gettext_lazy("This workspace does not exist.")},
     )
     session = forms.UUIDField(
-        required=False, error_messages={"invalid": "Enter the UUID of a session."}
+        required=False,
+        label=gettext_lazy("Session"),
+        error_messages={"invalid": gettext_lazy("Enter the UUID of a session.")},
     )
-    after = date_field("From")
-    before = date_field("Before")
+    after = date_field(gettext_lazy("From"))
+    before = date_field(gettext_lazy("Before"))
 
     field_order = ("person", "action", "workspace", "session", "after", "before")
 
     def __init__(self, data: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(data, **kwargs)
         plain = {"autocomplete": "off", "spellcheck": "false"}
-        self.fields["person"].widget.attrs |= {"placeholder": "Account"}
+        self.fields["person"].widget.attrs |= {"placeholder": gettext("Account")}
         self.fields["session"].widget.attrs |= plain | {"placeholder": "uuid"}
 
     @property
@@ -102,7 +108,7 @@ def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
         readings = readings.filter(number__lt=before)
     entries = list(readings[: PAGE + 1])
     context = {
-        "heading": "Access log",
+        "heading": gettext("Access log"),
         "entries": entries[:PAGE],
         "older": entries[PAGE - 1].number if len(entries) > PAGE else None,
         "is_first": before is None,

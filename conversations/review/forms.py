@@ -6,6 +6,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
+from django.utils.text import capfirst
+from django.utils.translation import gettext, gettext_lazy
 
 from conversations.domain.text import storable
 from conversations.models.review import LABELS, TEXT_LIMIT
@@ -13,7 +15,11 @@ from conversations.web.forms import LinesField, PersonField, date_field, midnigh
 
 from .queue import QueueFilters
 
-QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessions"}
+QUEUES = {
+    "unreviewed": gettext_lazy("Not reviewed"),
+    "flagged": gettext_lazy("Flagged"),
+    "all": gettext_lazy("All sessions"),
+}
 
 # Names in an address that say which list of sessions a reviewer works through.
 CARRIED = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
@@ -33,7 +39,7 @@ class SessionFilterForm(forms.Form):
     """Which sessions are wanted; every field may be empty."""
 
     person = PersonField()
-    workspace = forms.ChoiceField(required=False)
+    workspace = forms.ChoiceField(required=False, label=gettext_lazy("Workspace"))
 
     use_required_attribute = False
 
@@ -44,7 +50,7 @@ class SessionFilterForm(forms.Form):
         super().__init__(text, **kwargs)
         workspace = self.fields["workspace"]
         assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", "All workspaces"), *workspaces]
+        workspace.choices = [("", gettext("All workspaces")), *workspaces]
         self.fields["person"].widget.attrs |= {"autocomplete": "off", "spellcheck": "false"}
 
 
@@ -54,10 +60,10 @@ class QueueForm(SessionFilterForm):
     queue = forms.ChoiceField(
         required=False, choices=tuple(QUEUES.items()), widget=forms.HiddenInput
     )
-    channel = forms.CharField(required=False, max_length=32)
-    since = date_field("Active from")
-    until = date_field("Active to")
-    with_errors = forms.BooleanField(required=False, label="With errors only")
+    channel = forms.CharField(required=False, max_length=32, label=gettext_lazy("Channel"))
+    since = date_field(gettext_lazy("Active from"))
+    until = date_field(gettext_lazy("Active to"))
+    with_errors = forms.BooleanField(required=False, label=gettext_lazy("With errors only"))
 
     field_order = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
 
@@ -68,7 +74,8 @@ class QueueForm(SessionFilterForm):
         found: dict[str, Any] = self.cleaned_data
         since, until = found.get("since"), found.get("until")
         if since and until and since > until:
-            self.add_error("until", "This is before the other date, so nothing can match.")
+            said = gettext("This is before the other date, so nothing can match.")
+            self.add_error("until", said)
         return found
 
     @property
@@ -92,8 +99,10 @@ class SampleForm(SessionFilterForm):
     """A sample of the sessions of the last ``days`` days before ``until``; without
     a ``seed``, another one each time."""
 
-    n = forms.IntegerField(label="Sessions", min_value=1, max_value=100, initial=10)
-    days = forms.IntegerField(label="From the last days", min_value=1, max_value=366, initial=7)
+    n = forms.IntegerField(label=gettext_lazy("Sessions"), min_value=1, max_value=100, initial=10)
+    days = forms.IntegerField(
+        label=gettext_lazy("From the last days"), min_value=1, max_value=366, initial=7
+    )
     seed = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     until = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
 
@@ -104,7 +113,7 @@ class SampleForm(SessionFilterForm):
         try:
             moment = datetime.fromisoformat(text) if text else None
         except ValueError as error:
-            raise forms.ValidationError("This is not a valid time.") from error
+            raise forms.ValidationError(gettext("This is not a valid time.")) from error
         return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
     @property
@@ -119,10 +128,18 @@ class SampleForm(SessionFilterForm):
         )
 
 
+def flag_name(label: str) -> str:
+    """What a flag is about, as a page says it; ``review/session.html`` has the words."""
+    return capfirst(gettext(label))
+
+
+def _remark_kinds() -> list[tuple[str, str]]:
+    flags = [(name, gettext("Flag: %(kind)s") % {"kind": flag_name(name)}) for name in LABELS]
+    return [("", gettext("Note")), *flags]
+
+
 class RemarkForm(forms.Form):
-    label = forms.ChoiceField(
-        required=False, choices=(("", "Note"), *((key, f"Flag: {LABELS[key]}") for key in LABELS))
-    )
+    label = forms.ChoiceField(required=False, choices=_remark_kinds)
     text = LinesField(required=False, strip=True, max_length=TEXT_LIMIT)
     turn = forms.IntegerField(required=False, min_value=1, max_value=2**62)
 

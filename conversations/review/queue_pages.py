@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
@@ -26,6 +27,7 @@ from conversations.archive.rights import readable_workspaces
 from conversations.archive.sessions import get_session
 from conversations.domain.errors import NotFound, Rejected
 from conversations.models import Session
+from conversations.rendering.messages import translate
 
 from . import remarks
 from .forms import QUEUES, QueueForm, RemarkForm, SampleForm, carried_filters
@@ -82,7 +84,7 @@ def review_next(request: HttpRequest) -> HttpResponse:
         after = get_session(UUID(request.GET.get("after", "")))
     found = next_unreviewed(form.filters, after=after)
     if found is None:
-        messages.success(request, "Nothing left to review here.")
+        messages.success(request, gettext("Nothing left to review here."))
         return redirect(reverse("review") + carried_filters(request.GET))
     turn = found.reviewed_turn + 1
     address = reverse("review_turn", args=[found.uuid, turn])
@@ -118,24 +120,26 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
         return _back(request, session)
     found: dict[str, Any] = form.cleaned_data
     if found["label"]:
-        _carry_out(request, session, "The flag is saved.", remarks.set_flag, **found)
+        _carry_out(request, session, gettext("The flag is saved."), remarks.set_flag, **found)
     else:
         del found["label"]
-        _carry_out(request, session, "The note is saved.", remarks.write_note, **found)
+        _carry_out(request, session, gettext("The note is saved."), remarks.write_note, **found)
     return _back(request, session, turn=found["turn"])
 
 
 @post_by_person
 def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    _carry_out(request, session, "The note is withdrawn.", remarks.withdraw_note, uuid=note)
+    said = gettext("The note is withdrawn.")
+    _carry_out(request, session, said, remarks.withdraw_note, uuid=note)
     return _back(request, session, turn=_number(request, "turn"))
 
 
 @post_by_person
 def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    _carry_out(request, session, "The flag is resolved.", remarks.resolve_flag, uuid=flag)
+    said = gettext("The flag is resolved.")
+    _carry_out(request, session, said, remarks.resolve_flag, uuid=flag)
     return _back(request, session, turn=_number(request, "turn"))
 
 
@@ -145,9 +149,9 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     asked for."""
     session = get_session_for_review(request, uuid)
     turn = _number(request, "through")
-    said = f"The session is reviewed through turn {turn}."
+    said = gettext("The session is reviewed through turn %(turn)s.") % {"turn": turn}
     if turn == 0:
-        said = "The session is marked as not reviewed."
+        said = gettext("The session is marked as not reviewed.")
     _carry_out(request, session, said, remarks.mark_reviewed, through=turn)
     if request.POST.get("then") == "next":
         return redirect(reverse("review_next") + carried_filters(request.GET, after=session.uuid))
@@ -165,7 +169,7 @@ def _carry_out(
     try:
         act(session, origin_of_act(request, session), **given)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     else:
         messages.success(request, said)
 

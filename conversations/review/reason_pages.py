@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from conversations.domain.text import storable
@@ -21,15 +22,18 @@ FOR_SESSION, FOR_SITTING = "session", "sitting"
 
 class ReasonForm(forms.Form):
     reason = LinesField(
-        label="Why are you reading this?",
+        label=gettext_lazy("Why are you reading this?"),
         max_length=MAX_REASON_CHARS,
         required=False,
         strip=True,
         widget=forms.Textarea(attrs={"rows": 3}),
     )
     covers = forms.ChoiceField(
-        label="This reason applies to",
-        choices=((FOR_SESSION, "This session"), (FOR_SITTING, "Everything that I read")),
+        label=gettext_lazy("This reason applies to"),
+        choices=(
+            (FOR_SESSION, gettext_lazy("This session")),
+            (FOR_SITTING, gettext_lazy("Everything that I read")),
+        ),
         widget=forms.RadioSelect,
         required=False,
     )
@@ -39,7 +43,7 @@ class ReasonForm(forms.Form):
     def clean_reason(self) -> str:
         reason: str = storable(self.cleaned_data["reason"])
         if not reason and settings.LOOM.review_reason == REQUIRED:
-            raise forms.ValidationError("A reason is required.")
+            raise forms.ValidationError(gettext("A reason is required."))
         return reason
 
     @property

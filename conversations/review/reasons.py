@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.domain.errors import NotPermitted
+from conversations.domain.messages import say
 
 OPTIONAL, REQUIRED, OFF = "optional", "required", "off"  # Values of ``LOOM_REVIEW_REASON``
 
@@ -33,7 +34,7 @@ class ReasonNeeded(NotPermitted):
     code = "reason_needed"
 
     def __init__(self, session: UUID | None) -> None:
-        super().__init__("Give the reason why you are reading this session.")
+        super().__init__(say("Give the reason why you are reading this session."))
         self.session = session
 
 

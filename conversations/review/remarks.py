@@ -13,7 +13,7 @@ from conversations.archive.append import lock_session
 from conversations.archive.audit import AuditOrigin
 from conversations.domain.audit import FLAG, NOTE, REVIEWED, UNFLAG, UNNOTE, UNREVIEWED
 from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected, TooLarge
-from conversations.domain.text import storable
+from conversations.domain.text import number_text, storable
 from conversations.models import ReviewFlag, ReviewMark, ReviewNote, Session
 from conversations.models.review import LABELS, TEXT_LIMIT
 
@@ -147,7 +147,9 @@ def _checked_text(text: str) -> str:
     text = storable(text).strip()
     if len(text) > TEXT_LIMIT:
         raise TooLarge(
-            f"The text can have at most {TEXT_LIMIT:,} characters.", code="text_too_long"
+            "The text can have at most %(limit)s characters.",
+            limit=number_text(TEXT_LIMIT),
+            code="text_too_long",
         )
     return text
 

@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import person, record_hits, require_reason_to_search, require_reviewer
@@ -20,20 +21,26 @@ from .queue import QueueFilters
 from .queue_pages import queue_tabs
 from .reasons import reason_context
 
-SESSIONS = (("", "All sessions"), ("flagged", "Flagged"), ("unreviewed", "Not reviewed"))
-OUTCOMES = (("", "Everything"), ("error", "Errors only"))
+SESSIONS = (
+    ("", gettext_lazy("All sessions")),
+    ("flagged", gettext_lazy("Flagged")),
+    ("unreviewed", gettext_lazy("Not reviewed")),
+)
+OUTCOMES = (("", gettext_lazy("Everything")), ("error", gettext_lazy("Errors only")))
 
 
 class ReviewSearchForm(SearchForm):
     """Text, and filters over the sessions of all people. Every field may be empty."""
 
     person = PersonField()
-    model = forms.CharField(required=False, max_length=120, widget=forms.TextInput)
+    model = forms.CharField(
+        required=False, max_length=120, label=gettext_lazy("Model"), widget=forms.TextInput
+    )
     outcome = forms.ChoiceField(
-        choices=OUTCOMES, required=False, label="Outcome", widget=forms.Select
+        choices=OUTCOMES, required=False, label=gettext_lazy("Outcome"), widget=forms.Select
     )
     queue = forms.ChoiceField(
-        choices=SESSIONS, required=False, label="Sessions", widget=forms.Select
+        choices=SESSIONS, required=False, label=gettext_lazy("Sessions"), widget=forms.Select
     )
 
     field_order = (

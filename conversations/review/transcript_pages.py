@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for_review
@@ -25,11 +26,10 @@ from conversations.archive.transcript import PageRow, find_rewound
 from conversations.domain.errors import NotFound
 from conversations.domain.keyset import parse_cursor
 from conversations.models import Session
-from conversations.models.review import LABELS
-from conversations.rendering.rows import RICH_CONTENT, mark_settled
+from conversations.rendering.rows import RICH_CONTENT, show_rows
 from conversations.web.hydration import hydrate
 
-from .forms import RemarkForm, carried_filters
+from .forms import RemarkForm, carried_filters, flag_name
 from .reasons import reason_context
 from .remarks import Remarks, read_remarks
 
@@ -118,7 +118,7 @@ def read_parts(
 ) -> list[dict[str, Any]]:
     """The rows of a page: neighbouring ones of one turn together. Of the turn's parts on this page
     what was said of the turn stands under the last."""
-    rewound, shown = find_rewound(session, rows), mark_settled([row.html for row in rows])
+    rewound, shown = find_rewound(session, rows), show_rows([row.html for row in rows])
     pairs = zip(rows, shown, strict=True)
     groups = groupby(pairs, key=lambda pair: (pair[0].turn, pair[0].cursor in rewound))
     parts = [
@@ -146,8 +146,8 @@ def read_parts(
 
 
 def _open_elsewhere(remarks: Remarks, here: set[int | None]) -> list[dict[str, Any]]:
-    flags = [(flag.turn, LABELS[flag.label]) for flag in remarks.flags if not flag.resolved_at]
-    notes = [(note.turn, "Note") for note in remarks.notes if not note.withdrawn_at]
+    flags = [(flag.turn, flag_name(flag.label)) for flag in remarks.flags if not flag.resolved_at]
+    notes = [(note.turn, gettext("Note")) for note in remarks.notes if not note.withdrawn_at]
     found: dict[int, list[str]] = defaultdict(list)
     for turn, what in (*flags, *notes):
         if turn is not None and turn not in here:

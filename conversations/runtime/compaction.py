@@ -44,8 +44,9 @@ from conversations.archive.storage import is_storage_error
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
+from conversations.domain.messages import Message, say
 from conversations.domain.stream import MessageCompleted, ModelRequest
-from conversations.domain.text import estimate_tokens, storable
+from conversations.domain.text import estimate_tokens, number_text, storable
 from conversations.domain.windows import (
     LEAST_GAIN,
     MANUAL,
@@ -55,7 +56,6 @@ from conversations.domain.windows import (
     tokens_at,
 )
 from conversations.models import Compaction, ModelCall
-from conversations.rendering.source_text import number_text
 
 from .execution import Execution, RunContext, wait_before_try
 from .models import rules_of, summarises
@@ -80,6 +80,10 @@ REPLACED_BY_OWN = ("unknown_model", "permission")
 
 class NotWorthIt(Exception):
     """There is nothing to summarise, or the summary would save too little."""
+
+    def __init__(self, message: Message) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class MadeWay(Exception):
@@ -107,7 +111,7 @@ class CompactionExecution(Execution):
 
     def __init__(self, context: RunContext, claimed: Claimed) -> None:
         super().__init__(context, claimed)
-        self.doing = "Summarizing older turns"
+        self.doing = say("Summarizing older turns")
         self.is_asked_for = True
 
     async def execute(self) -> bool:
@@ -117,18 +121,20 @@ class CompactionExecution(Execution):
         except (asyncio.CancelledError, MadeWay):
             await self._end(states.STOPPED, "stopped", "")
         except NotWorthIt as reason:
-            await self._end(states.COMPLETED, NOTHING, str(reason))
+            await self._end(states.COMPLETED, NOTHING, reason.message)
         except BudgetReached as error:
             await self._end(states.FAILED, error.code, error.message)
         except ProviderError as error:
             await self._end(
-                states.FAILED, error.code, f"The summary failed: {sentence(error.message)}"
+                states.FAILED,
+                error.code,
+                say("The summary failed: %(reason)s", reason=sentence(error.message)),
             )
         except Exception as error:
             if is_storage_error(error):
                 raise  # the end of the run cannot be written either
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
-            await self._end(states.FAILED, "internal_error", "The summary failed.")
+            await self._end(states.FAILED, "internal_error", say("The summary failed."))
         else:
             appended = await self.writer.write(
                 append_compaction, self.claimed, new=compaction, event=event, call=record
@@ -143,7 +149,8 @@ class CompactionExecution(Execution):
         if job.request.reason == THRESHOLD:
             expected = plan.stays + min(self._context.options.compact_tokens, plan.goes // 4)
             _require_gain(before=plan.stays + plan.goes, after=expected)
-        self.show_state(self.state, doing=f"Summarizing turns {plan.from_turn}–{plan.to_turn}")
+        doing = say("Summarizing turns %(first)s–%(last)s", first=plan.from_turn, last=plan.to_turn)
+        self.show_state(self.state, doing=doing)
         summary, reached = "", 0
         if plan.previous:
             summary, reached = plan.previous.summary, plan.previous.to_turn
@@ -179,7 +186,7 @@ class CompactionExecution(Execution):
             caps=caps,
         )
         if plan is None:
-            raise NotWorthIt("There is nothing to summarize yet.")
+            raise NotWorthIt(say("There is nothing to summarize yet."))
         return _Job(request, facts, plan, model, own_model, budget, limit, caps)
 
     def _output(self, limit: int) -> int:
@@ -286,7 +293,7 @@ class CompactionExecution(Execution):
             _require_gain(before=plan.stays + plan.goes, after=plan.stays + tokens)
         summarised = sum(part.tokens for part in plan.parts)
         if tokens >= summarised + (estimate_tokens(plan.previous.summary) if plan.previous else 0):
-            raise NotWorthIt("The summary would be longer than the turns it replaces.")
+            raise NotWorthIt(say("The summary would be longer than the turns it replaces."))
         compaction = Compaction(
             uuid=uuid4(),
             from_turn=plan.from_turn,
@@ -309,10 +316,22 @@ class CompactionExecution(Execution):
             "model": compaction.model,
             "summary": summary,
         }
-        text = f"Turns {plan.from_turn}–{plan.to_turn} are summarized for the model"
         if plan.goes > tokens:
-            text += f" ({number_text(plan.goes)} → {number_text(tokens)} tokens)"
-        row = NewEvent(payload=Info(text=f"{text}.", code=COMPACTED, run=self.run, data=data))
+            text = say(
+                "Turns %(first)s–%(last)s are summarized for the model (%(before)s → %(after)s "
+                "tokens).",
+                first=plan.from_turn,
+                last=plan.to_turn,
+                before=number_text(plan.goes),
+                after=number_text(tokens),
+            )
+        else:
+            text = say(
+                "Turns %(first)s–%(last)s are summarized for the model.",
+                first=plan.from_turn,
+                last=plan.to_turn,
+            )
+        row = NewEvent(payload=Info(text=text, code=COMPACTED, run=self.run, data=data))
         return compaction, prepare_event(row, session_uuid=self.claimed.session)
 
     async def _end(self, state: str, code: str, reason: str) -> None:
@@ -321,7 +340,7 @@ class CompactionExecution(Execution):
         fields = {"run": self.run, "state": state, "error_code": code}
         logger.info("compaction_ended", extra={"fields": fields})
         is_told = bool(reason) and (self.is_asked_for or state == states.FAILED)
-        text = f"{reason} Nothing has changed."
+        text = say("%(reason)s Nothing has changed.", reason=reason)
         notice = Info(text=text, code=FAILED if state == states.FAILED else code, run=self.run)
         appended = await self.writer.write(
             finish_run,
@@ -360,4 +379,4 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
 
 def _require_gain(*, before: int, after: int) -> None:
     if after > before * (1 - LEAST_GAIN):
-        raise NotWorthIt("A summary would save too little.")
+        raise NotWorthIt(say("A summary would save too little."))

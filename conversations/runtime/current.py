@@ -106,7 +106,9 @@ def find_model(text: str, models: Sequence[ModelInfo]) -> ModelInfo:
     found = exact or near
     if len(found) != 1:
         names = ", ".join(model.id for model in found or models)
-        raise Rejected(f"Choose one of these models: {names}.", code="unknown_model")
+        raise Rejected(
+            "Choose one of these models: %(models)s.", models=names, code="unknown_model"
+        )
     return found[0]
 
 

@@ -44,6 +44,7 @@ from conversations.archive.storage import (
     translate_storage_error,
 )
 from conversations.domain.errors import StorageFull, Unavailable
+from conversations.domain.messages import say
 
 logger = logging.getLogger(__name__)
 
@@ -298,7 +299,7 @@ def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     raise AssertionError
 
 
-FULL_NOTE = "The server's disk is full. This answer is kept in memory until there is room."
+FULL_NOTE = say("The server's disk is full. This answer is kept in memory until there is room.")
 
 # Between two tries. A refused write leaves nothing behind, so it can be tried for ever.
 TRY_SECONDS = 1.0

@@ -15,9 +15,11 @@ from typing import Any
 from conversations.archive.journal import append_draft_chunks
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
+from conversations.domain.messages import Message
 from conversations.domain.text import storable
 from conversations.domain.tool_calls import RUNNING, STARTED
 from conversations.models import DraftChunk
+from conversations.rendering.messages import mark
 from conversations.rendering.streaming import BlockStream
 from conversations.rendering.tool_rows import tool_word
 
@@ -166,7 +168,11 @@ class LiveBlock:
 
     def _head(self) -> dict[str, Any]:
         head = {"type": "draft", "part": self.number, "kind": self.kind}
-        return head | {"name": self.name, "word": tool_word(self.name)[0]} if self.name else head
+        if not self.name:
+            return head
+        word, _ = tool_word(self.name)
+        # It is shown as text: what is not ours is not escaped.
+        return head | {"name": self.name, "word": mark(word) if isinstance(word, Message) else word}
 
 
 class LiveAnswer:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,7 @@ from conversations.archive.learnt_models import (
 )
 from conversations.archive.sessions import WindowFacts
 from conversations.domain.errors import ProviderError
+from conversations.domain.messages import join_sentences, say
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import (
     DOCUMENTS,
@@ -101,18 +103,23 @@ def describe_model(model: ModelInfo, prices: PriceList) -> str:
     """Its id, where it is, what it can take and what it costs, in a line: as far as that is
     known."""
     takes = [word for name, word in _TAKES.items() if model.takes.get(name)]
-    lacks = ["no tools"] if model.takes.get(TOOLS) is False else []
+    lacks: list[str] = [say("no tools")] if model.takes.get(TOOLS) is False else []
     price = price_of(prices, model.id)
-    cost = f"${price.input:g} in, ${price.output:g} out per million" if price else ""
+    cost = ""
+    if price:
+        input_cost, output_cost = f"${price.input:g}", f"${price.output:g}"
+        cost = say("%(input)s in, %(output)s out per million", input=input_cost, output=output_cost)
     size = model.max_input_tokens
     short = f"{size / 1_000_000:g}M" if size >= 1_000_000 else f"{size // 1000}k"
-    limit = f"{short} tokens" if size else ""
-    return " · ".join(
-        filter(None, (model.id, model.provider, limit, ", ".join(takes + lacks), cost))
+    limit = say("%(count)s tokens", count=short) if size else ""
+    abilities = reduce(
+        lambda some, more: say("%(some)s, %(more)s", some=some, more=more), takes + lacks, ""
     )
+    facts = filter(None, (model.id, model.provider, limit, abilities, cost))
+    return reduce(lambda some, more: say("%(some)s · %(more)s", some=some, more=more), facts)
 
 
-_TAKES = {IMAGES: "images", DOCUMENTS: "PDF"}
+_TAKES = {IMAGES: say("images"), DOCUMENTS: "PDF"}
 
 
 def stamp_of(path: Path) -> int:
@@ -206,12 +213,18 @@ class Models:
                 return state.provider, model
         if not model:
             raise self._no_model()
-        raise ProviderError(f"No configured provider has the model {model}.", code="unknown_model")
+        raise ProviderError(
+            "No configured provider has the model %(model)s.", model=model, code="unknown_model"
+        )
 
     def _no_model(self) -> ProviderError:
-        reasons = [f"{name}: {state.error}" for name, state in self.states.items() if state.error]
+        reasons = [
+            say("%(name)s: %(reason)s", name=name, reason=state.error)
+            for name, state in self.states.items()
+            if state.error
+        ]
         return ProviderError(
-            " ".join(["No provider offers a model.", *reasons]),
+            join_sentences([say("No provider offers a model."), *reasons]),
             code="connection_failed",
             transient=True,
         )

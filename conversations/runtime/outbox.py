@@ -154,13 +154,15 @@ def check_receiver_url(text: str, *, what: str, private: bool) -> str:
     ``what``. Where its name leads is looked at whenever something is sent."""
     url = read_url(text.strip())
     if len(str(url)) > MAX_URL_CHARS:  # what is no ASCII has become longer
-        raise Rejected(f"The URL has more than {MAX_URL_CHARS} characters.", code="bad_url")
+        raise Rejected(
+            "The URL has more than %(limit)s characters.", limit=MAX_URL_CHARS, code="bad_url"
+        )
     if private:
         return str(url)
     if url.scheme != "https":
-        raise Rejected(f"{what} must begin with https://.", code="bad_url")
+        raise Rejected("%(what)s must begin with https://.", what=what, code="bad_url")
     if is_private_host(url.raw_host or ""):
-        raise Rejected(f"{url.host} is not on the public Internet.", code="bad_url")
+        raise Rejected("%(host)s is not on the public Internet.", host=url.host, code="bad_url")
     return str(url)
 
 

@@ -17,6 +17,7 @@ from conversations.agent.tools.registry import NO_MORE
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.archive.runs import Claimed
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import Message, say
 
 WAIT_SECONDS = 600.0  # How long a call waits for its program
 
@@ -55,7 +56,9 @@ class ProgramTools:
         if not given or (session_pk, client_id) in self.brought:
             return
         if len(given) > MAX_CLIENT_TOOLS:
-            raise _refused(f"A request can provide at most {MAX_CLIENT_TOOLS} tools.")
+            raise _refused(
+                say("A request can provide at most %(limit)s tools.", limit=MAX_CLIENT_TOOLS)
+            )
         brought = _Brought(tools={})
         tools = [_read_tool(place, one, brought, self) for place, one in enumerate(given)]
         brought.tools = MappingProxyType({tool.name: tool for tool in tools})
@@ -134,12 +137,21 @@ class ProgramTools:
 
 
 def _read_tool(place: int, given: Any, brought: _Brought, tools: ProgramTools) -> Tool:
-    where = f"tools[{place}]: "
     if not isinstance(given, dict) or not isinstance(given.get("input_schema"), dict):
-        raise _refused(f"{where}A tool must be an object with a name and an input_schema.")
+        raise _refused(
+            say(
+                "tools[%(place)s]: A tool must be an object with a name and an input_schema.",
+                place=place,
+            )
+        )
     name, description = given.get("name"), given.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _refused(f"{where}Its name must have 1 to 128 letters, digits, - and _.")
+        raise _refused(
+            say(
+                "tools[%(place)s]: Its name must have 1 to 128 letters, digits, - and _.",
+                place=place,
+            )
+        )
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         return await tools.wait_for_result(brought, context.call_pk)
@@ -152,5 +164,5 @@ def _read_tool(place: int, given: Any, brought: _Brought, tools: ProgramTools) -
     )
 
 
-def _refused(reason: str) -> Rejected:
-    return Rejected(reason, code="bad_tool")
+def _refused(message: Message) -> Rejected:
+    return Rejected(message, code="bad_tool")

@@ -23,6 +23,7 @@ from conversations.archive.transcript import live_seq_of, read_live_rows, render
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import MAX_PAGE
 from conversations.domain.keyset import Cursor
+from conversations.domain.messages import Message, message_data
 from conversations.domain.runs import IDLE, RUNNING
 from conversations.domain.text import dump_json
 from conversations.models import DraftChunk, Session
@@ -52,14 +53,16 @@ def rows_frame(rows: Iterable[Row], *, ends_draft: str = "") -> Frame:
 
 def state_frame(*, run_state: str, run: str, note: str, elapsed_ms: int, doing: str = "") -> Frame:
     """``note`` says what a running run waits for, ``doing`` what it does instead of
-    writing."""
-    return {
+    writing. What the text is made of goes beside it to whoever translates it."""
+    text = note or doing
+    frame = {
         "type": "state",
         "run_state": RETRYING if note and run_state == RUNNING else run_state,
         "run": run,
-        "text": note or doing,
+        "text": text,
         "elapsed_ms": elapsed_ms,
     }
+    return frame | {"said": message_data(text)} if isinstance(text, Message) else frame
 
 
 def active_frame(run: ActiveRun | None) -> Frame:

@@ -44,6 +44,7 @@ from conversations.archive.workspaces import WorkspaceDir
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError, StorageFull
 from conversations.domain.events import AssistantText, Info, Payload, ToolCallStarted, TurnSeparator
+from conversations.domain.messages import say
 from conversations.domain.stream import (
     Block,
     BlockCompleted,
@@ -207,9 +208,12 @@ class RunExecution(Execution):
             )
             if reason in ("end_turn", "") and not says_something:
                 reason = "empty_answer"
-            explanation = str((message.stop_details or {}).get("explanation") or "")
+            given = str((message.stop_details or {}).get("explanation") or "")
+            explanation = storable(given)[:300]
             if reason == "max_tokens" and self._most_tokens == self.choices.max_tokens:
-                explanation = f"The client limits the answer to {self._most_tokens} tokens."
+                explanation = say(
+                    "The client limits the answer to %(limit)s tokens.", limit=self._most_tokens
+                )
             elif reason == "max_tokens" and self._most_tokens < self._output_limit:
                 reason = "model_context_window_exceeded"  # the prompt leaves no more
             break
@@ -217,7 +221,7 @@ class RunExecution(Execution):
             reason, explanation = "too_many_calls", ""
         if reason not in STOPS:
             return RunOutcome(states.COMPLETED, reason)
-        notice = describe_stop(reason, explanation=storable(explanation)[:300], run=self.run)
+        notice = describe_stop(reason, explanation=explanation, run=self.run)
         if notice.action == "retry":
             return RunOutcome(states.FAILED, reason, notice, reason)
         return RunOutcome(states.COMPLETED, reason, notice)
@@ -376,7 +380,13 @@ class RunExecution(Execution):
                     wait = wait_before_try(error, tries)
                     seconds = max(1, round(wait))
                     await self._say(
-                        f"{error.message} Trying again in {seconds} s ({tries} of {most})."
+                        say(
+                            "%(reason)s Trying again in %(seconds)s s (%(tries)s of %(most)s).",
+                            reason=error.message,
+                            seconds=seconds,
+                            tries=tries,
+                            most=most,
+                        )
                     )
                     await asyncio.sleep(wait)
                     await self._say("")

@@ -37,6 +37,7 @@ from conversations.archive.tool_calls import (
 from conversations.domain import runs as run_states
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info
+from conversations.domain.messages import join_sentences, say
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import (
     ASK,
@@ -80,6 +81,8 @@ CANCEL_SECONDS = 10.0  # How long a tool may take to end what it does when it is
 MAX_KIND_CHARS = 255  # Of a kind's key; a call of a longer one is allowed one at a time
 
 MAX_SHOWN_CHARS = 100_000  # Of a diff or a command that a question shows
+
+ONE_RUNS, SEVERAL_RUN = say("A tool is running"), say("Tools are running")
 
 CUT_OFF = "Not run: the answer was cut off before the call was complete."
 
@@ -301,7 +304,7 @@ class ToolLoop:
             return
         rows = [
             Info(
-                text=f"Waiting for approval: {question.summary}",
+                text=say("Waiting for approval: %(what)s", what=question.summary),
                 kind=APPROVAL,
                 code=APPROVAL_ASKED,
                 data=question.as_data(),
@@ -345,7 +348,7 @@ class ToolLoop:
         running = sum(
             one.result is None and one.decision != DENY and not one.stopped_by for one in group
         )
-        doing = ("", "A tool is running", "Tools are running")[min(running, 2)]
+        doing = ("", ONE_RUNS, SEVERAL_RUN)[min(running, 2)]
         self._execution.show_state(run_states.RUNNING, doing=doing)
         tasks: list[asyncio.Task[None]] = []
         for call in group:
@@ -444,7 +447,7 @@ class ToolLoop:
                 await self._execution.writer.write(
                     show_run_waiting, self._claimed.run_pk, waits=False
                 )
-                self._execution.show_state(run_states.RUNNING, doing="A tool is running")
+                self._execution.show_state(run_states.RUNNING, doing=ONE_RUNS)
         except asyncio.CancelledError:
             await _end_tasks([task])
             # What ended all the same has been done, and is kept with its result.
@@ -502,11 +505,13 @@ class ToolLoop:
             shown = await self._execution.commit(commit())
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
             await write(show_run_waiting, run_pk, waits=True)
-            self._execution.show_state(run_states.WAITING_APPROVAL, doing="Waiting for an answer")
+            self._execution.show_state(
+                run_states.WAITING_APPROVAL, doing=say("Waiting for an answer")
+            )
             answer = await answered
             if call.question is None:  # else the call is over, and with it what is shown of it
                 await write(show_run_waiting, run_pk, waits=False)
-                self._execution.show_state(run_states.RUNNING, doing="A tool is running")
+                self._execution.show_state(run_states.RUNNING, doing=ONE_RUNS)
             if question.prompt and answer["action"] == ACCEPT:
                 return await self._ask_model(call, question, seq=shown.rows[0].seq)
             return {name: answer[name] for name in ("action", "content") if answer.get(name)}
@@ -565,20 +570,27 @@ def _failure(error: BaseException, call: _Call) -> ToolResult:
 def _question(record: ToolCallRecord, plan: CallPlan) -> ApprovalRequest:
     has_kind = 0 < len(plan.kind_key) <= MAX_KIND_CHARS and storable(plan.kind_key) == plan.kind_key
     diff, command = storable(plan.diff), storable(plan.command)
+    summary, label = one_line(storable(plan.summary), limit=300), plan.kind_label or plan.kind_key
     is_cut = max(len(diff), len(command)) > MAX_SHOWN_CHARS
-    note = f"{plan.note} Only the beginning is shown.".strip() if is_cut else plan.note
+    cut = say("Only the beginning is shown.") if is_cut else ""
+    note = join_sentences((plan.note, cut))
     return ApprovalRequest(
         call=str(record.uuid),
         call_id=record.call_id,
         name=record.name,
-        summary=one_line(storable(plan.summary), limit=300) or record.name,
+        summary=_as_shown(plan.summary, summary) or record.name,
         command=command[:MAX_SHOWN_CHARS],
         diff=diff[:MAX_SHOWN_CHARS],
-        note=storable(note),
+        note=_as_shown(note, storable(note)),
         kind_key=plan.kind_key if has_kind else "",
-        kind_label=storable(plan.kind_label or plan.kind_key) if has_kind else "",
+        kind_label=_as_shown(label, storable(label)) if has_kind else "",
         basis=plan.basis,
     )
+
+
+def _as_shown(text: str, shown: str) -> str:
+    """What is shown of a text: the message that it is, where that is all of it."""
+    return text if text == shown else shown
 
 
 def _is_same(plan: CallPlan, asked: ApprovalRequest) -> bool:

@@ -13,6 +13,7 @@ from django.db import DatabaseError
 
 from conversations.archive.rights import AccessSnapshot, OpenPage, read_standings
 from conversations.domain.errors import TooMany, Unavailable
+from conversations.domain.messages import say
 
 from .database import Readers
 
@@ -72,6 +73,10 @@ class AccessRefresher:
 
 # How many sockets and streams each person has open in this process.
 SOCKETS, STREAMS = "sockets", "streams"
+_TOO_MANY = {
+    SOCKETS: say("At most %(limit)s sockets can be open at a time. Close some first."),
+    STREAMS: say("At most %(limit)s streams can be open at a time. Close some first."),
+}
 
 
 class ConnectionLimiter:
@@ -88,10 +93,7 @@ class ConnectionLimiter:
         """Raises TooMany where the person has as many as may be."""
         if self._open[kind, person_pk] >= self._most[kind]:
             self.refused += 1
-            raise TooMany(
-                f"At most {self._most[kind]} {kind} can be open at a time. Close some first.",
-                code="too_many_open",
-            )
+            raise TooMany(say(_TOO_MANY[kind], limit=self._most[kind]), code="too_many_open")
 
     def take(self, kind: str, person_pk: int) -> None:
         """Count one more, until :meth:`release`. Raises TooMany."""

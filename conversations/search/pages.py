@@ -18,6 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
@@ -31,7 +32,7 @@ from conversations.archive.rights import is_reviewer, readable_sessions, readabl
 from conversations.archive.session_records import SessionRecord, list_titled
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
-from conversations.domain.text import storable
+from conversations.domain.text import number_text, storable
 from conversations.models import Session
 from conversations.web.forms import date_field
 from conversations.web.pages import render_page
@@ -45,15 +46,27 @@ from .results import SearchResults, Surroundings, TurnHit, read_surroundings
 
 MAX_QUERY_CHARS = 1000  # Characters of a query that count.
 
-SAID_BY = (("", "Anybody"), ("user", "People"), ("assistant", "Assistant"), ("tool", "Tools"))
-ORDERS = (("best", "Best match"), ("newest", "Newest first"))
+SAID_BY = (
+    ("", gettext_lazy("Anybody")),
+    ("user", gettext_lazy("People")),
+    ("assistant", gettext_lazy("Assistant")),
+    ("tool", gettext_lazy("Tools")),
+)
+SPEAKERS = {
+    "user": gettext_lazy("Person"),
+    "assistant": gettext_lazy("Assistant"),
+    "system": gettext_lazy("System"),
+}
+ORDERS = (("best", gettext_lazy("Best match")), ("newest", gettext_lazy("Newest first")))
 
 
 class FindForm(forms.Form):
     """Text and an order: what finding in one session takes."""
 
-    q = forms.CharField(required=False, label="Search for", widget=forms.SearchInput)
-    order = forms.ChoiceField(choices=ORDERS, required=False, label="Order", widget=forms.Select)
+    q = forms.CharField(required=False, label=gettext_lazy("Search for"), widget=forms.SearchInput)
+    order = forms.ChoiceField(
+        choices=ORDERS, required=False, label=gettext_lazy("Order"), widget=forms.Select
+    )
 
     use_required_attribute = False
 
@@ -96,13 +109,20 @@ class FindForm(forms.Form):
 class SearchForm(FindForm):
     workspace = forms.ChoiceField(
         required=False,
+        label=gettext_lazy("Workspace"),
         widget=forms.Select,
-        error_messages={"invalid_choice": "This workspace does not exist, or you have no access."},
+        error_messages={
+            "invalid_choice": gettext_lazy("This workspace does not exist, or you have no access.")
+        },
     )
-    role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by", widget=forms.Select)
-    tool = forms.CharField(required=False, max_length=128, widget=forms.TextInput)
-    after = date_field("From")
-    before = date_field("Before")
+    role = forms.ChoiceField(
+        choices=SAID_BY, required=False, label=gettext_lazy("Said by"), widget=forms.Select
+    )
+    tool = forms.CharField(
+        required=False, max_length=128, label=gettext_lazy("Tool"), widget=forms.TextInput
+    )
+    after = date_field(gettext_lazy("From"))
+    before = date_field(gettext_lazy("Before"))
 
     field_order: tuple[str, ...] = ("q", "workspace", "role", "tool", "after", "before", "order")
     _FILTERS: tuple[str, ...] = ("role", "tool", "after", "before")
@@ -113,15 +133,19 @@ class SearchForm(FindForm):
         super().__init__(data, **kwargs)
         workspace = self.fields["workspace"]
         assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", "All workspaces"), *workspaces]
+        workspace.choices = [("", gettext("All workspaces")), *workspaces]
         for name in ("after", "before"):
-            self.fields[name].error_messages["invalid"] = "A date must look like 2026-01-31."
+            self.fields[name].error_messages["invalid"] = gettext(
+                "A date must look like 2026-01-31."
+            )
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cleaned_data
         after, before = found.get("after"), found.get("before")
         if after and before and after >= before:
-            self.add_error("before", "This is before the other date, so nothing can match.")
+            self.add_error(
+                "before", gettext("This is before the other date, so nothing can match.")
+            )
         return found
 
     def clean_tool(self) -> str:
@@ -219,7 +243,7 @@ def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
     find = partial(search_session, session.pk)
     form = FindForm(request.GET.dict(), autofocus=True)
-    context = {"session": session, "tab": "find", "heading": "Find in this session"}
+    context = {"session": session, "tab": "find", "heading": gettext("Find in this session")}
     return answer_search(
         request, "panel/find.html", form, find, context, part="panel", limit=FIND_PAGE
     )
@@ -261,16 +285,13 @@ def _search(
     found = find(query, limit=limit, cursor=cursor, order=order)
     around = read_surroundings(found.hits)
     pages.note(request, around.sessions.values())
-    counted = f"{found.total:,} turn{'' if found.total == 1 else 's'}"
-    counted = f"at least {counted}" if found.total_is_bound else counted
-    counted = f"more of {counted}" if cursor else counted
     return {
         # Hits of one session that follow each other stand together.
         "groups": [
             _group(request, around.sessions[pk], hits, query=query, around=around, pages=pages)
             for pk, hits in groupby(found.hits, key=lambda hit: hit.session_pk)
         ],
-        "counted": counted[0].upper() + counted[1:],
+        "counted": _count(found, is_more=bool(cursor)),
         "missing": found.missing,
         "more": form.address(cursor=found.cursor) if found.cursor else "",
         "is_first": not cursor,
@@ -278,6 +299,20 @@ def _search(
         # It ends here, but there may be more: only the best are put in order.
         "is_cut": not found.cursor and order == "best" and found.total >= BEST,
     }
+
+
+def _count(found: SearchResults, *, is_more: bool) -> str:
+    if is_more and found.total_is_bound:
+        counted = ngettext(
+            "More of at least %(count)s turn", "More of at least %(count)s turns", found.total
+        )
+    elif is_more:
+        counted = ngettext("More of %(count)s turn", "More of %(count)s turns", found.total)
+    elif found.total_is_bound:
+        counted = ngettext("At least %(count)s turn", "At least %(count)s turns", found.total)
+    else:
+        counted = ngettext("%(count)s turn", "%(count)s turns", found.total)
+    return counted % {"count": number_text(found.total)}
 
 
 def _group(
@@ -332,5 +367,5 @@ def _near(around: Surroundings, hit: TurnHit, step: int) -> list[str]:
 
 def _speaker(role: str, tool_name: str | None) -> str:
     if role == "tool":
-        return tool_name or "Tool"
-    return {"user": "Person", "assistant": "Assistant", "system": "System"}.get(role, role)
+        return tool_name or gettext("Tool")
+    return str(SPEAKERS.get(role, role))

@@ -26,8 +26,10 @@ from conversations.archive.rights import WRITE
 from conversations.archive.storage import translate_storage_error
 from conversations.domain.attachments import HIDDEN, TEXT, clean_name, shown_attachment
 from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull
+from conversations.domain.messages import join_sentences
 from conversations.domain.text import storable
 from conversations.models import Attachment, Session
+from conversations.rendering.messages import translate
 from conversations.runtime.current import require_runtime, run_on_runtime
 
 from .forms import check_attachment_ids
@@ -57,8 +59,11 @@ def save_files(
     ``reason`` where it cannot be attached. Raises Rejected where they are too many."""
     most = settings.LOOM.max_attachments
     if len(files) > most:
-        reason = f"At most {most} files can be attached to a message."
-        raise Rejected(reason, code="too_many_attachments")
+        raise Rejected(
+            "At most %(limit)s files can be attached to a message.",
+            code="too_many_attachments",
+            limit=most,
+        )
     results: list[dict[str, Any]] = []
     for file in files:
         name = clean_name(file.name or "")
@@ -97,7 +102,7 @@ def require_files(
     results = save_files(session_pk, files, user_pk=user_pk)
     kept = [result["attachment"]["uuid"] for result in results if "attachment" in result]
     if reasons := [result["reason"] for result in results if "reason" in result]:
-        reason = " ".join(dict.fromkeys(reasons))
+        reason = join_sentences(dict.fromkeys(reasons))
         raise FilesRefused(reason, kept=kept, is_full=lacks_space(results))
     return kept
 
@@ -143,12 +148,16 @@ def take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
         try:
             files = read_resource(found, resource)
         except LoomError as error:  # said of it, as of a file
-            refusal = {"name": resource, "code": error.code, "reason": error.message}
+            reason = translate(error.message)
+            refusal = {"name": resource, "code": error.code, "reason": reason}
             return JsonResponse({"files": [refusal]})
     if not files:
         raise Rejected("The request contains no file.", code="no_file")
     results = save_files(found.pk, files, user_pk=person(request).pk)
     status = StorageFull.status if lacks_space(results) else 200
+    for result in results:
+        if "reason" in result:
+            result["reason"] = translate(result["reason"])
     return JsonResponse({"files": results}, status=status)
 
 
@@ -195,7 +204,8 @@ def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> Htt
     try:
         archive_attachments.remove_attachment(found.pk, attachment, user_pk=person(request).pk)
     except LoomError as error:
-        return JsonResponse({"code": error.code, "reason": error.message}, status=error.status)
+        answer = {"code": error.code, "reason": translate(error.message)}
+        return JsonResponse(answer, status=error.status)
     return HttpResponse(status=204)
 
 

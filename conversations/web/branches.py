@@ -10,6 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
@@ -25,18 +26,19 @@ from conversations.archive.rewinds import require_branch
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Session
-from conversations.rendering.rows import mark_settled
+from conversations.rendering.messages import translate
+from conversations.rendering.rows import show_rows
 from conversations.runtime.current import current_runtime
 
 from .pages import is_fragment, show_turn
 from .panel import render_panel
 
 REASONS = {
-    "edit": "A message was edited",
-    "regenerate": "An answer was made again",
-    "reset": "Taken back",
-    "undo": "Taken back",
-    "switch": "Another branch was used",
+    "edit": gettext_lazy("A message was edited"),
+    "regenerate": gettext_lazy("An answer was made again"),
+    "reset": gettext_lazy("Taken back"),
+    "undo": gettext_lazy("Taken back"),
+    "switch": gettext_lazy("Another branch was used"),
 }
 
 
@@ -49,7 +51,7 @@ def session_branches(request: HttpRequest, uuid: UUID) -> HttpResponse:
         {"branch": branch, "reason": REASONS.get(branch.reason, "")}
         for branch in list_branches(found)
     ]
-    context = {"heading": "Branches", "branches": branches}
+    context = {"heading": gettext("Branches"), "branches": branches}
     return render_panel(request, found, access, "branches", context)
 
 
@@ -77,7 +79,7 @@ def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpRespons
     context: dict[str, Any] = {
         "session": found,
         "branch": branch,
-        "rows": mark_settled([row.html for row in page.rows]),
+        "rows": show_rows([row.html for row in page.rows]),
         "has_more": page.newer is not None,
         "can_use": access.can_write and found.archived_at is None,
     }
@@ -102,5 +104,5 @@ async def session_branch_use(
         runtime = await current_runtime()
         await runtime.use_branch(found, turn=number, user_pk=user.pk)
     except (Rejected, Conflict) as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)

@@ -8,18 +8,25 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from conversations.access import get_session_for, get_workspace_for, person, post_by_person
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.models import Session, Workspace
+from conversations.rendering.messages import translate
 from conversations.runtime.current import compact_at_end
 
 from .forms import check_uuid
 
 MAX_CHOSEN = 500  # Sessions that are changed at once: as many as a long list shows.
-ACTIONS = {"pin": "pinned", "unpin": "unpinned", "archive": "archived", "unarchive": "unarchived"}
+ACTIONS = {
+    "pin": gettext_lazy("pinned"),
+    "unpin": gettext_lazy("unpinned"),
+    "archive": gettext_lazy("archived"),
+    "unarchive": gettext_lazy("unarchived"),
+}
 
 
 def read_chosen(
@@ -32,7 +39,9 @@ def read_chosen(
     if not chosen:
         raise Rejected("Choose at least one session.", code="nothing_chosen")
     if len(chosen) > MAX_CHOSEN:
-        raise Rejected(f"At most {MAX_CHOSEN} sessions can be changed at once.", code="too_many")
+        raise Rejected(
+            "At most %(limit)s sessions can be changed at once.", code="too_many", limit=MAX_CHOSEN
+        )
     uuids = [check_uuid(text, "session") for text in chosen]
     find = find or (lambda uuid: get_session_for(request, uuid, to=WRITE)[0])
     found = [find(uuid) for uuid in uuids]
@@ -51,28 +60,30 @@ def workspace_sessions(request: HttpRequest, slug: str) -> HttpResponse:
             raise Rejected("Choose an action.", code="action_unknown")
         chosen = read_chosen(request, workspace)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
         return redirect("workspace", slug=slug)
-    do_with_each(request, chosen, partial(_carry_out, request, action), said=ACTIONS[action])
+    do_with_each(request, chosen, partial(_carry_out, request, action), said=str(ACTIONS[action]))
     return redirect("workspace", slug=slug)
 
 
 def do_with_each(
     request: HttpRequest, chosen: Sequence[Session], act: Callable[[Session], object], *, said: str
 ) -> None:
-    """Do it, and say with how many it was done and why not with the others, which raised Conflict
-    or Rejected."""
+    """Do it, and say with how many it was done (``said`` is a word in the person's language) and
+    why not with the others, which raised Conflict or Rejected."""
     done, problems = 0, list[str]()
     for session in chosen:
         try:
             act(session)
             done += 1
         except (Conflict, Rejected) as error:
-            problems.append(error.message)
+            problems.append(translate(error.message))
     if done:
-        messages.success(request, f"{count_of(done)} {said}.")
+        text = gettext("%(sessions)s %(done)s.") % {"sessions": count_of(done), "done": said}
+        messages.success(request, text)
     for problem in dict.fromkeys(problems):
-        messages.error(request, f"{problems.count(problem)} left as they are: {problem}")
+        text = gettext("%(count)s left as they are: %(reason)s")
+        messages.error(request, text % {"count": problems.count(problem), "reason": problem})
 
 
 def _carry_out(request: HttpRequest, action: str, session: Session) -> None:
@@ -86,4 +97,4 @@ def _carry_out(request: HttpRequest, action: str, session: Session) -> None:
 
 
 def count_of(number: int) -> str:
-    return "1 session" if number == 1 else f"{number} sessions"
+    return ngettext("%(count)s session", "%(count)s sessions", number) % {"count": number}

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import Access, get_session_for, post_to_session
@@ -23,11 +24,13 @@ from conversations.archive.tool_calls import (
     require_decidable,
 )
 from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.text import number_text
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering import tool_rows
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.source_text import duration_text, number_text, show_hidden
+from conversations.rendering.messages import translate
+from conversations.rendering.source_text import duration_text, show_hidden
 from conversations.rendering.tool_rows import changes_text, render_output_page
 from conversations.runtime.current import current_runtime
 
@@ -67,7 +70,8 @@ def tool_output(
         raise Rejected("from must be a number.", code="bad_number")
     page = render_output_page(output, name=name, start=int(text), session=found.uuid)
     context = {
-        "heading": f"Output of {tool_rows.tool_word(name)[0]}",
+        "heading": gettext("Output of %(tool)s")
+        % {"tool": translate(tool_rows.tool_word(name)[0])},
         "page": page,
         "address": reverse("tool_call_output" if call else "turn_output", args=args),
         "back_url": reverse("tool_call" if call else "turn", args=args),
@@ -82,28 +86,31 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
     diff_text = (done.diff if done else "") or (asked.diff if asked else "")
     diff = render_diff(diff_text, most_lines=LONG_DIFF_LINES, most_chars=LONG_DIFF_CHARS)
     text = tool_rows.arguments_text(arguments, without_texts=False)
-    stopped = f"Stopped by {record.stopped_by}" if record.stopped_by else "Stopped"
+    stopped = gettext("Stopped")
+    if record.stopped_by:
+        stopped = gettext("Stopped by %(name)s") % {"name": record.stopped_by}
+    mark, state = tool_rows.state_word(call.state, call.ok)
     kind = asked.kind_label if asked else ""
     decision = tool_rows.decision_text(
         call.decision, by=record.decided_by, reason=call.reason, kind=kind
     )
     changes_url = reverse("session_changes", args=[found.uuid], query={"call": call.uuid})
     moments = (
-        ("Called", call.created_at),
-        ("Asked", call.asked_at),
-        ("Decided", call.decided_at),
-        ("Started", call.started_at),
+        (gettext("Called"), call.created_at),
+        (gettext("Asked"), call.asked_at),
+        (gettext("Decided"), call.decided_at),
+        (gettext("Started"), call.started_at),
         (stopped, call.stop_requested_at),
     )
     context: dict[str, Any] = {
-        "heading": word,
+        "heading": translate(word),
         "name": call.name,
         "icon": icon,
         "argument_html": show_hidden(tool_rows.telling_argument(call.name, arguments)),
-        "state": tool_rows.state_word(call.state, call.ok),
+        "state": (mark, translate(state)),
         "exit_code": done.exit_code if done else None,
         "duration": duration_text(call.duration_ms),
-        "decision_html": show_hidden(decision),
+        "decision_html": show_hidden(translate(decision)),
         "moments": [{"what": what, "at": at} for what, at in moments if at is not None],
         "arguments_html": show_hidden(text[:LONG_ARGUMENTS]),
         "arguments_left": number_text(max(0, len(text) - LONG_ARGUMENTS)),
@@ -151,7 +158,7 @@ async def tool_call_decide(
                 found, call=call, decision=decision, user_pk=user.pk, reason=reason
             )
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)
 
 
@@ -176,5 +183,5 @@ async def tool_call_answer(
             found, call=call, question=question, action=action, content=content, user_pk=user.pk
         )
     except (Rejected, Conflict) as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)

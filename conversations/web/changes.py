@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import Access, get_session_for, post_to_session
@@ -25,10 +26,11 @@ from conversations.agent.undo.records import Scope, recent_reverts
 from conversations.agent.undo.revert import LOST
 from conversations.agent.undo.review import FileReview, content_of, review_changes
 from conversations.domain.errors import LoomError, Rejected
-from conversations.domain.text import storable
+from conversations.domain.text import number_text, storable
 from conversations.models import Session, Workspace
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.source_text import number_text, show_hidden
+from conversations.rendering.messages import translate
+from conversations.rendering.source_text import show_hidden
 from conversations.rendering.tool_rows import changes_text, tool_word
 from conversations.runtime.current import current_runtime
 
@@ -52,18 +54,19 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
     is_moved = bool(file.moved_from or file.moved_to)
     diff = {} if is_moved else _diff(root, file.path, before, after)
     there = after or before
-    kind = "folder" if there and there.is_folder else ""
+    is_folder = there is not None and there.is_folder
     fact = ""
     if file.moved_to:
-        fact = f"moved to {shown(file.moved_to)}"
+        fact = gettext("moved to %(path)s") % {"path": shown(file.moved_to)}
     elif file.moved_from:
-        fact = f"moved from {shown(file.moved_from)}"
+        fact = gettext("moved from %(path)s") % {"path": shown(file.moved_from)}
     elif before is None:
-        fact = f"new {kind}"
+        fact = gettext("new folder") if is_folder else gettext("new")
     elif after is None:
-        fact = f"{kind} removed"
+        fact = gettext("folder removed") if is_folder else gettext("removed")
     elif before.permissions != after.permissions and before.digest == after.digest:
         fact = f"{filemode(before.mode)} → {filemode(after.mode)}"
+    # The page has words for the state; its style depends on it too.
     state = "cannot be undone" if plan and plan.state == LOST else ""
     if file.is_back or file.is_conflict:
         state = "undone" if file.is_back else "changed afterwards"
@@ -72,12 +75,14 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
     for change in file.changes:
         calls.setdefault(change.call, change)
     return {
-        "name_html": show_hidden(storable(file.path)) if file.path != ROOT else "the folder itself",
+        "name_html": show_hidden(storable(file.path))
+        if file.path != ROOT
+        else gettext("the folder itself"),
         "value": stored_path(file.path),
         "key": sha256(stored_path(file.path).encode()).hexdigest()[:16],
-        "facts": [text for text in (fact.strip(), diff.get("changes")) if text],
+        "facts": [text for text in (fact, diff.get("changes")) if text],
         "state": state,
-        "reason": plan.reason if plan else "",
+        "reason": translate(plan.reason) if plan else "",
         "diff": diff,
         "since": since,
         "is_conflict": file.is_conflict,
@@ -86,7 +91,11 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
         else "",
         "runs_itself": after is not None and runs_itself(file.path),
         "calls": [
-            {"call": change.call, "word": tool_word(change.call_name)[0], "turn": change.turn}
+            {
+                "call": change.call,
+                "word": translate(tool_word(change.call_name)[0]),
+                "turn": change.turn,
+            }
             for change in calls.values()
         ],
     }
@@ -104,14 +113,14 @@ def _diff(
             texts.append(None)
             continue
         if not (state.is_file or state.is_link):
-            return {"note": "This file cannot be shown."}
+            return {"note": gettext("This file cannot be shown.")}
         data = content_of(root, path, state)
         if data is None:
-            return {"note": "This is too large to show."}
+            return {"note": gettext("This is too large to show.")}
         if b"\0" in data:
-            return {"note": "This is not text."}
+            return {"note": gettext("This is not text.")}
         text = data.decode("utf-8", "replace")
-        texts.append(f"link to {text}" if state.is_link else text)
+        texts.append(gettext("link to %(path)s") % {"path": text} if state.is_link else text)
     diff = unified_diff(path, *texts)
     rendered = render_diff(diff, most_lines=MOST_LINES, most_chars=MOST_CHARS)
     return {
@@ -156,9 +165,10 @@ async def session_changes_revert(
         )
     except Rejected as error:
         return await sync_to_async(_changes)(request, found, access, shown, error=error)
+    said = translate(done.said)
     if is_fragment(request):
-        return await sync_to_async(_changes)(request, found, access, shown, said=done.said)
-    messages.success(request, done.said)
+        return await sync_to_async(_changes)(request, found, access, shown, said=said)
+    messages.success(request, said)
     return redirect(_address(found, shown))
 
 
@@ -188,9 +198,9 @@ def _changes(
     after = real_path(request.GET.get("after", ""))
     review = review_changes(found.pk, Path(workspace.root), scope=scope, after=after)
     following = stored_path(review.following) if review.following else ""
-    what = {"run": "this answer", "call": "this call"}.get(next(iter(fields), ""), "")
+    what = next((name for name in ("run", "call") if name in fields), "")
     context: dict[str, Any] = {
-        "heading": "Files changed",
+        "heading": gettext("Files changed"),
         "asked": {"fields": fields, "what": what},
         "address": _address(found, scope),
         "all_url": reverse("session_changes", args=[found.uuid]),
@@ -204,12 +214,15 @@ def _changes(
         "files": [show_file(workspace, file) for file in review.files if not file.is_back],
         "is_short": len(review.files) < MOST_OPEN,
         "put_back": [show_file(workspace, file) for file in review.files if file.is_back],
-        "calls": [{"it": call, "word": tool_word(call["name"])[0]} for call in review.calls[:50]],
+        "calls": [
+            {"it": call, "word": translate(tool_word(call["name"])[0])}
+            for call in review.calls[:50]
+        ],
         "next_url": _address(found, scope, after=following) if following else "",
         "is_first": not after,
         "reverts": [] if fields else recent_reverts(found.pk),
         "said": said,
-        "error": error.message if error else "",
+        "error": translate(error.message) if error else "",
     }
     status = error.status if error else 200
     return render_panel(request, found, access, "changes", context, status=status)

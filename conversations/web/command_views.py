@@ -3,7 +3,7 @@ files.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
@@ -24,16 +25,18 @@ from conversations.access import (
     sign_in_first,
     visit_of,
 )
-from conversations.accounts.people import read_preferences
+from conversations.accounts.languages import preferences_of
 from conversations.agent.files.searching import find_files
 from conversations.agent.mcp.connection import CONNECTING
 from conversations.archive.rights import READ, WRITE
 from conversations.archive.session_records import list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
 from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import storable
 from conversations.feature import Link
 from conversations.models import Membership, Session
+from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime, list_models
 from conversations.runtime.models import describe_model
 
@@ -61,8 +64,8 @@ def workspace_paths(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         paths, is_cut = find_files(workspace.root, query)
     except Rejected as error:  # the folder is gone, or cannot be read
-        return JsonResponse({"files": [], "note": error.message})
-    note = "There are too many files to list: add a folder." if is_cut else ""
+        return JsonResponse({"files": [], "note": translate(error.message)})
+    note = gettext("There are too many files to list: add a folder.") if is_cut else ""
     return JsonResponse({"files": paths, "note": note})
 
 
@@ -90,7 +93,7 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
         outcome = await execute(typed, session, user)
     except LoomError as error:
         is_text = isinstance(error, NoCommand)
-        answer = {"message": error.message, "code": error.code, "is_text": is_text}
+        answer = {"message": translate(error.message), "code": error.code, "is_text": is_text}
         return JsonResponse(answer, status=error.status)
     return JsonResponse(asdict(outcome))
 
@@ -110,12 +113,14 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     described = []
     for command in COMMANDS:
         if command.to in allowed:
-            choices = [{"value": value, "says": says} for value, says in command.choices.items()]
+            choices = [
+                {"value": value, "says": translate(says)} for value, says in command.choices.items()
+            ]
             described.append(
                 {
                     "name": command.name,
-                    "says": command.says,
-                    "argument": command.argument,
+                    "says": translate(command.says),
+                    "argument": translate(command.argument),
                     "needs_argument": command.needs_argument,
                     "choices": models if command.argument == "model" else choices,
                     "on_the_page": command.name in ON_THE_PAGE,
@@ -174,27 +179,29 @@ async def _write_prompt(
 
 type Keys = list[tuple[tuple[str, ...], str]]
 
+CTRL, SHIFT, ENTER = say("Ctrl"), say("Shift"), say("Enter")
+
 KEYS: dict[str, Keys] = {
-    "Writing": [
-        (("Enter",), "Send the message"),
-        (("Shift", "Enter"), "Start a new line"),
-        (("Alt", "Enter"), "Send, and let it go in at the running answer's next tool call"),
-        (("/",), "Commands, at the start of a message; elsewhere, go to the message"),
-        (("@",), "Files of the workspace"),
-        (("Esc",), "Stop the answer; close a list, the editor or a menu"),
+    say("Writing"): [
+        ((ENTER,), say("Send the message")),
+        ((SHIFT, ENTER), say("Start a new line")),
+        (("Alt", ENTER), say("Send, and let it go in at the running answer's next tool call")),
+        (("/",), say("Commands, at the start of a message; elsewhere, go to the message")),
+        (("@",), say("Files of the workspace")),
+        (("Esc",), say("Stop the answer; close a list, the editor or a menu")),
     ],
-    "Navigation": [
-        (("Ctrl", "K"), "Sessions, commands and pages"),
-        (("Ctrl", "Shift", "O"), "New session"),
-        (("Alt", "↑", "↓"), "Previous or next session"),
-        (("j", "k"), "Next row, previous row"),
-        (("f",), "Find in this session; Enter goes to the next hit"),
-        (("?",), "This list"),
+    say("Navigation"): [
+        ((CTRL, "K"), say("Sessions, commands and pages")),
+        ((CTRL, SHIFT, "O"), say("New session")),
+        (("Alt", "↑", "↓"), say("Previous or next session")),
+        (("j", "k"), say("Next row, previous row")),
+        (("f",), say("Find in this session; Enter goes to the next hit")),
+        (("?",), say("This list")),
     ],
 }
 
 # The first two, for whoever prefers that.
-ENTER_BREAKS: Keys = [(("Ctrl", "Enter"), "Send the message"), (("Enter",), "New line")]
+ENTER_BREAKS: Keys = [((CTRL, ENTER), say("Send the message")), ((ENTER,), say("New line"))]
 
 
 @login_required
@@ -202,9 +209,21 @@ ENTER_BREAKS: Keys = [(("Ctrl", "Enter"), "Send the message"), (("Enter",), "New
 def help_page(request: HttpRequest) -> HttpResponse:
     """Commands and keys: a page, and what the chat shows in a dialog."""
     keys = KEYS
-    if read_preferences(person(request).pk).enter == "break":
+    if preferences_of(request).enter == "break":
         keys = keys | {"Writing": ENTER_BREAKS + keys["Writing"][2:]}
-    context = {"commands": COMMANDS, "keys": keys.items()}
+    context = {
+        "commands": [
+            replace(one, says=translate(one.says), argument=translate(one.argument))
+            for one in COMMANDS
+        ],
+        "keys": [
+            (
+                translate(heading),
+                [(list(map(translate, names)), translate(says)) for names, says in group],
+            )
+            for heading, group in keys.items()
+        ],
+    }
     return render_page(request, "help.html", "lists", context)
 
 
@@ -226,7 +245,7 @@ def palette(request: HttpRequest) -> HttpResponse:
     )
     sessions = [
         {
-            "name": item.title or "Untitled session",
+            "name": item.title or gettext("Untitled session"),
             "says": item.workspace_name,
             "url": reverse("session", args=[item.uuid]),
         }
@@ -243,20 +262,22 @@ def list_places(request: HttpRequest) -> Iterator[dict[str, str]]:
     user = person(request)
     for item in list_workspaces(user.pk):
         url = reverse("workspace", args=[item["slug"]])
-        yield {"name": item["name"], "says": "Workspace", "url": url}
+        yield {"name": item["name"], "says": gettext("Workspace"), "url": url}
         if item["role"] != Membership.Role.VIEWER:
             new = reverse("session_create", args=[item["slug"]])
-            yield {"name": f"New session in {item['name']}", "says": "", "url": new, "form": "yes"}
+            name = gettext("New session in %(workspace)s") % {"workspace": item["name"]}
+            yield {"name": name, "says": "", "url": new, "form": "yes"}
         if item["role"] == Membership.Role.OWNER:
             rules = reverse("workspace_settings", args=[item["slug"]])
-            yield {"name": f"Settings of {item['name']}", "says": "", "url": rules}
+            name = gettext("Settings of %(workspace)s") % {"workspace": item["name"]}
+            yield {"name": name, "says": "", "url": rules}
     pages = [
-        Link("All workspaces", reverse("home")),
-        Link("Search everything", reverse("search")),
-        Link("Commands and keys", reverse("help")),
+        Link(gettext("All workspaces"), reverse("home")),
+        Link(gettext("Search everything"), reverse("search")),
+        Link(gettext("Commands and keys"), reverse("help")),
         *(link for _, links in list_menu(request) for link in links),
-        Link("Devices", reverse("account_devices")),
-        Link("Change password", reverse("password_change")),
+        Link(gettext("Devices"), reverse("account_devices")),
+        Link(gettext("Change password"), reverse("password_change")),
     ]
     for page in pages:
         yield {"name": page.label, "says": page.says, "url": page.url}

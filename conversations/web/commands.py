@@ -18,11 +18,13 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import reverse
+from django.utils.translation import gettext
 
 from conversations.agent.undo.records import has_changes, last_changing_run
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.rights import READ, WRITE
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.feature import features
 from conversations.models import Session
 from conversations.runtime.current import announce_title, current_runtime, find_model, list_models
@@ -33,7 +35,8 @@ from .hydration import hydrate
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """``argument`` is what may follow the name; empty: nothing may. ``to`` is the right
-    that it takes in the workspace. ``choices`` and ``view``: see ``DownloadCommand``."""
+    that it takes in the workspace. ``choices`` and ``view``: see ``DownloadCommand``. What
+    ``says`` and ``argument`` hold is translated where it is shown."""
 
     name: str
     says: str
@@ -45,19 +48,31 @@ class Command:
 
 
 COMMANDS = (
-    Command(name="help", says="Show the commands and keys"),
-    Command(name="new", says="Start a new session", to=WRITE),
-    Command(name="resume", says="Switch session", argument="words"),
+    Command(name="help", says=say("Show the commands and keys")),
+    Command(name="new", says=say("Start a new session"), to=WRITE),
+    Command(name="resume", says=say("Switch session"), argument=say("words")),
     Command(
-        name="history", says="Load older messages, or find text in this session", argument="words"
+        name="history",
+        says=say("Load older messages, or find text in this session"),
+        argument=say("words"),
     ),
-    Command(name="clear", says="Clear the view (nothing is deleted)"),
-    Command(name="compact", says="Summarize older turns", to=WRITE),
+    Command(name="clear", says=say("Clear the view (nothing is deleted)")),
+    Command(name="compact", says=say("Summarize older turns"), to=WRITE),
     Command(
-        name="rename", says="Rename this session", argument="title", needs_argument=True, to=WRITE
+        name="rename",
+        says=say("Rename this session"),
+        argument=say("title"),
+        needs_argument=True,
+        to=WRITE,
     ),
-    Command(name="model", says="Choose the model", argument="model", needs_argument=True, to=WRITE),
-    Command(name="undo", says="Undo the file changes of the last answer"),
+    Command(
+        name="model",
+        says=say("Choose the model"),
+        argument=say("model"),
+        needs_argument=True,
+        to=WRITE,
+    ),
+    Command(name="undo", says=say("Undo the file changes of the last answer")),
     *(Command(**asdict(command)) for feature in features() for command in feature.commands()),
 )
 
@@ -88,12 +103,15 @@ def read_command(text: str, commands: Iterable[Command] = COMMANDS) -> Typed | N
     command = by_name.get(name)
     if command is None:
         near = get_close_matches(name, list(by_name), n=1, cutoff=0.5)
-        help_text = f"Did you mean /{near[0]}?" if near else "See /help for the list."
-        raise NoCommand(f"Unknown command /{name[:40]}. {help_text}")
+        if near:
+            raise NoCommand(
+                "Unknown command /%(name)s. Did you mean /%(near)s?", name=name[:40], near=near[0]
+            )
+        raise NoCommand("Unknown command /%(name)s. See /help for the list.", name=name[:40])
     if argument and not command.argument:
-        raise NoCommand(f"/{name} takes no argument.")
+        raise NoCommand("/%(name)s takes no argument.", name=name)
     if command.needs_argument and not argument:
-        raise NoCommand(f"/{name} needs a {command.argument}.")
+        raise NoCommand("/%(name)s needs a %(argument)s.", name=name, argument=command.argument)
     return Typed(command, argument)
 
 
@@ -101,8 +119,12 @@ def choice_of(command: Command, argument: str) -> str:
     """What is chosen of its choices. Raises Rejected for what is none of them."""
     wanted = argument.lower() or next(iter(command.choices))
     if wanted not in command.choices:
-        named = f"{command.argument}s: {', '.join(command.choices)}"
-        raise Rejected(f"Choose one of these {named}.", code=f"bad_{command.argument}")
+        raise Rejected(
+            "Choose one of these %(kind)s: %(choices)s.",
+            code=f"bad_{command.argument}",
+            kind=say("formats") if command.argument == "format" else f"{command.argument}s",
+            choices=", ".join(command.choices),
+        )
     return wanted
 
 
@@ -130,7 +152,7 @@ async def execute(typed: Typed, session: Session, user: User) -> CommandResult:
     if typed.command.view:
         choice = {typed.command.argument: choice_of(typed.command, typed.argument)}
         url = reverse(typed.command.view, args=[session.uuid], query=choice)
-        return CommandResult(said="Downloading the session.", url=url, opens=FILE)
+        return CommandResult(said=gettext("Downloading the session."), url=url, opens=FILE)
     orders = CommandOrders(session, user)
     result: CommandResult = await getattr(orders, typed.command.name)(typed.argument)
     return result
@@ -164,7 +186,7 @@ class CommandOrders:
             return CommandResult(url=url, opens=PANEL)
         page = await sync_to_async(hydrate)(self.session, limit=settings.LOOM.page_size)
         if not page.older:
-            return CommandResult(said="No older messages.")
+            return CommandResult(said=gettext("No older messages."))
         query = {"before": str(page.older)}
         return CommandResult(url=reverse("session", args=[uuid], query=query))
 
@@ -174,22 +196,26 @@ class CommandOrders:
     async def compact(self, argument: str) -> CommandResult:
         runtime = await current_runtime()
         await runtime.compact(self.session, client_id=uuid4().hex, user_pk=self.user.pk)
-        return CommandResult(said="Summarizing older turns for the model. Nothing is removed.")
+        return CommandResult(
+            said=gettext("Summarizing older turns for the model. Nothing is removed.")
+        )
 
     async def rename(self, argument: str) -> CommandResult:
         title = await sync_to_async(archive_sessions.rename_session)(self.session, title=argument)
         announce_title(self.session.pk, title)
-        return CommandResult(said=f"Session renamed to {title}.", value=title)
+        said = gettext("Session renamed to %(title)s.") % {"title": title}
+        return CommandResult(said=said, value=title)
 
     async def model(self, argument: str) -> CommandResult:
         model = find_model(argument, list_models())
         await sync_to_async(archive_sessions.choose_model)(self.session, model=model.id)
-        return CommandResult(said=f"Model: {model.name}.", value=model.id)
+        said = gettext("Model: %(name)s.") % {"name": model.name}
+        return CommandResult(said=said, value=model.id)
 
     async def undo(self, argument: str) -> CommandResult:
         """What the last answer has changed; everything, if that was put back."""
         if not await sync_to_async(has_changes)(self.session.pk):
-            return CommandResult(said="No files were changed in this session.")
+            return CommandResult(said=gettext("No files were changed in this session."))
         run = await sync_to_async(last_changing_run)(self.session.pk)
         query = {"run": str(run)} if run else None
         url = reverse("session_changes", args=[self.session.uuid], query=query)

@@ -17,6 +17,7 @@ from channels.consumer import get_handler_name
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError
+from django.utils import translation
 
 from conversations.access import SignedOut, get_session_for, recheck_access, visit_of_socket
 from conversations.archive.messages import Accepted
@@ -25,9 +26,12 @@ from conversations.archive.sessions import save_reading_position
 from conversations.archive.storage import translate_storage_error
 from conversations.domain import errors
 from conversations.domain.keyset import parse_cursor
+from conversations.domain.messages import read_message
 from conversations.domain.text import dump_json, is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
+from conversations.rendering.messages import fill_marks, translate
+from conversations.rendering.source_text import MARK_START
 from conversations.runtime.current import current_runtime
 from conversations.runtime.presence import PresentPage
 from conversations.runtime.publish import Frame, Subscriber
@@ -44,9 +48,13 @@ TOO_SLOW, TOO_MANY = 4408, 4429
 STOPPING = 1012
 
 
+STATE_FRAME = '{"type":"state",'  # how the JSON of such a frame begins
+
+
 class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     """One page that watches one session."""
 
+    language = settings.LANGUAGE_CODE
     runtime: Runtime
     session: Session
     subscriber: Subscriber | None = None
@@ -67,6 +75,11 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await getattr(self, get_handler_name(message))(message)
 
     async def connect(self) -> None:
+        query = parse_qs(self.scope["query_string"].decode("latin-1"))
+        # That of the page, whose rows these are.
+        if (language := query.get("language", [""])[0]) in dict(settings.LANGUAGES):
+            self.language = language
+        translation.activate(self.language)
         await self.accept()
         if not self.scope["origin_is_ours"]:
             await self.close(WRONG_ORIGIN)
@@ -90,7 +103,6 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.runtime.hub.add(self.subscriber)
             self.runtime.visitors.add(self.visitor)
             self.runtime.models.prepare()
-            query = parse_qs(self.scope["query_string"].decode("latin-1"))
             rewinds = query.get("rewinds", [""])[0]
             await self._catch_up(
                 query.get("after", [""])[0],
@@ -340,6 +352,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     def deliver(self, text: str) -> None:
         """Hand one frame to the server; called on its loop, by the hub."""
+        text = self._in_words(text)
         outbound = self.scope.get("outbound")
         if outbound is None:
             asyncio.ensure_future(self.send(text_data=text))  # noqa: RUF006 (ends at once)
@@ -353,7 +366,19 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         asyncio.ensure_future(self.close(TOO_SLOW))  # noqa: RUF006 (ends at once)
 
     async def _send(self, frame: Frame) -> None:
-        await self.send(text_data=dump_json(frame))
+        await self.send(text_data=self._in_words(dump_json(frame)))
+
+    def _in_words(self, text: str) -> str:
+        """The JSON of a frame in the page's language: every page gets the same frames."""
+        is_state = text.startswith(STATE_FRAME)
+        if not is_state and MARK_START not in text:
+            return text
+        with translation.override(self.language):
+            if not is_state:
+                return fill_marks(text, in_json=True)
+            frame = json.loads(text)
+            frame["text"] = translate(read_message(frame.pop("said", None)) or frame["text"])
+            return dump_json(frame)
 
 
 class NoSessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
@@ -389,17 +414,17 @@ def _uuid(frame: Frame, name: str) -> UUID:
     try:
         return UUID(str(frame.get(name)))
     except ValueError as error:
-        raise errors.Rejected(f"{name} must be a UUID.", code=f"bad_{name}") from error
+        raise errors.Rejected("%(name)s must be a UUID.", code=f"bad_{name}", name=name) from error
 
 
 def _number(frame: Frame, name: str) -> int:
     value = frame.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
-        raise errors.Rejected(f"{name} must be a positive integer.", code="bad_number")
+        raise errors.Rejected("%(name)s must be a positive integer.", code="bad_number", name=name)
     return value
 
 
 def _error(error: errors.LoomError, *, client_id: Any = None) -> Frame:
-    frame: Frame = {"type": "error", "code": error.code, "message": error.message}
+    frame: Frame = {"type": "error", "code": error.code, "message": translate(error.message)}
     is_echoed = isinstance(client_id, str) and is_storable(client_id)
     return frame | {"client_id": client_id} if is_echoed else frame

@@ -15,11 +15,14 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
+from django.utils.translation import gettext
 from django.views.defaults import server_error
 
 from conversations.api.problems import ROOT, for_programs, problem_of
 from conversations.archive.storage import translate_storage_error, watch_writes
 from conversations.domain.errors import LoomError, Rejected, StorageFull, Unavailable
+from conversations.domain.messages import say
+from conversations.rendering.messages import translate
 from conversations.review.reason_pages import ask_reason
 from conversations.review.reasons import ReasonNeeded
 
@@ -34,7 +37,8 @@ def error_response(
     if request.path.startswith(ROOT):
         return for_programs(request, problem_of(error))
     if request.headers.get("HX-Request") == "true":
-        response = HttpResponse(error.message, content_type="text/plain; charset=utf-8")
+        said = translate(error.message)
+        response = HttpResponse(said, content_type="text/plain; charset=utf-8")
     else:
         # Without the request: the page's frame would look for who is signed in, which an
         # unknown host may not know and a database that is away cannot say.
@@ -146,11 +150,11 @@ class SocketStorageErrorMiddleware:
             return
 
 
-UNKNOWN_HOST = (
+UNKNOWN_HOST = say(
     "This server is not configured for the host name in the address. If you run the server, "
     "add the name to LOOM_ALLOWED_HOSTS."
 )
-UNREADABLE = "The request is unreadable or too large."
+UNREADABLE = say("The request is unreadable or too large.")
 
 
 class LoomErrorMiddleware(MiddlewareMixin):
@@ -166,7 +170,8 @@ class LoomErrorMiddleware(MiddlewareMixin):
         if isinstance(error, ReasonNeeded):
             return ask_reason(request, error)
         template = f"{error.status}.html" if error.status in (403, 404) else "error.html"
-        context = {"message": error.message, "code": error.code, "status": error.status}
+        message = translate(error.message)
+        context = {"message": message, "code": error.code, "status": error.status}
         return render(request, template, context, status=error.status)
 
 
@@ -176,8 +181,8 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if isinstance(exception, DisallowedHost):
         error = Rejected(UNKNOWN_HOST, code="unknown_host")
     else:
-        is_told = isinstance(exception, BadRequest)
-        error = Rejected(str(exception) if is_told else UNREADABLE, code="bad_request")
+        told = exception.args[0] if isinstance(exception, BadRequest) and exception.args else None
+        error = Rejected(told if isinstance(told, str) else UNREADABLE, code="bad_request")
     return error_response(request, error, template="errors/400.html")
 
 
@@ -192,7 +197,8 @@ def failed(request: HttpRequest) -> HttpResponse:
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     """A form without a valid token: our page in place of Django's, whose inline
     style the policy would refuse."""
-    context = {"message": "Reload the page and try again.", "code": "csrf", "status": 403}
+    message = gettext("Reload the page and try again.")
+    context = {"message": message, "code": "csrf", "status": 403}
     return render(request, "403.html", context, status=403)
 
 
@@ -207,7 +213,7 @@ def refuse_odd_encodings(get_response: Callable[[HttpRequest], Any]) -> Callable
 
     def respond(request: HttpRequest) -> Any:
         if request.encoding and codecs.lookup(request.encoding).name not in TAKEN:
-            raise BadRequest("Requests must be in UTF-8.")
+            raise BadRequest(say("Requests must be in UTF-8."))
         return get_response(request)
 
     async def respond_async(request: HttpRequest) -> Any:

@@ -19,6 +19,7 @@ from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.feedgenerator import Atom1Feed
 from django.utils.html import escape
 from django.utils.http import http_date
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import AccessContext, get_workspace_for
@@ -66,8 +67,8 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
     """The latest active sessions; older ones behind the link ``next``."""
     person = find_reader(request)
     if person is None:
-        text = "Sign in with a personal token as the password.\n"
-        response = HttpResponse(text, status=401, content_type="text/plain")
+        text = gettext("Sign in with a personal token as the password.")
+        response = HttpResponse(f"{text}\n", status=401, content_type="text/plain; charset=utf-8")
         response["WWW-Authenticate"] = 'Basic realm="Loom Web", charset="UTF-8"'
         return response
     visit = AccessContext(
@@ -114,9 +115,11 @@ def find_reader(request: HttpRequest) -> User | None:
         return None
     # An address ends up in logs and histories: what stands there opens nothing but feeds.
     if not given and found.scopes != {FEED}:
-        raise NotPermitted(f"Only tokens with the scope “{FEED}” may be used in a URL.")
+        raise NotPermitted(
+            "Only tokens with the scope “%(scope)s” may be used in a URL.", scope=FEED
+        )
     if not found.scopes & {FEED, READ}:
-        raise NotPermitted(f"The token does not have the scope “{FEED}”.")
+        raise NotPermitted("The token does not have the scope “%(scope)s”.", scope=FEED)
     return found.user
 
 
@@ -142,7 +145,7 @@ def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool
         pages["next"] = _address_of(request, address, before=str(records[-1].cursor))
     moments = [record.last_active_at for record in records]
     feed = PagedFeed(
-        title=sayable(f"Sessions of {workspace.name}"),
+        title=sayable(gettext("Sessions of %(name)s") % {"name": workspace.name}),
         link=request.build_absolute_uri(reverse("workspace", args=[workspace.slug])),
         description=None,
         feed_guid=address,
@@ -154,7 +157,7 @@ def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool
         # The generator writes a summary as HTML.
         summary = escape(sayable(record.preview or "")) if with_previews else ""
         feed.add_item(
-            title=sayable(record.title or "Untitled session"),
+            title=sayable(record.title or gettext("Untitled session")),
             link=request.build_absolute_uri(reverse("session", args=[record.uuid])),
             description=summary or None,  # type: ignore[arg-type]  # None: no summary
             author_name=sayable(record.owner),

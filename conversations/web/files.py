@@ -27,6 +27,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.csp import CSP
 from django.utils.http import content_disposition_header
+from django.utils.translation import gettext
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.csp import csp_override
 from django.views.decorators.http import require_safe
@@ -60,9 +61,11 @@ from conversations.archive.rights import WRITE
 from conversations.archive.storage import require_space, translate_storage_error
 from conversations.domain.audit import UPLOADED
 from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull, TooLarge
-from conversations.domain.text import storable
+from conversations.domain.messages import join_sentences, say, say_number
+from conversations.domain.text import number_text, storable
 from conversations.feature import links_at
 from conversations.models import Session, Workspace
+from conversations.rendering.messages import translate
 from conversations.rendering.previews import HTML, KIND_LABELS, PDF, preview_kind, render_preview
 from conversations.rendering.source_text import show_hidden, size_text
 from conversations.rendering.tool_rows import tool_word
@@ -190,7 +193,9 @@ def _crumbs(at: FileAddress, session: Session | None = None) -> list[dict[str, s
     places = [".", *("/".join(parts[: end + 1]) for end in range(len(parts)))]
     return [
         {
-            "name": show_hidden(storable(place.rpartition("/")[2])) if place != "." else "Files",
+            "name": show_hidden(storable(place.rpartition("/")[2]))
+            if place != "."
+            else gettext("Files"),
             "url": FileAddress(at.workspace, place).url(**_marking(session)),
         }
         for place in places
@@ -222,8 +227,12 @@ def _list(
     for entry in entries[:MAX_ENTRIES]:
         name = entry.path.rpartition("/")[2]
         row = _row(FileAddress(at.workspace, f"{prefix}{name}"), entry, session)
-        changed = f"{below[name]} changed" if below[name] else ""
-        rows.append(row | {"mark": changed if entry.kind == FOLDER else inside.get(name, "")})
+        if entry.kind == FOLDER:
+            count = below[name]
+            mark = say_number("%(count)s changed", "%(count)s changed", count) if count else ""
+        else:
+            mark = inside.get(name, "")
+        rows.append(row | {"mark": mark})
     there = {entry.path.rpartition("/")[2] for entry in entries}
     rows += [
         {
@@ -237,8 +246,11 @@ def _list(
     ]
     note = ""
     if len(entries) > MAX_ENTRIES or walk.is_late:
-        count = "a part" if walk.is_late else f"{MAX_ENTRIES:,} of {len(entries):,} entries"
-        note = f"Only {count} of this folder is shown. Find others by name."
+        note = gettext("Only a part of this folder is shown. Find others by name.")
+        if not walk.is_late:
+            note = gettext(
+                "Only %(shown)s of %(count)s entries of this folder is shown. Find others by name."
+            ) % {"shown": number_text(MAX_ENTRIES), "count": number_text(len(entries))}
     return note, rows
 
 
@@ -250,9 +262,9 @@ def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
         if entry is not None:
             row = _row(FileAddress(at.workspace, path), entry, None)
             rows.append(row | {"name_html": show_hidden(storable(path))})
-    note = "There are too many files to search them all: name a folder." if is_cut else ""
+    note = gettext("There are too many files to search them all: name a folder.") if is_cut else ""
     if len(found) == MAX_FOUND:
-        note = f"The best {MAX_FOUND} matches."
+        note = gettext("The best %(count)s matches.") % {"count": MAX_FOUND}
     return note, rows
 
 
@@ -276,15 +288,15 @@ def _show_file(
     if found and versions:
         current = digest_now(at.root, at.path, limit=loom.snapshot_max_file_bytes)
     if found is None and not versions:
-        raise NotFound(f"{shown(at.path)} does not exist in this workspace.")
+        raise NotFound("%(path)s does not exist in this workspace.", path=shown(at.path))
     file, note = None, ""
     if found or at.version:
         try:
             file = read_file(at)
         except LoomError as error:
-            note = error.message
+            note = translate(error.message)
     else:
-        note = "This file has been removed. Its versions are kept."
+        note = gettext("This file has been removed. Its versions are kept.")
     context: dict[str, Any] = {
         "at": at,
         "name_html": show_hidden(storable(at.name)),
@@ -320,7 +332,9 @@ def _show_version(at: FileAddress, version: FileVersion, current: str) -> dict[s
     digest = version.state.digest if version.state else ""
     return {
         "it": version,
-        "word": tool_word(version.call_name)[0] if version.call_name else "Undo",
+        "word": translate(tool_word(version.call_name)[0])
+        if version.call_name
+        else gettext("Undo"),
         "url": at._replace(version=digest).url() if digest else "",
         "size": size_text(version.state.size) if version.state else "",
         "is_shown": bool(digest) and digest == (at.version or current),
@@ -377,7 +391,7 @@ def open_content(name: str, data: bytes, *, size: int | None = None) -> OpenedFi
 def describe_file(request: HttpRequest, file: OpenedFile) -> dict[str, Any]:
     """What a page says of a file beside its preview (``parts/preview.html``)."""
     return {
-        "kind": KIND_LABELS[file.kind],
+        "kind": translate(KIND_LABELS[file.kind]),
         "size": size_text(file.size),
         "is_page": file.kind == HTML,
         "is_pdf": file.kind == PDF,
@@ -404,7 +418,11 @@ def read_whole(at: FileAddress) -> bytes:
     limit = settings.LOOM.snapshot_max_file_bytes
     content = confined.read_bytes(at.root, at.path, limit=limit)
     if content.is_cut:
-        raise TooLarge(f"{shown(at.name)} has more than {size_text(limit)}, which is the limit.")
+        raise TooLarge(
+            "%(name)s has more than %(limit)s, which is the limit.",
+            name=shown(at.name),
+            limit=size_text(limit),
+        )
     return content.data
 
 
@@ -514,7 +532,7 @@ def workspace_file_upload(request: HttpRequest, slug: str) -> HttpResponse:
         if there is None or there.kind != FOLDER:
             raise
         return _show(request, at, access, refused=error)
-    messages.success(request, f"Uploaded: {', '.join(map(shown, done))}.")
+    messages.success(request, gettext("Uploaded: %(names)s.") % {"names": _name_all(done)})
     return HttpResponse(status=204) if is_fragment(request) else redirect(at.url())
 
 
@@ -530,10 +548,12 @@ def _take_files(request: HttpRequest, at: FileAddress) -> list[str]:
     size = sum(file.size or 0 for file in files)
     if size > limit:
         raise TooLarge(
-            f"These files have {size_text(size)}; the limit of one upload is {size_text(limit)}.",
+            "These files have %(size)s; the limit of one upload is %(limit)s.",
             code="upload_too_large",
+            size=size_text(size),
+            limit=size_text(limit),
         )
-    require_space("Uploads", at.root)
+    require_space(say("Uploads"), at.root)
     expect = None if "replace" in request.POST else confined.NO_FILE
     done: list[str] = []
     refused: list[str] = []
@@ -558,12 +578,16 @@ def _take_files(request: HttpRequest, at: FileAddress) -> list[str]:
         )
         audit.record(visit_of(request, person(request)).origin, note)
     if refused:
-        kept = f" Uploaded: {', '.join(map(shown, done))}." if done else ""
-        raise Rejected(" ".join(refused) + kept, code="upload_refused")
+        kept = [say("Uploaded: %(names)s.", names=_name_all(done))] if done else []
+        raise Rejected(join_sentences([*refused, *kept]), code="upload_refused")
     return done
+
+
+def _name_all(names: list[str]) -> str:
+    return ", ".join(map(shown, names))
 
 
 def _put(root: Path, path: str, data: bytes, expect: str | None) -> None:
     if expect == confined.NO_FILE and confined.stat_file(root, path) is not None:
-        raise Rejected(f"{shown(path)} is already there. Tick “Replace” to replace it.")
+        raise Rejected("%(path)s is already there. Tick “Replace” to replace it.", path=shown(path))
     confined.replace_file(root, path, data, expect=expect)

@@ -2,20 +2,24 @@
 
 import re
 from datetime import UTC, date, datetime, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django import forms
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils.translation import gettext, gettext_lazy
 
 from conversations.archive.tool_calls import MAX_REASON_CHARS
 from conversations.archive.workspaces import create_workspace, find_user, resolve_root
 from conversations.domain.errors import Rejected, TooLarge
-from conversations.domain.text import require_encodable, storable
+from conversations.domain.text import number_text, require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
 from conversations.models import Workspace
 from conversations.runtime.current import list_models
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
@@ -29,8 +33,8 @@ _WINDOW_FIELDS = (
 
 
 class WorkspaceForm(forms.Form):
-    name = forms.CharField(max_length=120, required=False, strip=True)
-    root = forms.CharField(max_length=1024, label="Folder", strip=True)
+    name = forms.CharField(max_length=120, required=False, label=gettext_lazy("Name"), strip=True)
+    root = forms.CharField(max_length=1024, label=gettext_lazy("Folder"), strip=True)
 
 
 def make_workspace_at(root: str, name: str, *, owner: User) -> Workspace:
@@ -43,28 +47,34 @@ def make_workspace_at(root: str, name: str, *, owner: User) -> Workspace:
 
 
 class WorkspaceSettingsForm(forms.Form):
-    name = forms.CharField(max_length=120, strip=True)
+    name = forms.CharField(max_length=120, label=gettext_lazy("Name"), strip=True)
     instructions = forms.CharField(
-        required=False, max_length=100_000, widget=forms.Textarea, strip=False
+        required=False,
+        max_length=100_000,
+        label=gettext_lazy("Instructions"),
+        widget=forms.Textarea,
+        strip=False,
     )
-    default_model = forms.CharField(max_length=120, required=False, strip=True)
+    default_model = forms.CharField(
+        max_length=120, required=False, label=gettext_lazy("Default model"), strip=True
+    )
 
     window_strategy = forms.ChoiceField(
         required=False,
-        label="Turns that no longer fit",
+        label=gettext_lazy("Turns that no longer fit"),
         choices=(
-            ("", "Server default"),
-            ("archive", "Leave out; the model can search them"),
-            ("sliding_window", "Replace with a one-line note"),
-            ("summarize", "Replace with a summary by a cheaper model"),
+            ("", gettext_lazy("Server default")),
+            ("archive", gettext_lazy("Leave out; the model can search them")),
+            ("sliding_window", gettext_lazy("Replace with a one-line note")),
+            ("summarize", gettext_lazy("Replace with a summary by a cheaper model")),
         ),
     )
     keep_recent = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=1000,
-        label="Exchanges to keep",
-        help_text=(
+        label=gettext_lazy("Exchanges to keep"),
+        help_text=gettext_lazy(
             "An exchange is a message and everything that answers it. Exchanges are kept as "
             "long as they fit."
         ),
@@ -73,20 +83,26 @@ class WorkspaceSettingsForm(forms.Form):
         required=False,
         min_value=1,
         max_value=100,
-        label="High-water mark (%)",
-        help_text="Older turns are omitted once the history fills more of the context than this.",
+        label=gettext_lazy("High-water mark (%)"),
+        help_text=gettext_lazy(
+            "Older turns are omitted once the history fills more of the context than this."
+        ),
     )
     low_water = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=100,
-        label="Low-water mark (%)",
-        help_text="Maximum share of the context that the history fills afterwards.",
+        label=gettext_lazy("Low-water mark (%)"),
+        help_text=gettext_lazy("Maximum share of the context that the history fills afterwards."),
     )
     reads_instruction_files = forms.TypedChoiceField(
         required=False,
-        label="AGENTS.md and CLAUDE.md files",
-        choices=(("", "Server default"), ("yes", "Read them"), ("no", "Ignore them")),
+        label=gettext_lazy("AGENTS.md and CLAUDE.md files"),
+        choices=(
+            ("", gettext_lazy("Server default")),
+            ("yes", gettext_lazy("Read them")),
+            ("no", gettext_lazy("Ignore them")),
+        ),
         coerce=lambda value: value == "yes",
         empty_value=None,
     )
@@ -122,7 +138,7 @@ class WorkspaceSettingsForm(forms.Form):
         """Empty: the server's default."""
         chosen: str = self.cleaned_data["default_model"]
         if chosen and chosen not in self._models:
-            raise forms.ValidationError("This model is not available.")
+            raise forms.ValidationError(gettext("This model is not available."))
         return chosen
 
     def clean(self) -> dict[str, Any]:
@@ -132,30 +148,37 @@ class WorkspaceSettingsForm(forms.Form):
         low = values.get("low_water") or settings.LOOM.low_water
         if low >= high:
             raise forms.ValidationError(
-                f"The low-water mark ({low} %) must be below the high-water mark ({high} %)."
+                gettext(
+                    "The low-water mark (%(low)s %%) must be below the high-water mark "
+                    "(%(high)s %%)."
+                )
+                % {"low": low, "high": high}
             )
         return values
 
 
 class ToolRulesForm(forms.Form):
     tool_policy = forms.ChoiceField(
-        label="Tool calls that make changes",
+        label=gettext_lazy("Tool calls that make changes"),
         choices=(
-            (ASK, "Ask each time"),
-            (AUTO, "Run without asking"),
-            (READ_ONLY, "Read-only: refuse changes"),
+            (ASK, gettext_lazy("Ask each time")),
+            (AUTO, gettext_lazy("Run without asking")),
+            (READ_ONLY, gettext_lazy("Read-only: refuse changes")),
         ),
-        help_text="Read-only calls never ask.",
+        help_text=gettext_lazy("Read-only calls never ask."),
     )
     allows_network = forms.BooleanField(
         required=False,
-        label="Allow network access",
-        help_text="For commands and web pages, within the limits of this server.",
+        label=gettext_lazy("Allow network access"),
+        help_text=gettext_lazy("For commands and web pages, within the limits of this server."),
     )
     channel_recall = forms.ChoiceField(
-        label="Sessions from channels, work items and programs can quote",
-        choices=[(name, label.capitalize()) for name, label in Workspace.ChannelRecall.choices],
-        help_text=(
+        label=gettext_lazy("Sessions from channels, work items and programs can quote"),
+        choices=(
+            (Workspace.ChannelRecall.SESSION, gettext_lazy("Themselves only")),
+            (Workspace.ChannelRecall.WORKSPACE, gettext_lazy("The whole workspace")),
+        ),
+        help_text=gettext_lazy(
             "With the whole workspace, people who talk to the model there can be told what was "
             "said in any session of this workspace, including direct messages."
         ),
@@ -176,7 +199,7 @@ def check_uuid(text: str, name: str) -> UUID:
     try:
         return UUID(text)
     except ValueError as error:
-        raise Rejected(f"{name} must be a UUID.", code="bad_uuid") from error
+        raise Rejected("%(name)s must be a UUID.", code="bad_uuid", name=name) from error
 
 
 def check_attachment_ids(value: Any) -> list[str]:
@@ -195,7 +218,9 @@ def check_reason(value: Any) -> str:
     reason = storable(require_encodable(value)).strip() if isinstance(value, str) else None
     if reason is None or len(reason) > MAX_REASON_CHARS:
         raise Rejected(
-            f"A reason can have at most {MAX_REASON_CHARS:,} characters.", code="bad_reason"
+            "A reason can have at most %(limit)s characters.",
+            code="bad_reason",
+            limit=number_text(MAX_REASON_CHARS),
         )
     return reason
 
@@ -208,9 +233,11 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
     limit = settings.LOOM.max_message_chars
     if len(value) > limit:
         raise TooLarge(
-            f"This message has {len(value):,} characters; the limit is {limit:,}. Put long text "
-            "into a file in the workspace.",
+            "This message has %(count)s characters; the limit is %(limit)s. Put long text into a "
+            "file in the workspace.",
             code="message_too_long",
+            count=number_text(len(value)),
+            limit=number_text(limit),
         )
     return require_encodable(value)
 
@@ -218,14 +245,14 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
 # Fields that several forms have.
 
 
-def date_field(label: str) -> forms.DateField:
+def date_field(label: "_StrOrPromise") -> forms.DateField:
     """A day that may be left out, as the browser's own calendar gives it."""
     return forms.DateField(
         label=label,
         required=False,
         input_formats=["%Y-%m-%d"],
         widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}),
-        error_messages={"invalid": "A date must look like 2026-01-31."},
+        error_messages={"invalid": gettext_lazy("A date must look like 2026-01-31.")},
     )
 
 
@@ -238,14 +265,19 @@ class PersonField(forms.CharField):
     """The name of an account, which may be closed, or nothing."""
 
     def __init__(self) -> None:
-        super().__init__(required=False, max_length=150, widget=forms.TextInput)
+        super().__init__(
+            required=False,
+            max_length=150,
+            label=gettext_lazy("Person"),
+            widget=forms.TextInput,
+        )
 
     def clean(self, value: Any) -> User | None:
         name = super().clean(value)
         try:
             return find_user(name, even_closed=True) if name else None
         except Rejected as error:
-            raise forms.ValidationError("This username does not exist.") from error
+            raise forms.ValidationError(gettext("This username does not exist.")) from error
 
 
 class LinesField(forms.CharField):

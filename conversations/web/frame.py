@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext
 
 from conversations.access import Opened, person, visit_of
 from conversations.archive.rights import is_administrator, is_reviewer
@@ -45,7 +46,7 @@ class Frame:
         session = self._opened.session if self._opened else None
         if session is None:
             return None
-        return {"uuid": session.uuid, "title": session.title or "Untitled session"}
+        return {"uuid": session.uuid, "title": session.title or gettext("Untitled session")}
 
     @cached_property
     def workspaces(self) -> list[dict[str, str]]:
@@ -76,21 +77,21 @@ class Frame:
         assert self._opened is not None
         slug = self._opened.workspace.slug
         return [
-            Link("General", reverse("workspace_settings", args=[slug])),
-            Link("Tools", reverse("workspace_tools", args=[slug])),
+            Link(gettext("General"), reverse("workspace_settings", args=[slug])),
+            Link(gettext("Tools"), reverse("workspace_tools", args=[slug])),
             *links_at("workspace.settings", self._request, slug=slug),
-            Link("Programs", reverse("workspace_programs", args=[slug])),
+            Link(gettext("Programs"), reverse("workspace_programs", args=[slug])),
         ]
 
     @property
     def account_sections(self) -> list[Link]:
         return [
-            Link("Account", reverse("account")),
-            Link("Preferences", reverse("account_preferences")),
+            Link(gettext("Account"), reverse("account")),
+            Link(gettext("Preferences"), reverse("account_preferences")),
             *links_at("account", self._request),
-            Link("Devices", reverse("account_devices")),
-            Link("Tokens", reverse("tokens")),
-            Link("Your data", reverse("account_data")),
+            Link(gettext("Devices"), reverse("account_devices")),
+            Link(gettext("Tokens"), reverse("tokens")),
+            Link(gettext("Your data"), reverse("account_data")),
         ]
 
     @property
@@ -103,41 +104,41 @@ def list_places(
     request: HttpRequest, slug: str, *, manages: bool, marked: str = ""
 ) -> Iterator[Link]:
     """``marked`` is the UUID of a session whose changes its files are shown with."""
-    yield Link("Sessions", reverse("workspace", args=[slug]))
+    yield Link(gettext("Sessions"), reverse("workspace", args=[slug]))
     query = {"session": marked} if marked else None
-    yield Link("Files", reverse("workspace_files", args=[slug], query=query))
-    yield Link("Memory", reverse("workspace_memory", args=[slug]))
-    yield Link("Search", f"{reverse('search')}?workspace={slug}")
+    yield Link(gettext("Files"), reverse("workspace_files", args=[slug], query=query))
+    yield Link(gettext("Memory"), reverse("workspace_memory", args=[slug]))
+    yield Link(gettext("Search"), f"{reverse('search')}?workspace={slug}")
     yield from links_at("workspace", request, slug=slug)
     if manages:
-        yield Link("Members", reverse("workspace_members", args=[slug]))
-        yield Link("Settings", reverse("workspace_settings", args=[slug]))
+        yield Link(gettext("Members"), reverse("workspace_members", args=[slug]))
+        yield Link(gettext("Settings"), reverse("workspace_settings", args=[slug]))
 
 
 def list_menu(request: HttpRequest) -> Iterator[tuple[str, list[Link]]]:
     user = person(request)
     own = [
-        Link("Account", reverse("account")),
-        Link("Preferences", reverse("account_preferences")),
+        Link(gettext("Account"), reverse("account")),
+        Link(gettext("Preferences"), reverse("account_preferences")),
         *links_at("account", request),
         *links_at("menu.you", request),
-        Link("Tokens", reverse("tokens")),
-        Link("API", reverse("api_docs")),
+        Link(gettext("Tokens"), reverse("tokens")),
+        Link(gettext("API"), reverse("api_docs")),
     ]
-    yield "You", own
-    review = [Link("Review", reverse("review"))] if is_reviewer(user) else []
-    yield "Team", [*review, *links_at("menu.team", request)]
+    yield gettext("You"), own
+    review = [Link(gettext("Review"), reverse("review"))] if is_reviewer(user) else []
+    yield gettext("Team"), [*review, *links_at("menu.team", request)]
     administration = list(links_at("menu.administration", request))
     if is_administrator(user):
         administration = [
-            Link("People", reverse("people")),
-            Link("Models", reverse("providers")),
-            Link("Audit log", reverse("audit")),
+            Link(gettext("People"), reverse("people")),
+            Link(gettext("Models"), reverse("providers")),
+            Link(gettext("Audit log"), reverse("audit")),
             *administration,
         ]
     if user.is_staff:
-        administration.append(Link("Admin", reverse("admin:index")))
-    yield "Administration", administration
+        administration.append(Link(gettext("Admin"), reverse("admin:index")))
+    yield gettext("Administration"), administration
 
 
 def frame(request: HttpRequest) -> dict[str, Frame]:

@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
@@ -31,10 +32,13 @@ from conversations.archive.session_state import find_statement
 from conversations.domain.errors import Conflict, LoomError, Rejected
 from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE, ITEM_CHARS
 from conversations.models import Session
+from conversations.rendering.messages import translate
 
 HINTS = {
-    FOR_WORKSPACE: "Part of every session here, including those of channels and programs.",
-    FOR_PERSON: "Part of your own sessions here, where other members can read it.",
+    FOR_WORKSPACE: gettext_lazy(
+        "Part of every session here, including those of channels and programs."
+    ),
+    FOR_PERSON: gettext_lazy("Part of your own sessions here, where other members can read it."),
 }
 
 
@@ -78,7 +82,7 @@ def workspace_memory_add(request: HttpRequest, slug: str) -> HttpResponse:
         )
     except (Rejected, Conflict) as error:
         return _page(request, slug, error=error, draft={"kind": kind, "text": text, "scope": scope})
-    messages.success(request, "Added.")
+    messages.success(request, gettext("Added."))
     return redirect("workspace_memory", slug=slug)
 
 
@@ -89,7 +93,7 @@ def workspace_memory_edit(request: HttpRequest, slug: str, entry: UUID) -> HttpR
         change_entry(found, text=request.POST.get("text", ""), origin=visit_of(request).origin)
     except Rejected as error:
         return _page(request, slug, error=error)
-    messages.success(request, "Saved.")
+    messages.success(request, gettext("Saved."))
     return redirect("workspace_memory", slug=slug)
 
 
@@ -97,7 +101,7 @@ def workspace_memory_edit(request: HttpRequest, slug: str, entry: UUID) -> HttpR
 def workspace_memory_remove(request: HttpRequest, slug: str, entry: UUID) -> HttpResponse:
     _, found = get_memory_entry_for(request, slug, entry)
     remove_entry(found, origin=visit_of(request).origin)
-    messages.success(request, "Removed.")
+    messages.success(request, gettext("Removed."))
     return redirect("workspace_memory", slug=slug)
 
 
@@ -111,9 +115,9 @@ def _page(
     found, access = get_workspace_for(request, slug)
     entries = list_entries(found, person(request).pk)
     may_change = {FOR_WORKSPACE: access.can_manage, FOR_PERSON: access.can_write}
+    names = {FOR_WORKSPACE: gettext("For everyone"), FOR_PERSON: gettext("For you")}
     groups = [
-        _group(scope, name, entries, may_change=may_change[scope])
-        for scope, name in ((FOR_WORKSPACE, "For everyone"), (FOR_PERSON, "For you"))
+        _group(scope, name, entries, may_change=may_change[scope]) for scope, name in names.items()
     ]
     context = {
         "workspace": {"name": found.name, "slug": found.slug},
@@ -121,7 +125,7 @@ def _page(
         "groups": [group for group in groups if access.can_write or group["scope"] != FOR_PERSON],
         "scopes": [group for group in groups if group["may_change"]],
         "longest": ITEM_CHARS,
-        "error": error.message if error else "",
+        "error": translate(error.message) if error else "",
         "draft": draft or {},
     }
     return render(request, "workspace_memory.html", context, status=error.status if error else 200)

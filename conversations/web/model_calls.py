@@ -10,6 +10,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.formats import number_format
+from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import Access, get_session_for
@@ -21,10 +23,18 @@ from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.stream import ModelRequest
-from conversations.domain.text import cost_text, dump_json, estimate_tokens, one_line, storable
+from conversations.domain.text import (
+    cost_text,
+    dump_json,
+    estimate_tokens,
+    number_text,
+    one_line,
+    storable,
+)
 from conversations.models import ModelCall, Session
+from conversations.rendering.messages import translate
 from conversations.rendering.rows import STOP_WORDS
-from conversations.rendering.source_text import duration_text, number_text
+from conversations.rendering.source_text import duration_text
 
 from .pages import is_fragment
 from .panel import render_panel
@@ -45,9 +55,9 @@ def make_page(request: ModelRequest, *, start: int | None = None, part: str = ""
     system = "\n\n".join(str(block.get("text", "")) for block in request.system)
     tools = "\n\n".join(dump_json(tool) for tool in request.tools)
     head = {
-        "system": ("System prompt", system),
-        "tools": (f"Tools ({len(request.tools)})", tools),
-        "choices": ("Parameters", dump_json(request.choices) if request.choices else ""),
+        "system": (gettext("System prompt"), system),
+        "tools": (gettext("Tools (%(count)s)") % {"count": len(request.tools)}, tools),
+        "choices": (gettext("Parameters"), dump_json(request.choices) if request.choices else ""),
     }
     head = {key: named for key, named in head.items() if named[1]}
     count = len(request.messages)
@@ -88,10 +98,12 @@ def show_text(key: str, name: str, text: str, *, limit: int) -> dict[str, Any]:
 def describe_message(number: int, message: dict[str, Any]) -> tuple[str, str]:
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    role = {"user": "Person", "assistant": "Assistant"}.get(str(message.get("role")), "")
-    if role == "Person" and any(block.get("type") == "tool_result" for block in blocks):
-        role = "Tool result"
-    return f"{number} · {role}", "\n\n".join(map(block_text, blocks))
+    role = message.get("role")
+    if role == "user" and any(block.get("type") == "tool_result" for block in blocks):
+        speaker = gettext("Tool result")
+    else:
+        speaker = {"user": gettext("Person"), "assistant": gettext("Assistant")}.get(str(role), "")
+    return f"{number} · {speaker}", "\n\n".join(map(block_text, blocks))
 
 
 def block_text(block: dict[str, Any]) -> str:
@@ -113,15 +125,15 @@ MAX_RANGES = 12  # ranges of turns that are named; a session with many rewinds h
 MAX_FACT_CHARS = 300  # of one thing that a program asked for
 
 STRATEGIES = {
-    "archive": "Omitted turns can be looked up",
-    "sliding_window": "Newest turns, with a note of how many are omitted",
-    "summarize": "A summary replaces omitted turns",
+    "archive": gettext_lazy("Omitted turns can be looked up"),
+    "sliding_window": gettext_lazy("Newest turns, with a note of how many are omitted"),
+    "summarize": gettext_lazy("A summary replaces omitted turns"),
 }
 PARTS = {
-    "system": "System prompt",
-    "tools": "Tools",
-    "history": "History",
-    "tail": "State and hint",
+    "system": gettext_lazy("System prompt"),
+    "tools": gettext_lazy("Tools"),
+    "history": gettext_lazy("History"),
+    "tail": gettext_lazy("State and hint"),
 }
 
 # A label, and pieces of text, each with the turn that it links to.
@@ -136,15 +148,16 @@ def make_sections(
     session: Session, call: ModelCall, manifest: Manifest | None
 ) -> list[dict[str, Any]]:
     """Without a manifest that can be read, what came of the call is left."""
-    found = {"Result": list(list_outcome(call, manifest))}
+    found = [(gettext("Result"), list(list_outcome(call, manifest)))]
     if manifest is not None:
-        found = {
-            "Turns": list(list_turns(manifest)),
-            "Also sent": list(list_additions(session, manifest)),
-            "Shortened": list(list_shortened(manifest)),
-            "Size in tokens": list(list_sizes(call, manifest)),
-        } | found
-    return [{"name": name, "facts": facts} for name, facts in found.items() if facts]
+        found = [
+            (gettext("Turns"), list(list_turns(manifest))),
+            (gettext("Also sent"), list(list_additions(session, manifest))),
+            (gettext("Shortened"), list(list_shortened(manifest))),
+            (gettext("Size in tokens"), list(list_sizes(call, manifest))),
+            *found,
+        ]
+    return [{"name": name, "facts": facts} for name, facts in found if facts]
 
 
 def list_turns(manifest: Manifest) -> Iterator[FactText]:
@@ -153,26 +166,31 @@ def list_turns(manifest: Manifest) -> Iterator[FactText]:
     ]
     more = len(manifest.turns) - MAX_RANGES
     if more > 0:
-        ranges.append((f"and {more} more", None))
-    yield "Included", ranges or [("none", None)]
+        ranges.append((gettext("and %(count)s more") % {"count": more}, None))
+    yield gettext("Included"), ranges or [(gettext("none"), None)]
     if manifest.head is not None:
-        head = f"Turn {number_text(manifest.head)}, whose answer starts further down"
-        yield fact("And", head, turn=manifest.head)
+        head = gettext("Turn %(number)s, whose answer starts further down")
+        head %= {"number": number_text(manifest.head)}
+        yield fact(gettext("And"), head, turn=manifest.head)
     if manifest.floor is not None:
-        yield fact("Starts at", f"turn {number_text(manifest.floor)}", turn=manifest.floor)
+        floor = gettext("turn %(number)s") % {"number": number_text(manifest.floor)}
+        yield fact(gettext("Starts at"), floor, turn=manifest.floor)
     if manifest.left_out is not None:
-        plural = "" if manifest.left_out == 1 else "s"
-        count = f"{number_text(manifest.left_out)} earlier turn{plural}, in the archive"
-        yield fact("Omitted", count if manifest.left_out else "nothing")
+        count = ngettext(
+            "%(count)s earlier turn, in the archive",
+            "%(count)s earlier turns, in the archive",
+            manifest.left_out,
+        ) % {"count": number_text(manifest.left_out)}
+        yield fact(gettext("Omitted"), count if manifest.left_out else gettext("nothing"))
     if manifest.aside:
         aside = manifest.aside[:MAX_RANGES]
-        yield "Left aside, refused before", [(range_text(*one), one[0]) for one in aside]
+        yield gettext("Left aside, refused before"), [(range_text(*one), one[0]) for one in aside]
     if manifest.kind == COMPACTION:
-        yield fact("For", "writing a summary of them")
+        yield fact(gettext("For"), gettext("writing a summary of them"))
     elif manifest.strategy:
-        yield fact("Rule", STRATEGIES.get(manifest.strategy, manifest.strategy))
+        yield fact(gettext("Rule"), STRATEGIES.get(manifest.strategy, manifest.strategy))
     if manifest.go_on:
-        yield fact("Instruction", "continue where the answer ended")
+        yield fact(gettext("Instruction"), gettext("continue where the answer ended"))
 
 
 def range_text(low: int, high: int) -> str:
@@ -183,40 +201,50 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
     """What was sent beside the turns."""
     state = manifest.state
     if state is not None:
-        yield fact("Session state", f"after turn {number_text(state.turn)}", state.digest[:12])
+        after = gettext("after turn %(number)s") % {"number": number_text(state.turn)}
+        yield fact(gettext("Session state"), after, state.digest[:12])
     elif manifest.version > 1 and manifest.kind != COMPACTION:
-        yield fact("Session state", "empty")
+        yield fact(gettext("Session state"), gettext("empty"))
     if (parent := manifest.parent) is not None:
-        yield fact("Earlier session", f"{parent.uuid}, {number_text(parent.turn)} turns")
+        text = ngettext("%(session)s, %(count)s turns", "%(session)s, %(count)s turns", parent.turn)
+        text %= {"session": parent.uuid, "count": number_text(parent.turn)}
+        yield fact(gettext("Earlier session"), text)
     if manifest.hint:
-        yield fact("Hint", manifest.hint)
+        yield fact(gettext("Hint"), manifest.hint)
     if (summarised := archive_calls.read_summarised(session.pk, manifest.compaction)) is not None:
-        yield fact("Summary", f"of turns {range_text(*summarised)}")
+        turns = gettext("of turns %(range)s") % {"range": range_text(*summarised)}
+        yield fact(gettext("Summary"), turns)
     if manifest.skills:
         names = ", ".join(archive_calls.read_skill_names(session.pk, manifest.skills))
-        yield fact("Skills", names or f"{len(manifest.skills)}, no longer stored")
+        gone = gettext("%(count)s, no longer stored") % {"count": len(manifest.skills)}
+        yield fact(gettext("Skills"), names or gone)
     if not manifest.has_tools:
-        yield fact("Tools", "none; earlier calls are given as text")
+        yield fact(gettext("Tools"), gettext("none; earlier calls are given as text"))
     elif manifest.tools:
-        yield fact("Tools", ", ".join(manifest.tools))
+        yield fact(gettext("Tools"), ", ".join(manifest.tools))
     if manifest.reduced:
-        yield fact("Shortened or left out to fit", ", ".join(manifest.reduced))
+        yield fact(gettext("Shortened or left out to fit"), ", ".join(manifest.reduced))
     if manifest.lacks_thinking:
         ranges = ", ".join(range_text(low, high) for low, high in manifest.lacks_thinking)
-        yield fact("Left out", f"another model’s thinking in turns {ranges}")
+        text = gettext("another model’s thinking in turns %(ranges)s") % {"ranges": ranges}
+        yield fact(gettext("Left out"), text)
     for reason, count in Counter(manifest.withheld.values()).items():
-        plural = "" if count == 1 else "s"
-        words = REASONS.get(reason, reason)
-        yield fact("Left out", f"{number_text(count)} attachment{plural}: {words}")
+        text = ngettext(
+            "%(count)s attachment: %(reason)s", "%(count)s attachments: %(reason)s", count
+        )
+        words = translate(REASONS.get(reason, reason))
+        yield fact(gettext("Left out"), text % {"count": number_text(count), "reason": words})
     for name, value in manifest.choices.items():
         text = one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
-        yield fact(f"Parameter: {name}", text)
+        yield fact(gettext("Parameter: %(name)s") % {"name": name}, text)
 
 
 def list_shortened(manifest: Manifest) -> Iterator[FactText]:
     for one in manifest.shortened:
-        sizes = f"{number_text(one.before)} → {number_text(one.after)} tokens"
-        yield fact(f"Turn {number_text(one.turn)}", sizes, turn=one.turn)
+        sizes = gettext("%(before)s → %(after)s tokens")
+        sizes %= {"before": number_text(one.before), "after": number_text(one.after)}
+        turn = gettext("Turn %(number)s") % {"number": number_text(one.turn)}
+        yield fact(turn, sizes, turn=one.turn)
 
 
 def list_sizes(call: ModelCall, manifest: Manifest) -> Iterator[FactText]:
@@ -224,79 +252,102 @@ def list_sizes(call: ModelCall, manifest: Manifest) -> Iterator[FactText]:
     total = estimated.pop("total", None)
     for name, tokens in estimated.items():
         if tokens:
-            yield fact(PARTS.get(name, name), f"about {number_text(tokens)}")
+            yield fact(str(PARTS.get(name, name)), about_text(tokens))
     if total is not None:
-        yield fact("Total", f"about {number_text(total)}")
+        yield fact(gettext("Total"), about_text(total))
     if call.prompt_tokens is not None:
         off = []
         if total and call.prompt_tokens:
             percent = round(100 * (1 - call.prompt_tokens / total))
-            way = "less" if percent > 0 else "more"
-            off = [f"{abs(percent)} % {way} than estimated" if percent else "as estimated"]
-        yield fact("Provider’s count", number_text(call.prompt_tokens), *off)
+            text = gettext("as estimated")
+            if percent > 0:
+                text = gettext("%(percent)s %% less than estimated") % {"percent": percent}
+            elif percent < 0:
+                text = gettext("%(percent)s %% more than estimated") % {"percent": -percent}
+            off = [text]
+        yield fact(gettext("Provider’s count"), number_text(call.prompt_tokens), *off)
     if manifest.ratio is not None:
-        yield fact("Correction", f"estimates times {manifest.ratio:.2f}")
+        ratio = number_format(f"{manifest.ratio:.2f}")
+        yield fact(gettext("Correction"), gettext("estimates times %(ratio)s") % {"ratio": ratio})
     if manifest.limit is not None:
-        kept = (
-            f", {number_text(manifest.reserve)} reserved for the answer" if manifest.reserve else ""
-        )
-        yield fact("Limit", f"{number_text(manifest.limit)}{kept}")
+        text = number_text(manifest.limit)
+        if manifest.reserve:
+            text = gettext("%(limit)s, %(count)s reserved for the answer") % {
+                "limit": text,
+                "count": number_text(manifest.reserve),
+            }
+        yield fact(gettext("Limit"), text)
     if manifest.budget is not None:
-        yield fact("Budget", number_text(manifest.budget))
+        yield fact(gettext("Budget"), number_text(manifest.budget))
+
+
+def about_text(tokens: int) -> str:
+    return gettext("about %(count)s") % {"count": number_text(tokens)}
+
+
+def tokens_text(tokens: int) -> str:
+    text = ngettext("%(count)s tokens", "%(count)s tokens", tokens)
+    return text % {"count": number_text(tokens)}
 
 
 def list_outcome(call: ModelCall, manifest: Manifest | None) -> Iterator[FactText]:
-    yield fact("Model", call.model)
+    yield fact(gettext("Model"), call.model)
     if call.error_code:
-        yield fact("Failed", call.error_code.replace("_", " "))
+        yield fact(gettext("Failed"), call.error_code.replace("_", " "))
     elif call.stop_reason:
         reason = call.stop_reason
-        yield fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
+        words = STOP_WORDS.get(reason, reason.replace("_", " "))
+        yield fact(gettext("Ended"), translate(words))
     if manifest is not None and manifest.max_tokens is not None:
-        yield fact("Output limit", f"{number_text(manifest.max_tokens)} tokens of answer")
+        text = gettext("%(count)s tokens of answer") % {"count": number_text(manifest.max_tokens)}
+        yield fact(gettext("Output limit"), text)
     if call.prompt_tokens is not None:
-        yield fact("Input", f"{number_text(call.prompt_tokens)} tokens")
+        yield fact(gettext("Input"), tokens_text(call.prompt_tokens))
     for label, tokens in (
-        ("Read from cache", call.cache_read_tokens),
-        ("Written to cache", call.cache_write_tokens),
+        (gettext("Read from cache"), call.cache_read_tokens),
+        (gettext("Written to cache"), call.cache_write_tokens),
     ):
         if tokens is not None:
             share = [f"{100 * tokens // call.prompt_tokens} %"] if call.prompt_tokens else []
-            yield fact(label, f"{number_text(tokens)} tokens", *share)
+            yield fact(label, tokens_text(tokens), *share)
     if call.output_tokens is not None:
-        yield fact("Output", f"{number_text(call.output_tokens)} tokens")
+        yield fact(gettext("Output"), tokens_text(call.output_tokens))
     if cost := cost_text(call.cost_microusd):
-        yield fact("Cost", f"${cost}", "list price")
+        yield fact(gettext("Cost"), f"${cost}", gettext("list price"))
     if call.first_token_ms is not None:
-        yield fact("First token after", duration_text(call.first_token_ms))
+        yield fact(gettext("First token after"), duration_text(call.first_token_ms))
     if call.duration_ms is not None:
-        yield fact("Duration", duration_text(call.duration_ms))
+        yield fact(gettext("Duration"), duration_text(call.duration_ms))
     if manifest is not None and manifest.breakpoints:
-        yield fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
+        places = ", ".join(map(place_text, manifest.breakpoints))
+        yield fact(gettext("Cache breakpoints"), places)
 
 
 def place_text(place: tuple[str, int | None]) -> str:
     """Where a breakpoint is: behind the tools, the system prompt or a message."""
     name, number = place
     if name == "messages" and number is not None:
-        return f"after message {number + 1}"
-    return f"after the {'system prompt' if name == 'system' else name}"
+        return gettext("after message %(number)s") % {"number": number + 1}
+    if name == "system":
+        return gettext("after the system prompt")
+    return gettext("after the %(part)s") % {"part": name}
 
 
 def summary_of(call: ModelCall) -> str:
     """One line for a list."""
     if call.error_code:
-        return f"failed: {call.error_code.replace('_', ' ')}"
+        return gettext("failed: %(reason)s") % {"reason": call.error_code.replace("_", " ")}
     parts = []
     if call.prompt_tokens is not None:
-        parts.append(f"{number_text(call.prompt_tokens)} tokens in")
+        parts.append(gettext("%(count)s tokens in") % {"count": number_text(call.prompt_tokens)})
         if call.prompt_tokens and call.cache_read_tokens:
-            parts.append(f"{100 * call.cache_read_tokens // call.prompt_tokens} % cached")
+            share = 100 * call.cache_read_tokens // call.prompt_tokens
+            parts.append(gettext("%(percent)s %% cached") % {"percent": share})
     if call.output_tokens is not None:
-        parts.append(f"{number_text(call.output_tokens)} out")
+        parts.append(gettext("%(count)s out") % {"count": number_text(call.output_tokens)})
     if cost := cost_text(call.cost_microusd):
         parts.append(f"${cost}")
-    return " · ".join(parts) or "no figures"
+    return " · ".join(parts) or gettext("no figures")
 
 
 CALLS_PAGE = 15
@@ -312,7 +363,7 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     before = parse_optional_number(request.GET.get("before"))
     calls = archive_calls.list_calls(found.pk, before=before, limit=CALLS_PAGE + 1)
     context: dict[str, Any] = {
-        "heading": "Context",
+        "heading": gettext("Context"),
         "mark": {
             "tokens": number_text(mark.tokens) if mark.tokens else "",
             "limit": number_text(mark.limit),
@@ -354,7 +405,7 @@ def _show_call(
     request: HttpRequest, found: Session, access: Access, call: ModelCall | None, **where: Any
 ) -> HttpResponse:
     described = _describe(request, found, call) if call else None
-    context = {"heading": "Model request", "call": described, **where}
+    context = {"heading": gettext("Model request"), "call": described, **where}
     return render_panel(request, found, access, "call", context)
 
 
@@ -371,7 +422,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     part = request.GET.get("part", "")
     start = parse_optional_number(request.GET.get("from"))
     context = {
-        "heading": "Full request",
+        "heading": gettext("Full request"),
         "rebuilt": rebuilt,
         "page": rebuilt.request and make_page(rebuilt.request, start=start, part=part),
         "part": part,

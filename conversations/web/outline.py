@@ -6,6 +6,7 @@ from django import forms
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
@@ -21,9 +22,12 @@ class JumpForm(forms.Form):
     """Where to: a turn, or the first one of a day (of UTC, as in searches)."""
 
     turn = forms.IntegerField(
-        min_value=1, required=False, label="Turn", widget=forms.NumberInput(attrs={"min": 1})
+        min_value=1,
+        required=False,
+        label=gettext_lazy("Turn"),
+        widget=forms.NumberInput(attrs={"min": 1}),
     )
-    date = date_field("Day")
+    date = date_field(gettext_lazy("Day"))
     before = forms.IntegerField(min_value=1, required=False, widget=forms.HiddenInput)
 
     use_required_attribute = False
@@ -45,7 +49,7 @@ def session_outline(request: HttpRequest, uuid: UUID) -> HttpResponse:
     before = form.cleaned_data.get("before") if is_valid else None
     entries = read_outline(found, before=before, limit=SHOWN + 1)
     context = {
-        "heading": "Outline",
+        "heading": gettext("Outline"),
         "form": form,
         "entries": entries[-SHOWN:],
         "older": entries[-SHOWN].turn if len(entries) > SHOWN else None,

@@ -14,6 +14,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_safe
 
 from conversations.access import (
@@ -25,6 +26,7 @@ from conversations.access import (
     post_to_session,
     sees_readers,
 )
+from conversations.accounts.forms import role_name
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
 from conversations.archive.asides import require_aside
@@ -50,12 +52,13 @@ from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.feature import features
 from conversations.models import Session
+from conversations.rendering.messages import fill_marks, translate
 from conversations.rendering.rows import (
     RICH_CONTENT,
-    mark_settled,
     render_meter,
     render_queue,
     render_window_line,
+    show_rows,
 )
 from conversations.review.transcript_pages import show_for_review
 from conversations.runtime.current import (
@@ -77,9 +80,9 @@ from .session_list import ORDERS, STATES, read_filters, read_session_list
 from .tool_rules import failed_tool_servers
 
 EXAMPLES = (
-    "What is in this workspace?",
-    "Explain the main parts of this project to a newcomer.",
-    "Help me plan a small change, step by step.",
+    gettext_lazy("What is in this workspace?"),
+    gettext_lazy("Explain the main parts of this project to a newcomer."),
+    gettext_lazy("Help me plan a small change, step by step."),
 )
 
 # Settings that the scripts of the chat read.
@@ -117,7 +120,10 @@ def home(request: HttpRequest) -> HttpResponse:
 
 def _home(request: HttpRequest, form: forms.WorkspaceForm) -> HttpResponse:
     context = {
-        "workspaces": archive_workspaces.list_workspaces(person(request).pk),
+        "workspaces": [
+            item | {"role_name": role_name(item["role"]) if item["role"] else ""}
+            for item in archive_workspaces.list_workspaces(person(request).pk)
+        ],
         "form": form,
         "can_create": True,
         "roots": settings.LOOM.workspace_roots,
@@ -133,7 +139,7 @@ def workspace_create(request: HttpRequest) -> HttpResponse:
             workspace = forms.make_workspace_at(**form.cleaned_data, owner=person(request))
             return redirect("workspace", slug=workspace.slug)
         except Rejected as error:
-            form.add_error("root", error.message)
+            form.add_error("root", translate(error.message))
     return _home(request, form)
 
 
@@ -237,7 +243,7 @@ def _chat(
     status: int = 200,
 ) -> HttpResponse:
     mark = window_mark_of(found)
-    line = render_window_line(found.uuid, left_out=mark.left_out)
+    line = fill_marks(render_window_line(found.uuid, left_out=mark.left_out))
     user, has_ended = person(request), has_expired(found.expires_at)
     origin = found.parent
     if origin is not None and origin.workspace_id != found.workspace_id:
@@ -267,7 +273,7 @@ def _chat(
             "origin": origin
             and {
                 "uuid": origin.uuid,
-                "title": origin.title or "Untitled session",
+                "title": origin.title or gettext("Untitled session"),
                 "turn": found.fork_turn,
             },
         },
@@ -289,9 +295,10 @@ def _chat(
     if not is_fragment(request):
         model = context["session"]["model"]
         context |= _chat_surroundings(request, found, model=model) | (form or {})
-        context["window"]["meter"] = render_meter(
+        meter = render_meter(
             found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
+        context["window"]["meter"] = fill_marks(meter)
     return render_page(request, "session.html", "rows", context, status=status)
 
 
@@ -307,7 +314,7 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
     # The rows as HTML, the line before the first one of the window. Where that is not on the page,
     # it has none; ``marks.js`` has the same rule.
     is_below = False
-    for row, html in zip(rows, mark_settled([row.html for row in rows]), strict=True):
+    for row, html in zip(rows, show_rows([row.html for row in rows]), strict=True):
         if line and row.turn is not None:
             if row.turn >= floor:
                 if is_below or row.turn == floor:
@@ -328,7 +335,7 @@ def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> d
             "elapsed_ms": run.elapsed_ms if run else 0,
         },
         "failed_servers": failed_tool_servers(found.workspace.slug),
-        "queue": render_queue(queue),
+        "queue": fill_marks(render_queue(queue)),
         "models": models,
         "model_groups": group_models(models, chosen=model),
         "is_demo": is_demo(),
@@ -398,7 +405,7 @@ async def session_compact(
         runtime = await current_runtime()
         await runtime.compact(found, client_id=client_id, user_pk=user.pk)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)
 
 
@@ -412,7 +419,7 @@ async def session_undo_compaction(
         runtime = await current_runtime()
         await runtime.undo_compaction(found, uuid=compaction, user_pk=user.pk)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)
 
 
@@ -426,7 +433,7 @@ async def session_include(
         runtime = await current_runtime()
         await runtime.include_turn(found, turn=number)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)
 
 
@@ -440,7 +447,7 @@ def _refused(
 ) -> HttpResponse:
     files, user_pk = list_attachments(found.pk, attached), person(request).pk
     form = {
-        "form_error": error.message,
+        "form_error": translate(error.message),
         "form_text": text,
         "form_files": [f for f in files if f.turn_number is None and f.added_by_id == user_pk],
         "can_be_sent": isinstance(error, NoCommand),
@@ -455,7 +462,7 @@ def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
     try:
         archive_sessions.rename_session(found, title=request.POST.get("title", ""))
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return _back(request, found)
 
 
@@ -473,7 +480,7 @@ def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
     try:
         archive_sessions.archive_session(found, archived=archives)
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     if archives and settings.LOOM.compact_at_end:
         compact_at_end(found, user_pk=person(request).pk)
     return _back(request, found)

@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
@@ -44,6 +45,7 @@ from conversations.domain.session_state import (
     NOTED,
     PIN,
     PREFERENCE,
+    READ,
     REWORD,
     RULE,
     SAID,
@@ -53,8 +55,10 @@ from conversations.domain.session_state import (
     VALUE,
     StateItem,
 )
+from conversations.domain.session_state.facts import DELETE, EDIT, MOVE, PUT_BACK, WRITE
 from conversations.domain.text import one_line, storable
 from conversations.models import Session
+from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime
 
 from .memory import keep_item
@@ -63,18 +67,47 @@ from .pages import is_fragment, render_page
 # The session state's items as the panel shows them.
 
 GROUPS = {
-    FOCUS: "Focus",
-    RULE: "Rules",
-    PREFERENCE: "Preferences",
-    DECISION: "Decisions",
-    VALUE: "Changed values",
-    FILE: "Files",
-    ERROR: "Resolved errors",
+    FOCUS: gettext_lazy("Focus"),
+    RULE: gettext_lazy("Rules"),
+    PREFERENCE: gettext_lazy("Preferences"),
+    DECISION: gettext_lazy("Decisions"),
+    VALUE: gettext_lazy("Changed values"),
+    FILE: gettext_lazy("Files"),
+    ERROR: gettext_lazy("Resolved errors"),
 }
-STRUCK_BY = {BY_MODEL: "removed by the model", BY_PERSON: "removed by a person"}
-BUTTONS = {PIN: "Pin", UNPIN: "Unpin", STRIKE: "Remove", UNSTRIKE: "Restore"}
-SOURCES = {SAID: "said", COMMIT: "from a commit", NOTED: "noted by the model"}
-DONE = {PIN: "Pinned", UNPIN: "Unpinned", STRIKE: "Struck", UNSTRIKE: "Restored", REWORD: "Saved"}
+STRUCK_BY = {
+    BY_MODEL: gettext_lazy("removed by the model"),
+    BY_PERSON: gettext_lazy("removed by a person"),
+}
+BUTTONS = {
+    PIN: gettext_lazy("Pin"),
+    UNPIN: gettext_lazy("Unpin"),
+    STRIKE: gettext_lazy("Remove"),
+    UNSTRIKE: gettext_lazy("Restore"),
+}
+SOURCES = {
+    SAID: gettext_lazy("said"),
+    COMMIT: gettext_lazy("from a commit"),
+    NOTED: gettext_lazy("noted by the model"),
+}
+DONE = {
+    PIN: gettext_lazy("Pinned"),
+    UNPIN: gettext_lazy("Unpinned"),
+    STRIKE: gettext_lazy("Struck"),
+    UNSTRIKE: gettext_lazy("Restored"),
+    REWORD: gettext_lazy("Saved"),
+}
+
+
+# What was done to a file last.
+FILE_ACTIONS = {
+    READ: gettext_lazy("read"),
+    WRITE: gettext_lazy("created"),
+    EDIT: gettext_lazy("edited"),
+    DELETE: gettext_lazy("deleted"),
+    MOVE: gettext_lazy("moved"),
+    PUT_BACK: gettext_lazy("put back"),
+}
 
 
 def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[str, Any]]:
@@ -84,9 +117,9 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
         is_focus = item.kind == FOCUS
         source = SOURCES.get(item.source, "") if item.kind == DECISION else ""
         facts = (
-            item.action,
+            FILE_ACTIONS.get(item.action, item.action),
             source,
-            "reworded" if item.original else "",
+            gettext("reworded") if item.original else "",
             STRUCK_BY.get(item.struck_by, ""),
         )
         buttons = [name for name in item.actions if name in BUTTONS]
@@ -131,14 +164,22 @@ async def session_state_edit(
         drafts = {item: text} if text else {}
         return await sync_to_async(_state)(request, found, access, error=error, drafts=drafts)
     if is_fragment(request):
-        said = DONE.get(action, "")
+        said = str(DONE.get(action, ""))
         return await sync_to_async(_state)(request, found, access, said=said)
     return redirect("session_state", uuid=found.uuid)
 
 
 # What of a session's state can be kept for its workspace.
 
-SCOPE_NAMES = {FOR_PERSON: "for you", FOR_WORKSPACE: "for everyone"}
+SCOPE_NAMES = {
+    FOR_PERSON: gettext_lazy("for you"),
+    FOR_WORKSPACE: gettext_lazy("for everyone"),
+}
+KEPT = {
+    FOR_PERSON: gettext_lazy("Kept for you"),
+    FOR_WORKSPACE: gettext_lazy("Kept for everyone"),
+    "none": gettext_lazy("Not kept"),
+}
 
 
 def offer_keeping(
@@ -165,7 +206,7 @@ def offer_keeping(
     return offers
 
 
-KEEP_LABELS = {FOR_PERSON: "For me", FOR_WORKSPACE: "For everyone"}
+KEEP_LABELS = {FOR_PERSON: gettext_lazy("For me"), FOR_WORKSPACE: gettext_lazy("For everyone")}
 
 
 def show_kept(found: Session, user_pk: int, view: StateView) -> list[dict[str, Any]]:
@@ -177,7 +218,7 @@ def show_kept(found: Session, user_pk: int, view: StateView) -> list[dict[str, A
             "text": entry.text,
             "scope": SCOPE_NAMES[entry.scope]
             if entry.owner_id in (None, user_pk)
-            else f"for {found.owner.get_username()}",
+            else gettext("for %(name)s") % {"name": found.owner.get_username()},
             "session": entry.session,
             "turn": entry.turn,
         }
@@ -193,7 +234,7 @@ def session_state_keep(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, access = get_session_for(request, uuid, to=right_to_keep(scope))
     user, item = person(request), storable(request.POST.get("item", ""))
     error: LoomError | None = None
-    said = "Not kept" if scope == "none" else f"Kept {SCOPE_NAMES.get(scope, '')}"
+    said = str(KEPT.get(scope, ""))
     try:
         if scope == "none":
             decline_item(found, find_statement(found.pk, item), by=user)
@@ -227,17 +268,25 @@ def _state(
         for kind, name in GROUPS.items()
     ]
     context = {
-        "heading": "Session state",
+        "heading": gettext("Session state"),
         "groups": [group for group in groups if group["entries"]],
         "histories": [
-            {"id": "replaced", "name": "Replaced", "entries": show_items(reversed(replaced), {})},
-            {"id": "struck", "name": "Removed", "entries": show_items(reversed(removed), {})},
+            {
+                "id": "replaced",
+                "name": gettext("Replaced"),
+                "entries": show_items(reversed(replaced), {}),
+            },
+            {
+                "id": "struck",
+                "name": gettext("Removed"),
+                "entries": show_items(reversed(removed), {}),
+            },
         ],
         "has_items": bool(items or view.struck),
         "kept": show_kept(found, person(request).pk, view) if view.kept else [],
         "workspace": {"slug": found.workspace.slug, "name": found.workspace.name},
         "said": said,
-        "error": error.message if error else "",
+        "error": translate(error.message) if error else "",
         "forks": forks[:MAX_FORKS_SHOWN],
         "most_forks": MAX_FORKS_SHOWN if len(forks) > MAX_FORKS_SHOWN else 0,
     }

@@ -8,13 +8,21 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext, gettext_lazy
 
 from conversations.access import visit_of
 from conversations.accounts.people_pages import administrator_form, administrator_page
 from conversations.archive.audit import AuditEvent, record
 from conversations.domain.audit import PROVIDER
 from conversations.domain.errors import NotFound, Rejected, Unavailable
-from conversations.domain.stream import CAPABILITIES, ModelInfo
+from conversations.domain.stream import (
+    CAPABILITIES,
+    DOCUMENTS,
+    IMAGES,
+    PARALLEL_TOOLS,
+    TOOLS,
+    ModelInfo,
+)
 from conversations.providers.config import (
     OPENAI,
     ProvidersError,
@@ -28,6 +36,16 @@ from conversations.runtime.probing import probe_model
 MAX_MODELS_SHOWN = 50
 MAX_SECONDS = 90.0  # That a page waits for servers
 
+ABILITIES = {
+    TOOLS: gettext_lazy("tools"),
+    PARALLEL_TOOLS: gettext_lazy("parallel tools"),
+    IMAGES: gettext_lazy("images"),
+    DOCUMENTS: gettext_lazy("documents"),
+    "thinking": gettext_lazy("thinking"),
+    "cache": gettext_lazy("cache"),
+    "usage": gettext_lazy("usage"),
+}
+
 
 @administrator_page
 def providers(request: HttpRequest) -> HttpResponse:
@@ -40,7 +58,8 @@ def providers_refresh(request: HttpRequest) -> HttpResponse:
     """Ask a provider again, and forget what was learnt of its models."""
     models, state = _find(request)
     _wait(models.forget_learnt(state.config.name))
-    messages.success(request, f"{state.config.name} was asked again.")
+    said = gettext("%(provider)s was asked again.") % {"provider": state.config.name}
+    messages.success(request, said)
     return redirect("providers")
 
 
@@ -78,7 +97,8 @@ def providers_add(request: HttpRequest) -> HttpResponse:
     runtime = started_runtime()
     if runtime is not None:
         _wait(runtime.models.follow_file())
-    messages.success(request, f"{name} is connected. Its models can be chosen now.")
+    said = gettext("%(provider)s is connected. Its models can be chosen now.")
+    messages.success(request, said % {"provider": name})
     return redirect("providers")
 
 
@@ -110,7 +130,9 @@ def _render(request: HttpRequest, **more: Any) -> HttpResponse:
     cards = [
         {
             "config": config,
-            "key": f"in {config.key_env}" if config.key_env else "none",
+            "key": gettext("in %(variable)s") % {"variable": config.key_env}
+            if config.key_env
+            else gettext("none"),
             "state": models.states.get(config.name) if models else None,
             "rows": _list_models(models, config.name),
         }
@@ -132,9 +154,8 @@ def _list_models(models: Models | None, name: str) -> dict[str, Any]:
 
 
 def _describe(model: ModelInfo) -> dict[str, Any]:
-    words = {name: name.replace("_", " ") for name in CAPABILITIES}
     return {
         "model": model,
-        "takes": [word for name, word in words.items() if model.takes.get(name)],
-        "lacks": [word for name, word in words.items() if model.takes.get(name) is False],
+        "takes": [word for name, word in ABILITIES.items() if model.takes.get(name)],
+        "lacks": [word for name, word in ABILITIES.items() if model.takes.get(name) is False],
     }

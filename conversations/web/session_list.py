@@ -18,7 +18,9 @@ from django.http import HttpRequest, QueryDict
 from django.middleware.csrf import get_token
 from django.template.loader import render_to_string
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import get_language, gettext, gettext_lazy
 
 from conversations.access import Access, person
 from conversations.archive.session_records import (
@@ -41,13 +43,17 @@ from conversations.runtime.current import has_open
 
 _ANY_SESSION = UUID(int=0)  # In the address of a link that is the same for each session.
 
-ORDERS = {LATEST: "Last active", CREATED: "Newest", TITLE: "By title"}
+ORDERS = {
+    LATEST: gettext_lazy("Last active"),
+    CREATED: gettext_lazy("Newest"),
+    TITLE: gettext_lazy("By title"),
+}
 STATES = {
-    "": "Any state",
-    IS_RUNNING: "Running",
-    IS_WAITING: "Waiting for approval",
-    HAS_FAILED: "Failed or interrupted",
-    IS_UNREAD: "Unread",
+    "": gettext_lazy("Any state"),
+    IS_RUNNING: gettext_lazy("Running"),
+    IS_WAITING: gettext_lazy("Waiting for approval"),
+    HAS_FAILED: gettext_lazy("Failed or interrupted"),
+    IS_UNREAD: gettext_lazy("Unread"),
 }
 
 
@@ -108,7 +114,7 @@ def read_session_list(
     asked |= {name: getattr(filters, name) for name in ("state", "model", "person", "channel")}
     asked["order"] = "" if filters.order == LATEST else filters.order
     following = {"before": page.next_cursor} | asked
-    today = timezone.localdate()
+    today, language = timezone.localdate(), get_language() or ""
     groups, has_actions = [], access is not None and access.can_write
     links = _row_links(request, workspace, access) if has_actions else {}
     for label, items in groupby(shown, key=lambda item: _label_of(item, filters.order, today)):
@@ -117,6 +123,7 @@ def read_session_list(
                 item,
                 is_current=item.uuid == current,
                 has_actions=has_actions,
+                language=language,
                 links=links.get(item.owner_id == user_pk, ()),
             )
             for item in items
@@ -155,22 +162,22 @@ def _row_links(
 
 
 def _label_of(item: ListedSession, order: str, today: date) -> str:
-    return label_of(item, today) if order == LATEST else ORDERS[order]
+    return label_of(item, today) if order == LATEST else str(ORDERS[order])
 
 
 def label_of(item: ListedSession, today: date) -> str:
     if item.pinned:
-        return "Pinned"
+        return gettext("Pinned")
     day = timezone.localtime(item.last_active_at).date()
     if day >= today:
-        return "Today"
+        return gettext("Today")
     if day == today - timedelta(days=1):
-        return "Yesterday"
+        return gettext("Yesterday")
     if day > today - timedelta(days=7):
-        return "Previous 7 days"
+        return gettext("Previous 7 days")
     if day > today - timedelta(days=30):
-        return "Previous 30 days"
-    return f"{day:%B %Y}"
+        return gettext("Previous 30 days")
+    return date_format(day, "YEAR_MONTH_FORMAT")
 
 
 @lru_cache(maxsize=MAX_ITEMS_RENDERED)
@@ -179,9 +186,10 @@ def render_item(
     *,
     is_current: bool,
     has_actions: bool,
+    language: str,
     links: tuple[Link, ...] = (),
 ) -> SafeString:
-    """Everything that its template shows is in the arguments."""
+    """Everything that its template shows is in the arguments. ``language``: the active one."""
     any_session, this = str(_ANY_SESSION), str(item.uuid)
     context = {
         "item": item,

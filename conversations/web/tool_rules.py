@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from conversations.access import get_workspace_for, post_by_person, sign_in_first, visit_of
@@ -22,6 +23,7 @@ from conversations.archive.workspaces import change_tool_rules
 from conversations.domain.errors import NotFound
 from conversations.domain.tool_calls import ToolScope
 from conversations.models import ToolServerGrant
+from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime, started_runtime
 
 from .forms import ToolRulesForm
@@ -42,7 +44,7 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
             found, channel_recall=rules.pop("channel_recall"), origin=visit_of(request).origin
         )
         change_tool_rules(found, **rules)
-        messages.success(request, "Saved.")
+        messages.success(request, gettext("Saved."))
         return redirect("workspace_tools", slug=slug)
     scope = ToolScope(
         workspace=found.slug, policy=found.tool_policy, allows_network=found.allows_network
@@ -54,7 +56,7 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
         "permissions": list_permissions(found),
         "offered": [name for name, is_there in offered.items() if is_there],
         "left_out": [name for name, is_there in offered.items() if not is_there],
-        "commands": describe(),
+        "commands": translate(describe()),
         "tool_servers": tool_servers_with_grants(slug),
         "skill_problems": describe_problems(Path(found.root)),
     }
@@ -66,7 +68,7 @@ def workspace_permission_revoke(request: HttpRequest, slug: str, pk: int) -> Htt
     """Calls of this kind ask again."""
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     revoke_permission(found, pk=pk, user_pk=request.user.pk)
-    messages.success(request, "Revoked. Calls of this kind ask again.")
+    messages.success(request, gettext("Revoked. Calls of this kind ask again."))
     return redirect("workspace_tools", slug=slug)
 
 
@@ -110,5 +112,6 @@ async def workspace_tool_server_connect(
     runtime = await current_runtime()
     state = await runtime.tool_servers.connect_again(slug, Path(found.root), name)
     if state is not None:
-        messages.info(request, f"{name}: {state.state}. {state.reason}".strip())
+        said = f"{name}: {translate(state.state)}. {translate(state.reason)}"
+        messages.info(request, said.strip())
     return redirect("workspace_tools", slug=slug)

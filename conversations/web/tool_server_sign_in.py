@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -20,6 +21,7 @@ from conversations.archive.tool_server_grants import keep_answer, read_outcome
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 from conversations.models import Workspace
+from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime
 
 from .tool_rules import require_tool_server
@@ -44,7 +46,7 @@ async def workspace_tool_server_sign_in(
             slug, Path(found.root), name, user_pk=user.pk, redirect_uri=redirect_uri
         )
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
         return redirect("workspace_tools", slug=slug)
     context = {
         "workspace": found,
@@ -67,9 +69,9 @@ async def workspace_tool_server_sign_out(
     found, servers = await _managed(request, user, slug, name)
     try:
         await servers.sign_out(slug, Path(found.root), name)
-        messages.success(request, f"Signed out of {name}.")
+        messages.success(request, gettext("Signed out of %(server)s.") % {"server": name})
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     return redirect("workspace_tools", slug=slug)
 
 
@@ -88,7 +90,7 @@ async def tool_server_callback(request: HttpRequest) -> HttpResponseBase:
     try:
         kept = await sync_to_async(keep_answer)(answer, user_pk=user.pk)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
         return redirect("home")
     outcome = await sync_to_async(read_outcome)(kept)
     for _ in range(int(MAX_WAIT_SECONDS / PAUSE_SECONDS)):
@@ -99,9 +101,11 @@ async def tool_server_callback(request: HttpRequest) -> HttpResponseBase:
     if outcome.problem:
         messages.error(request, f"{outcome.server}: {outcome.problem}")
     elif outcome.is_over:
-        messages.success(request, f"Signed in to {outcome.server}.")
+        said = gettext("Signed in to %(server)s.") % {"server": outcome.server}
+        messages.success(request, said)
     else:
-        messages.info(request, f"{outcome.server} is still connecting.")
+        said = gettext("%(server)s is still connecting.") % {"server": outcome.server}
+        messages.info(request, said)
     return redirect("workspace_tools", slug=outcome.slug)
 
 

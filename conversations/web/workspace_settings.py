@@ -4,6 +4,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import get_workspace_for
@@ -22,7 +23,7 @@ def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
     form = WorkspaceSettingsForm(found, request.POST if request.method == "POST" else None)
     if form.is_valid():
         change_workspace(found, **form.cleaned_data)
-        messages.success(request, "Saved.")
+        messages.success(request, gettext("Saved."))
         return redirect("workspace_settings", slug=slug)
     models = group_models(list_models(), chosen=found.default_model)
     context = {"workspace": found, "form": form, "models": models}

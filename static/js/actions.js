@@ -1,6 +1,6 @@
 // What can be done with a row: copy, link, edit, regenerate, retry, continue.
 // Loaded with the first use.
-import { announce, byId, create, find, fromTemplate } from "./dom.js";
+import { announce, byId, create, find, fromTemplate, gettext } from "./dom.js";
 import { putBack, refuse } from "./composer.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { LOST } from "./socket.js";
@@ -34,9 +34,9 @@ async function copy(button, text) {
       copyByField(await text);
     }
   } catch {
-    return refuse("Copying failed. Select the text and copy it yourself.");
+    return refuse(gettext("Copying failed. Select the text and copy it yourself."));
   }
-  announce("Copied");
+  announce(gettext("Copied"));
   button.classList.add("copied");
   setTimeout(() => button.classList.remove("copied"), 1500);
 }
@@ -56,7 +56,7 @@ async function edit(button, row, socket) {
   try {
     source = await sourceOf(row);
   } catch {
-    return refuse("The text could not be loaded. Try again.");
+    return refuse(gettext("The text could not be loaded. Try again."));
   }
   if (row.matches(".editing")) return;
   const editor = fromTemplate("editor");
@@ -130,7 +130,7 @@ const copyTable = (format) => (button) => copy(button, import("./tables.js").the
 /** From a mark to its note; the first mark takes the focus back. */
 function showNote(button, row) {
   const note = find(`.note[data-note="${CSS.escape(button.dataset.note)}"]`, row);
-  if (!note) return announce("This footnote is not in this message");
+  if (!note) return announce(gettext("This footnote is not in this message"));
   note.tabIndex = -1;
   note.focus({ preventScroll: true });
   note.scrollIntoView({ block: "nearest" });
@@ -138,7 +138,7 @@ function showNote(button, row) {
 
 function unfoldCode(button) {
   const isShort = blockOf(button).classList.toggle("short");
-  button.textContent = isShort ? `Show all ${blockOf(button).dataset.lines} lines` : "Show less";
+  button.textContent = isShort ? gettext("Show all %(count)s lines", { count: blockOf(button).dataset.lines }) : gettext("Show less");
   if (isShort) blockOf(button).scrollIntoView({ block: "nearest" });
 }
 
@@ -160,7 +160,7 @@ const ACTIONS = {
   regenerate: (button, row, socket) => {
     const turn = questionOf(row);
     if (turn) request(socket, button, { type: "regenerate", turn });
-    else refuse("The message this answers is not loaded. Load older messages first.");
+    else refuse(gettext("The message this answers is not loaded. Load older messages first."));
   },
   retry: (button, row, socket) => request(socket, button, { type: "retry" }),
   continue: (button, row, socket) => request(socket, button, { type: "continue" }),

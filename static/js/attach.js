@@ -1,6 +1,6 @@
 // Files of the next message: chosen, pasted or dropped, uploaded at once, kept by uuid
 // until they are sent. Loaded with the first use.
-import { announce, byId, create, find, findAll, keep, recall } from "./dom.js";
+import { announce, byId, create, find, findAll, gettext, keep, ngettext, recall } from "./dom.js";
 import { loadStyle } from "./view.js";
 
 const { session, url } = byId("transcript").dataset;
@@ -13,9 +13,9 @@ const UPLOADS = 3;
 
 /** In the order of the tray. A file has a uuid when it is there, a reason when not. */
 const items = new Map();
-const tray = create("ul", { id: "tray", className: "tray", ariaLabel: "Attached files" });
+const tray = create("ul", { id: "tray", className: "tray", ariaLabel: gettext("Attached files") });
 const veil = create("div", { className: "veil", hidden: true });
-veil.append(create("p", { textContent: "Drop files to attach them" }));
+veil.append(create("p", { textContent: gettext("Drop files to attach them") }));
 form.prepend(tray);
 main.append(veil);
 loadStyle();
@@ -33,7 +33,7 @@ const remember = () => {
 };
 
 function sizeText(bytes) {
-  if (bytes < 1000) return `${bytes} bytes`;
+  if (bytes < 1000) return ngettext("%(count)s byte", "%(count)s bytes", bytes);
   return bytes < 1e6 ? `${Math.round(bytes / 1000)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
@@ -54,12 +54,12 @@ function draw(element, item) {
   words.append(create("b", { textContent: item.name, title: item.name }));
   if (item.reason) words.append(create("p", { className: "error", textContent: item.reason }));
   else if (item.uuid) words.append(create("small", { textContent: sizeText(item.size) }));
-  else words.append(item.bar ??= create("progress", { max: 1, value: 0, ariaLabel: `Uploading ${item.name}` }));
+  else words.append(item.bar ??= create("progress", { max: 1, value: 0, ariaLabel: gettext("Uploading %(name)s", item) }));
   const picture = item.kind === "image" && item.uuid
     ? create("img", { src: at(item.uuid, "thumb/"), alt: "" })
     : icon("file");
-  const again = item.isLost ? [button("again", `Try ${item.name} again`, () => retry(element, item))] : [];
-  element.replaceChildren(picture, words, ...again, button("close", `Remove ${item.name}`, () => remove(element)));
+  const again = item.isLost ? [button("again", gettext("Try %(name)s again", item), () => retry(element, item))] : [];
+  element.replaceChildren(picture, words, ...again, button("close", gettext("Remove %(name)s", item), () => remove(element)));
   element.classList.toggle("failed", Boolean(item.reason));
 }
 
@@ -79,7 +79,7 @@ function settle(element, changes) {
   const item = Object.assign(items.get(element), changes);
   draw(element, item);
   remember();
-  announce(item.reason ?? `${item.name} is attached`);
+  announce(item.reason ?? gettext("%(name)s is attached", item));
   if (![...items.values()].some(isUnderWay)) refuse();
   startWaiting();
 }
@@ -104,7 +104,7 @@ function remove(element) {
   request?.abort();
   if (uuid) takeBack(uuid);
   remember();
-  announce(`${name} is removed`);
+  announce(gettext("%(name)s is removed", { name }));
   (next ? find("button:last-child", next) : byId("message")).focus();
   startWaiting();
 }
@@ -115,7 +115,7 @@ function upload(element, item) {
   if (item.resource) data.append("resource", item.resource);
   else data.append("files", item.file, item.name);
   request.upload.onprogress = ({ loaded, total }) => { item.bar.value = loaded / total; };
-  request.onerror = () => fail(element, `${item.name} did not arrive. The connection was lost.`, true);
+  request.onerror = () => fail(element, gettext("%(name)s did not arrive. The connection was lost.", item), true);
   request.onload = () => {
     let answer;
     let rest = [];
@@ -123,9 +123,9 @@ function upload(element, item) {
     for (const { attachment } of rest) if (attachment) show(attachment);
     if (answer?.attachment) settle(element, answer.attachment);
     else if (answer) fail(element, answer.reason, answer.code === "storage_full");
-    else if (request.status === 413) fail(element, `${item.name} is too large for this server.`);
-    else if (item.resource) fail(element, `${item.name} could not be read from its tool server.`, true);
-    else fail(element, `${item.name} was not taken. Sign in again in another tab, and try it again.`, true);
+    else if (request.status === 413) fail(element, gettext("%(name)s is too large for this server.", item));
+    else if (item.resource) fail(element, gettext("%(name)s could not be read from its tool server.", item), true);
+    else fail(element, gettext("%(name)s was not taken. Sign in again in another tab, and try it again.", item), true);
   };
   request.open("POST", at(""));
   request.setRequestHeader("X-CSRFToken", token());
@@ -145,9 +145,16 @@ export function add(files) {
     const name = file.name || "file";
     const element = show({ file, name, size: file.size });
     const count = [...items.values()].filter((item) => !item.reason).length;
-    if (count > most) fail(element, `${name} was left out: at most ${most} files can be attached to a message.`);
-    else if (file.size > bytes) {
-      fail(element, `${name} has ${sizeText(file.size)}; at most ${sizeText(Number(bytes))} can be attached.`);
+    if (count > most) {
+      fail(element, ngettext(
+        "%(name)s was left out: at most %(count)s file can be attached to a message.",
+        "%(name)s was left out: at most %(count)s files can be attached to a message.",
+        Number(most),
+        { name },
+      ));
+    } else if (file.size > bytes) {
+      const sizes = { name, size: sizeText(file.size), most: sizeText(Number(bytes)) };
+      fail(element, gettext("%(name)s has %(size)s; at most %(most)s can be attached.", sizes));
     }
   }
   startWaiting();
@@ -194,7 +201,7 @@ export function take(kind, files) {
 /** For composer.js: the uuids, and whether the message has to wait for more. */
 form.takeFiles = () => {
   form.waits = [...items.values()].some(isUnderWay);
-  if (form.waits) return refuse("A file is still uploading. Wait for it, then send the message.");
+  if (form.waits) return refuse(gettext("A file is still uploading. Wait for it, then send the message."));
   const uuids = [...items.values()].flatMap(({ uuid }) => uuid ?? []);
   items.clear();
   tray.replaceChildren();

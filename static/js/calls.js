@@ -1,15 +1,15 @@
 // Calls of tools: what they say while they run, and the questions before they do.
 // Loaded with the first row of a tool. When a call has ended, its row from the server
 // stands for it, and nothing of this is left.
-import { announce, byId, create, find, findAll, parseHtml } from "./dom.js";
+import { announce, byId, create, find, findAll, gettext, parseHtml } from "./dom.js";
 import { refuse } from "./composer.js";
 
 const log = byId("transcript");
 const list = byId("rows");
 const WORDS = {
-  started: ["started", "Waiting"],
-  waiting_approval: ["waiting", "Waiting"],
-  running: ["running", "Running"],
+  started: ["started", gettext("Waiting")],
+  waiting_approval: ["waiting", gettext("Waiting")],
+  running: ["running", gettext("Running")],
 };
 const KEPT = 200; // lines of live output
 const KEPT_CHARS = 20000;
@@ -34,10 +34,11 @@ if (!find('link[href*="css/tools."]')) document.head.append(create("link", { rel
 
 function makeLive(row) {
   const box = create("div", { className: "live" });
-  const pre = create("pre", { tabIndex: 0, hidden: true, ariaLabel: "Output so far", role: "region" });
-  const button = create("button", { type: "button", className: "btn small", textContent: "Cancel" });
+  const pre = create("pre", { tabIndex: 0, hidden: true, ariaLabel: gettext("Output so far"), role: "region" });
+  const button = create("button", { type: "button", className: "btn small", textContent: gettext("Cancel") });
   button.dataset.action = "cancel-call";
-  button.ariaLabel = `Cancel: ${find("b", row).textContent} ${find("summary code", row)?.textContent ?? ""}`;
+  const call = `${find("b", row).textContent} ${find("summary code", row)?.textContent ?? ""}`;
+  button.ariaLabel = gettext("Cancel: %(call)s", { call });
   box.append(pre, button);
   row.append(box);
   const live = { pre, box, text: "", length: 0 };
@@ -59,7 +60,7 @@ function forget(row) {
 function say() {
   if (lives.size && log.dataset.runState === "waiting_approval") return;
   const line = byId("status");
-  const words = lives.size ? "A tool is running" : line.dataset[log.dataset.runState] ?? "";
+  const words = lives.size ? gettext("A tool is running") : line.dataset[log.dataset.runState] ?? "";
   if (line.textContent !== words) line.textContent = words;
 }
 
@@ -115,7 +116,7 @@ export function show(frame) {
 /* Questions. */
 
 const questions = () => findAll(":scope > .row-ask:not(.settled)", list);
-const jump = create("button", { type: "button", className: "btn small to-ask", textContent: "Jump to the request", hidden: true });
+const jump = create("button", { type: "button", className: "btn small to-ask", textContent: gettext("Jump to the request"), hidden: true });
 jump.addEventListener("click", () => focusOn(questions()[0]));
 const all = create("button", { type: "button", className: "btn small", hidden: true });
 find(".status").children[0].after(jump, all);
@@ -135,7 +136,7 @@ function offerJump() {
   jump.hidden = !open.length || open.some((row) => inSight.has(row));
   const { length } = toApprove();
   all.hidden = length < 2 || log.dataset.canWrite !== "true";
-  all.textContent = `Approve all (${length})`;
+  all.textContent = gettext("Approve all (%(count)s)", { count: length });
 }
 
 /** Where the focus goes: Enter answers nothing there. */
@@ -166,7 +167,8 @@ function ask(row) {
   known.set(row, Date.now());
   sight.observe(row);
   if (Number(row.dataset.seq) <= seenBefore) return;
-  announce(`${row.dataset.of ? "Question" : "Approval needed"}: ${find(".ask", row).querySelector(".ask-words, .ask-head b").textContent}`);
+  const text = find(".ask :is(.ask-words, .ask-head b)", row).textContent;
+  announce(row.dataset.of ? gettext("Question: %(text)s", { text }) : gettext("Approval needed: %(text)s", { text }));
   import("./tab.js").then(({ show }) => show("waiting_approval"));
   if (log.dataset.canWrite === "true") setTimeout(offer, 100, row);
 }
@@ -259,7 +261,7 @@ async function more(link) {
     if (wasFocused) (next ? find("a", next) : pre).focus({ preventScroll: true });
   } catch {
     link.ariaBusy = null;
-    refuse("The output could not be loaded. Try again.");
+    refuse(gettext("The output could not be loaded. Try again."));
   }
 }
 

@@ -1,6 +1,6 @@
 // A list of choices that belongs to a text field: the keyboard stays in the field, and
 // screen readers hear what is chosen (the ARIA pattern of a combobox with a listbox).
-import { create, find, findAll } from "./dom.js";
+import { create, find, findAll, ngettext } from "./dom.js";
 
 let made = 0;
 
@@ -105,7 +105,7 @@ export class Choices {
     this.note.textContent = words;
     this.note.hidden = !words;
     this.box.hidden = !many && !words;
-    const count = many === 1 ? "1 choice" : `${many} choices`;
+    const count = ngettext("%(count)s choice", "%(count)s choices", many);
     this.say([many ? count : "", words].filter(Boolean).join(". "));
     this.field.setAttribute("aria-controls", this.list.id);
     this.field.setAttribute("aria-autocomplete", "list");

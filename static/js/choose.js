@@ -1,6 +1,6 @@
 // Preferences that a page changes by itself: kept with the account, or in this browser
 // where nobody is signed in. Loaded with the first use.
-import { byId, find, findAll } from "./dom.js";
+import { byId, find, findAll, gettext } from "./dom.js";
 
 const root = document.documentElement;
 
@@ -13,12 +13,13 @@ export async function choose(name, value) {
   await fetch(address, { method: "POST", body, redirect: "error" }).catch(() => {});
 }
 
-const THEMES = ["auto", "light", "dark"];
+const LABELS = { auto: gettext("Theme: auto"), light: gettext("Theme: light"), dark: gettext("Theme: dark") };
+const THEMES = Object.keys(LABELS);
 
 export function nextTheme() {
   const theme = THEMES[(THEMES.indexOf(root.dataset.theme ?? "auto") + 1) % 3];
   root.dataset.theme = theme;
-  for (const button of findAll("[data-theme-toggle]")) button.ariaLabel = button.title = `Theme: ${theme}`;
+  for (const button of findAll("[data-theme-toggle]")) button.ariaLabel = button.title = LABELS[theme];
   const field = byId("id_theme");
   if (field) field.value = theme;
   try { localStorage.setItem("loom:theme", theme); } catch { /* off */ }

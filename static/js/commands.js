@@ -1,6 +1,6 @@
 // Commands in the composer, and files by name. Loaded with the first "/" or "@" in it,
 // and by the palette. The server has the table of commands and carries most of them out.
-import { announce, byId, create, find, findAll } from "./dom.js";
+import { announce, byId, create, find, findAll, gettext } from "./dom.js";
 import { addStyle, Choices, fitting } from "./choices.js";
 
 const { url } = byId("transcript").dataset;
@@ -8,7 +8,7 @@ const form = byId("composer");
 const field = byId("message");
 const ADDRESS = `${url}commands/`;
 const MAX_RESOURCES = 8; // that are offered at once
-const LOST = "The server is not responding. Nothing was changed; try again.";
+const LOST = gettext("The server is not responding. Nothing was changed; try again.");
 const FILE = /(?:^|\s)@("[^"\n]*|[^\s"@]*)$/;
 // A command, or a prompt of a tool server: "server:prompt".
 const NAMED = /^\/([a-z]*|[\w-]+:[\w.-]*)$/i;
@@ -50,19 +50,20 @@ const closeClear = () => {
 function clear() {
   closeClear();
   const rows = findAll("#rows > .row");
-  if (!rows.length) return { said: "Nothing to clear." };
+  if (!rows.length) return { said: gettext("Nothing to clear.") };
   for (const row of rows) row.classList.add("cleared");
   const line = create("p", { id: "cleared", className: "floor" });
-  const button = create("button", { type: "button", className: "btn small", textContent: "Load older" });
+  const button = create("button", { type: "button", className: "btn small", textContent: gettext("Load older") });
   button.onclick = () => {
     const last = findAll("#rows > .cleared").at(-1);
     closeClear();
     last.scrollIntoView({ block: "end" });
     focusTranscript();
   };
-  line.append("Cleared from view. ", button, " shows them again.");
+  const [before, after] = gettext("Cleared from view. %(button)s shows them again.", { button: "\n" }).split("\n");
+  line.append(before, button, after);
   byId("rows").before(line);
-  announce("Cleared from view. Nothing is deleted.");
+  announce(gettext("Cleared from view. Nothing is deleted."));
 }
 
 function focusTranscript() {
@@ -81,11 +82,11 @@ async function history(words) {
   closeClear();
   const older = find("#older a");
   focusTranscript();
-  if (isCleared) return { said: "Messages are shown again." };
-  if (!older) return { said: "No older messages." };
+  if (isCleared) return { said: gettext("Messages are shown again.") };
+  if (!older) return { said: gettext("No older messages.") };
   older.click();
   byId("transcript").scrollTop = 0;
-  return { said: "Older messages are loaded." };
+  return { said: gettext("Older messages are loaded.") };
 }
 
 /** The palette, which any page opens by its keys, with sessions only. */
@@ -138,7 +139,7 @@ function tell(problem) {
 /** It is no command: it can be changed, or sent as it is. */
 function offerText(message) {
   refuse(message);
-  const button = create("button", { type: "button", className: "btn", textContent: "Send as a message" });
+  const button = create("button", { type: "button", className: "btn", textContent: gettext("Send as a message") });
   button.onclick = () => {
     form.literal = true;
     form.requestSubmit();
@@ -187,7 +188,7 @@ export async function run(text, isTyped = true) {
 
 // The list above the composer.
 
-const menu = field && new Choices(field, { label: "Commands and files", choose });
+const menu = field && new Choices(field, { label: gettext("Commands and files"), choose });
 if (menu) form.prepend(...menu.parts);
 let asked = 0;
 let closedFor = null;
@@ -245,7 +246,7 @@ async function offerCommands(text) {
     const starts = commands.filter(({ name }) => name.startsWith(named[1].toLowerCase()));
     const others = fitting(commands.filter((one) => !starts.includes(one)), named[1]);
     const items = [...starts, ...others].map(asItem);
-    return menu.show([{ items }], { empty: "No such command. Press Enter for suggestions." });
+    return menu.show([{ items }], { empty: gettext("No such command. Press Enter for suggestions.") });
   }
   const [, name, rest] = FOLLOWED.exec(text);
   const command = commands.find((one) => [name, name.toLowerCase()].includes(one.name));
@@ -267,7 +268,10 @@ async function offerFiles(typed) {
   if (mine !== asked) return;
   const found = fitting(resources, typed).slice(0, MAX_RESOURCES).map((one) => ({ ...one, isCode: true, resource: one.name }));
   const items = files.map((path) => ({ name: path, isCode: true, file: path }));
-  menu.show([{ label: found.length ? "Resources" : "", items: found }, { label: found.length ? "Files" : "", items }], { note, empty: "No matching files." });
+  menu.show([
+    { label: found.length ? gettext("Resources") : "", items: found },
+    { label: found.length ? gettext("Files") : "", items },
+  ], { note, empty: gettext("No matching files.") });
 }
 
 function askAgain() {

@@ -1,5 +1,5 @@
 // What is typed survives a reload; what is sent is known by its id until it is on disk.
-import { byId, find, findAll, fromTemplate, keep, newId, recall } from "./dom.js";
+import { byId, find, findAll, fromTemplate, keep, newId, ngettext, recall } from "./dom.js";
 import { follow } from "./transcript.js";
 
 const { session, target } = byId("transcript").dataset;
@@ -71,7 +71,14 @@ export function startComposer(socket) {
     const text = field.value.trimEnd();
     if (/^\/([a-z]+|[\w-]+:[\w.-]+)(\s|$)/i.test(text) && !form.literal) return withCommands(({ run }) => run(text));
     const excess = [...text].length - (form.dataset.max || Infinity); // as the server counts
-    if (excess > 0) return refuse(`The message is ${excess} characters too long. At most ${form.dataset.max} fit.`);
+    if (excess > 0) {
+      return refuse(ngettext(
+        "The message is %(count)s character too long. At most %(max)s fit.",
+        "The message is %(count)s characters too long. At most %(max)s fit.",
+        excess,
+        form.dataset,
+      ));
+    }
     const files = form.takeFiles?.() ?? [];
     if (form.waits) return;
     refuse();

@@ -1,5 +1,5 @@
 // A field whose text is to be sent to somebody.
-import { byId } from "./dom.js";
+import { byId, gettext } from "./dom.js";
 
 document.addEventListener("click", async ({ target }) => {
   const button = target.closest("[data-copy]");
@@ -8,8 +8,8 @@ document.addEventListener("click", async ({ target }) => {
   field.select();
   try {
     await navigator.clipboard.writeText(field.value);
-    button.textContent = "Copied";
+    button.textContent = gettext("Copied");
   } catch {
-    button.textContent = "Selected: press Ctrl+C"; // without TLS there is no clipboard
+    button.textContent = gettext("Selected: press Ctrl+C"); // without TLS there is no clipboard
   }
 });

@@ -1,6 +1,6 @@
 // Diagrams in rows: each is drawn in a frame of its own once it is in sight. Loaded with the
 // first one. The frame is not trusted: of what it says, the page takes a height within limits.
-import { create, find } from "./dom.js";
+import { create, find, gettext } from "./dom.js";
 
 const MAX_CHARS = 20000; // of a text that is drawn
 const MIN_HEIGHT = 32;
@@ -25,13 +25,13 @@ function fail(frame, block) {
   frame.remove();
   show(block, false);
   find("[data-action=diagram-source]", block)?.remove();
-  find(".code-lang", block).append(" · cannot be drawn");
+  find(".code-lang", block).append(` · ${gettext("cannot be drawn")}`);
 }
 
 function start(block) {
-  const frame = create("iframe", { src: "/diagram/", title: "Diagram", referrerPolicy: "no-referrer" });
+  const frame = create("iframe", { src: "/diagram/", title: gettext("Diagram"), referrerPolicy: "no-referrer" });
   frame.sandbox = "allow-scripts";
-  const button = create("button", { type: "button", textContent: "Source", ariaPressed: "true" });
+  const button = create("button", { type: "button", textContent: gettext("Source"), ariaPressed: "true" });
   button.dataset.action = "diagram-source";
   find(".code-lang", block).after(button);
   block.append(frame);

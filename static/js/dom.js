@@ -7,6 +7,14 @@ export const create = (tag, properties) => Object.assign(document.createElement(
 export const fromTemplate = (id) => byId(id).content.firstElementChild.cloneNode(true);
 export const parseHtml = (html) => [...create("template", { innerHTML: html }).content.children];
 
+const words = globalThis.words ?? {};
+const put = (text, values) => text.replace(/%\((\w+)\)s/g, (_, name) => values[name]);
+/** The text in the page's language, with `values` for its %(name)s. */
+export const gettext = (text, values = {}) => put(words[text] ?? text, values);
+/** The same by a number, which is also %(count)s. */
+export const ngettext = (one, many, count, values = {}) =>
+  put((words[one] ?? [one, many])[count === 1 ? 0 : 1], { count, ...values });
+
 /** crypto.randomUUID needs TLS. */
 export const newId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
 
@@ -16,7 +24,8 @@ export function announce(text) {
   setTimeout(() => { byId("announce").textContent = text; }, 50);
 }
 
-const { dates, clock: hourCycle = "h23", times } = document.documentElement.dataset;
+const { lang, dataset } = document.documentElement;
+const { dates = navigator.language.startsWith(lang) ? undefined : lang, clock: hourCycle = "h23", times } = dataset;
 const format = (options) => new Intl.DateTimeFormat(dates, options).format;
 const clock = format({ hour: "2-digit", minute: "2-digit", hourCycle });
 const brief = format({ dateStyle: "short", timeStyle: "short", hourCycle });

@@ -1,6 +1,6 @@
 // The running answer: one element for each part and, in it, one for each block, so
 // that a finished block is written once and never moves. Loaded with the first answer.
-import { byId, create, find, fromTemplate } from "./dom.js";
+import { byId, create, find, fromTemplate, gettext } from "./dom.js";
 
 const holder = byId("draft");
 const parts = new Map();
@@ -15,7 +15,7 @@ function place({ kind, name, word }) {
   if (kind === "tool_use") {
     import("./calls.js");
     const row = add(fromTemplate("draft-tool"));
-    Object.assign(find("b", row), { textContent: word ?? "Tool call", title: name ?? "" });
+    Object.assign(find("b", row), { textContent: word ?? gettext("Tool call"), title: name ?? "" });
     return find("code", row);
   }
   const last = holder.lastElementChild;
@@ -32,7 +32,7 @@ function writeBlock(part, html) {
 
 /** Text at the end of all that is open goes there; the block would be parsed and laid out anew. */
 function extendBlock(part, drop, added) {
-  const kept = part.html.length - drop;
+  const kept = drop < 0 ? 0 : part.html.length - drop; // -1: all of it gives way
   const end = part.html.slice(kept);
   const more = drop ? added.slice(0, -drop) : added;
   if (!/^(<\/\w+>\n?)+$/.test(end) || more + end !== added || more.includes("<")) {

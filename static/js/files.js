@@ -1,4 +1,5 @@
 // Uploads into a folder: dropped files, and how far they are.
+import { gettext } from "./dom.js";
 
 const form = document.querySelector(".upload");
 if (form) {
@@ -27,7 +28,7 @@ if (form) {
     const size = [...input.files].reduce((sum, file) => sum + file.size, 0);
     if (size > Number(form.dataset.most)) {
       event.preventDefault();
-      said.textContent = "These files are too large for one upload.";
+      said.textContent = gettext("These files are too large for one upload.");
       return;
     }
     event.preventDefault();
@@ -39,7 +40,7 @@ if (form) {
     });
     const failed = () => {
       progress.hidden = true;
-      said.textContent = "The upload was interrupted. Nothing is lost here: try again.";
+      said.textContent = gettext("The upload was interrupted. Nothing is lost here: try again.");
     };
     request.addEventListener("error", failed);
     request.addEventListener("load", () => {
@@ -47,7 +48,7 @@ if (form) {
       if (request.status === 204) location.reload();
       else show(request.responseText) || failed();
     });
-    said.textContent = "Uploading…";
+    said.textContent = gettext("Uploading…");
     progress.hidden = false;
     request.send(new FormData(form));
   });

@@ -1,6 +1,6 @@
 // Finding in the session: hits in the panel, one after the other in the transcript.
 // Loaded with the first use, and with a page that such a hit has led to.
-import { byId, create, find } from "./dom.js";
+import { byId, create, find, gettext } from "./dom.js";
 import { allHits, leaveWords, wordsOf } from "./hits.js";
 import { close, load, show } from "./panel.js";
 import { reveal } from "./reveal.js";
@@ -38,7 +38,9 @@ function setCurrent(hit) {
   hit.scrollIntoView({ block: "nearest" });
   const hits = allHits();
   find(".at", body)?.remove();
-  find(".count", body)?.append(create("span", { className: "at", textContent: ` · ${hits.indexOf(hit) + 1} of ${hits.length}${byId("more-hits") ? "+" : ""}` }));
+  const count = `${hits.length}${byId("more-hits") ? "+" : ""}`;
+  const place = gettext("%(at)s of %(count)s", { at: hits.indexOf(hit) + 1, count });
+  find(".count", body)?.append(create("span", { className: "at", textContent: ` · ${place}` }));
 }
 
 /** In the rows at hand, or on the page around the turn. */

@@ -1,5 +1,5 @@
 // What a screen reader is told of an answer, as its reader has chosen. Loaded with the first that ends.
-import { byId, create, find, findAll } from "./dom.js";
+import { byId, create, find, findAll, gettext } from "./dom.js";
 
 const log = create("div", { className: "sr", role: "log" });
 log.ariaLive = "polite";
@@ -42,5 +42,5 @@ export function tellEnd(end) {
   const text = answer.map((row) => find(":scope > .md", row)).filter(Boolean).map(textOf).join("\n");
   if (document.documentElement.dataset.hears !== "nothing") say(restOf(text));
   told = "";
-  say(end && end.dataset.state !== "completed" ? end.innerText : "Answer complete");
+  say(end && end.dataset.state !== "completed" ? end.innerText : gettext("Answer complete"));
 }

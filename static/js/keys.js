@@ -1,6 +1,6 @@
 // Keys of the chat, but for Enter and Esc. Single letters work outside of fields only
 // and can be switched off. Loaded with the first key outside of a field.
-import { byId, create, findAll, parseHtml } from "./dom.js";
+import { byId, create, findAll, gettext, parseHtml } from "./dom.js";
 import { addStyle } from "./choices.js";
 import { allRows } from "./marks.js";
 import { firstVisible } from "./transcript.js";
@@ -20,7 +20,7 @@ function makeSwitch() {
     (await import("./choose.js")).choose("keys", keys);
   });
   const label = create("label", { className: "check" });
-  label.append(box, "Single-letter keys");
+  label.append(box, gettext("Single-letter keys"));
   return label;
 }
 
@@ -29,10 +29,11 @@ async function loadHelp(link) {
   if (!response.ok) throw new Error(`status ${response.status}`);
   const [lists] = parseHtml(await response.text());
   await addStyle(lists.dataset.style);
-  const dialog = create("dialog", { className: "help-dialog", ariaLabel: "Commands and keys" });
+  const title = gettext("Commands and keys");
+  const dialog = create("dialog", { className: "help-dialog", ariaLabel: title });
   const head = create("form", { method: "dialog" });
-  const close = create("button", { className: "btn small", textContent: "Close" });
-  head.append(create("h2", { textContent: "Commands and keys" }), close);
+  const close = create("button", { className: "btn small", textContent: gettext("Close") });
+  head.append(create("h2", { textContent: title }), close);
   dialog.append(head, lists, makeSwitch());
   document.body.append(dialog);
   return dialog;

@@ -1,6 +1,6 @@
 // What the browser adds to rows. It depends on them alone: streamed rows end up like
 // loaded ones.
-import { byId, create, find, findAll, formatDay, fromTemplate, localise } from "./dom.js";
+import { byId, create, find, findAll, formatDay, fromTemplate, gettext, localise } from "./dom.js";
 
 const LONG = 60; // lines of about 72 characters
 const GROUP = 4;
@@ -33,7 +33,7 @@ function mark(row) {
   const lines = text && text.textContent.split("\n").reduce((sum, line) => sum + 1 + line.length / 72, 0);
   if (lines > LONG) {
     row.classList.add("folding");
-    text.after(createButton("unfold", "Show all", { action: "unfold" }));
+    text.after(createButton("unfold", gettext("Show all"), { action: "unfold" }));
   }
 }
 
@@ -97,7 +97,7 @@ export function arrange() {
   for (const run of toolRuns(rows)) {
     const open = run.length < GROUP || run.some((row) => opened.has(row.dataset.seq));
     if (run.length >= GROUP) {
-      const button = createButton("group-mark", `${run.length} tool calls`, { action: "group", first: run[0].dataset.seq });
+      const button = createButton("group-mark", gettext("%(count)s tool calls", { count: run.length }), { action: "group", first: run[0].dataset.seq });
       button.ariaExpanded = open;
       wanted.get(run[0]).push(button);
     }

@@ -1,6 +1,6 @@
 // The palette: sessions, commands, workspaces and pages, found by typing. Loaded with
 // Ctrl or Cmd and K, on every page.
-import { byId, create, find, findAll } from "./dom.js";
+import { byId, create, find, findAll, gettext } from "./dom.js";
 import { addStyle, Choices, fitting } from "./choices.js";
 
 const ADDRESS = document.body.dataset.palette;
@@ -26,16 +26,16 @@ async function ask(parameters) {
 }
 
 /** The parts of the panel, from its tabs. */
-const panelParts = () => findAll("#panel .tabs a").map((link) => ({ name: link.textContent, says: "About this session", link }));
+const panelParts = () => findAll("#panel .tabs a").map((link) => ({ name: link.textContent, says: gettext("About this session"), link }));
 
 const loadCommands = () => import("./commands.js").then((module) => module.loadCommands());
 
 function build() {
-  dialog = create("dialog", { className: "palette", ariaLabel: "Go to" });
+  dialog = create("dialog", { className: "palette", ariaLabel: gettext("Go to") });
   field = create("input", { type: "text", role: "combobox", autocomplete: "off", spellcheck: false });
   field.ariaExpanded = "false";
   field.setAttribute("aria-haspopup", "listbox");
-  choices = new Choices(field, { label: "Sessions, commands and pages", choose });
+  choices = new Choices(field, { label: gettext("Sessions, commands and pages"), choose });
   dialog.append(field, ...choices.parts);
   document.body.append(dialog);
   field.addEventListener("input", typed);
@@ -62,7 +62,8 @@ function press(event) {
 function askFor(command) {
   step = command;
   field.value = "";
-  const label = command ? `/${command.name} ${command.argument}` : onlySessions ? "Go to a session" : "Go to a session, page or command";
+  const target = onlySessions ? gettext("Go to a session") : gettext("Go to a session, page or command");
+  const label = command ? `/${command.name} ${command.argument}` : target;
   field.placeholder = field.ariaLabel = label;
 }
 
@@ -70,13 +71,13 @@ function groups() {
   const typedText = field.value.trim();
   if (step) return [{ label: step.says, items: fitting(step.choices.map(({ value, says, about = value }) => ({ name: says, says: about, value })), typedText) }];
   // Until the server has looked, those at hand: Enter never goes where nobody meant to.
-  const items = answered === typedText ? [...sessions, ...(more ? [{ name: "More sessions", more }] : [])] : fitting(sessions, typedText);
-  const found = { label: typedText ? "Sessions" : "Recent sessions", items };
+  const items = answered === typedText ? [...sessions, ...(more ? [{ name: gettext("More sessions"), more }] : [])] : fitting(sessions, typedText);
+  const found = { label: typedText ? gettext("Sessions") : gettext("Recent sessions"), items };
   if (onlySessions) return [found];
   const wanted = typedText.replace(/^\//, "");
   const named = fitting(commands, wanted);
   const rest = typedText.startsWith("/") ? [] : fitting([...panelParts(), ...places], typedText);
-  const both = [{ label: "Commands", items: named }, { label: "Pages", items: rest }];
+  const both = [{ label: gettext("Commands"), items: named }, { label: gettext("Pages"), items: rest }];
   if (typedText.startsWith("/")) return both;
   // What is called so comes before sessions that only mention it.
   const isNamed = typedText && [...named, ...rest].some(({ name }) => name.toLowerCase().replace("/", "").startsWith(typedText.toLowerCase()));
@@ -85,7 +86,8 @@ function groups() {
 
 function draw(isKept = false) {
   const isAsking = !step && answered !== field.value.trim() && !field.value.startsWith("/");
-  choices.show(groups(), { empty: isAsking ? "Searching…" : step ? (step.choices.length ? "No matches." : "Press Enter to run it.") : "No matches.", isKept });
+  const none = step && !step.choices.length ? gettext("Press Enter to run it.") : gettext("No matches.");
+  choices.show(groups(), { empty: isAsking ? gettext("Searching…") : none, isKept });
 }
 
 async function load(parameters) {
@@ -99,7 +101,7 @@ async function load(parameters) {
 }
 
 function fail() {
-  choices.show([], { empty: "The server is not responding. Try again." });
+  choices.show([], { empty: gettext("The server is not responding. Try again.") });
 }
 
 function typed() {

@@ -1,11 +1,11 @@
 // Who else has the session open, and who writes. Loaded with the first other one.
-import { byId, create, find } from "./dom.js";
+import { byId, create, find, gettext } from "./dom.js";
 
 const { me } = byId("transcript").dataset;
 const AGAIN = 3000; // milliseconds; the server takes it back after five seconds
 const SHOWN = 4;
 
-const list = create("ul", { id: "people", ariaLabel: "Also here" });
+const list = create("ul", { id: "people", ariaLabel: gettext("Also here") });
 list.style.display = "flex";
 find(".bar .crumb").before(list);
 const line = create("span", { id: "writing" });
@@ -19,17 +19,24 @@ export function showPeople({ people, count }, socket) {
   const others = people.filter(({ id }) => id !== me);
   list.hidden = !others.length;
   list.replaceChildren(...others.slice(0, SHOWN).map(({ name, may_write: may }) => {
-    const mark = create("span", { className: "who", textContent: name.slice(0, 1).toUpperCase(), title: `${name}, ${may ? "may write and approve" : "reads"}` });
+    const title = may ? gettext("%(name)s, may write and approve", { name }) : gettext("%(name)s, reads", { name });
+    const mark = create("span", { className: "who", textContent: name.slice(0, 1).toUpperCase(), title });
     mark.role = "img";
-    mark.ariaLabel = mark.title;
+    mark.ariaLabel = title;
     const item = create("li", {});
     item.append(mark);
     return item;
   }));
   const more = count - (count - others.length ? 1 : 0) - Math.min(others.length, SHOWN);
   if (more > 0) list.append(create("li", { textContent: `+${more}` }));
-  const writing = others.filter(({ is_writing: is }) => is).map(({ name }) => name);
-  line.textContent = writing.length > 2 ? `${writing.length} people are writing` : writing.length ? `${writing.join(" and ")} ${writing[1] ? "are" : "is"} writing` : "";
+  line.textContent = writingText(others.filter(({ is_writing: is }) => is).map(({ name }) => name));
+}
+
+function writingText(names) {
+  const [name, other] = names;
+  if (names.length > 2) return gettext("%(count)s people are writing", { count: names.length });
+  if (other) return gettext("%(name)s and %(other)s are writing", { name, other });
+  return name ? gettext("%(name)s is writing", { name }) : "";
 }
 
 /** Others are told while something stands in the box and changes. */

@@ -1,6 +1,6 @@
 // What rows get that hold more than plain Markdown. Loaded with the first of them, like their
 // style sheet; without scripts all of it can be read.
-import { byId, create, find, findAll } from "./dom.js";
+import { byId, create, find, findAll, gettext } from "./dom.js";
 
 const { richStyle } = byId("transcript").dataset;
 if (!find('link[href*="css/rich."]')) document.head.append(create("link", { rel: "stylesheet", href: richStyle }));
@@ -11,7 +11,8 @@ function fold(block, row) {
   const written = new Date(find(".foot > time", row)?.dateTime);
   if (written > performance.timeOrigin || row.matches(".folding")) return;
   block.classList.add("short");
-  const button = create("button", { type: "button", className: "unfold-code", textContent: `Show all ${block.dataset.lines} lines` });
+  const textContent = gettext("Show all %(count)s lines", { count: block.dataset.lines });
+  const button = create("button", { type: "button", className: "unfold-code", textContent });
   button.dataset.action = "unfold-code";
   block.append(button);
 }

@@ -1,11 +1,12 @@
 // The search page: a word when the next results do not come.
 import "./hits.js";
-import { byId, create, find } from "./dom.js";
+import { byId, create, find, gettext } from "./dom.js";
 
 function fail() {
   const more = byId("more-hits");
   if (!more || find("#found .error")) return;
-  const error = create("p", { className: "error", role: "alert", textContent: "The next results could not be loaded. Try again." });
+  const textContent = gettext("The next results could not be loaded. Try again.");
+  const error = create("p", { className: "error", role: "alert", textContent });
   more.before(error);
   document.addEventListener("htmx:after:swap", () => error.remove(), { once: true });
 }

@@ -1,8 +1,8 @@
 // The connection to one session: it comes back by itself.
-import { newId } from "./dom.js";
+import { gettext, newId } from "./dom.js";
 
 const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone", 4429: "full" };
-export const LOST = "Not connected. Try again in a moment.";
+export const LOST = gettext("Not connected. Try again in a moment.");
 
 /** `onState` gets open, closed or a refusal. */
 export class Socket {

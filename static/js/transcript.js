@@ -1,5 +1,5 @@
 // The rows, at most so many, and the reader's place among them.
-import { byId, find, fromTemplate, parseHtml } from "./dom.js";
+import { byId, find, fromTemplate, gettext, parseHtml } from "./dom.js";
 import { allRows, arrange } from "./marks.js";
 
 const NEAR = 48;
@@ -27,7 +27,7 @@ export const allowGap = () => { asked = last; };
 function showPill(added = 0) {
   unseen = following && !lacksNewer() ? 0 : unseen + added;
   pill.hidden = !lacksNewer() && (following || distance() <= NEAR);
-  find("span", pill).textContent = unseen ? `${unseen} new` : "";
+  find("span", pill).textContent = unseen ? gettext("%(count)s new", { count: unseen }) : "";
 }
 
 function pin() {

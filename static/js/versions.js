@@ -1,6 +1,6 @@
 // Versions of a message or an answer: which one a row is, and the others in its place. Loaded
 // where something was edited or answered again.
-import { byId, create, find, findAll, localise, parseHtml } from "./dom.js";
+import { byId, create, find, findAll, gettext, localise, parseHtml } from "./dom.js";
 import { refuse } from "./composer.js";
 import { allRows } from "./marks.js";
 import { unfollow } from "./transcript.js";
@@ -16,14 +16,15 @@ const isShown = (turn) => Boolean(find(`:scope > .row[data-turn="${turn}"]:not([
 
 function control(turns, turn) {
   const at = turns.indexOf(turn);
-  const step = (to, name, sign) => {
+  const step = (by, name, sign) => {
+    const to = at + by;
     const button = create("button", { type: "button", textContent: sign, ariaLabel: name, title: name });
     button.disabled = !turns[to];
-    button.addEventListener("click", () => show(turns, turns[to], name));
+    button.addEventListener("click", () => show(turns, turns[to], by > 0));
     return button;
   };
-  const place = create("p", { className: "versions", role: "group", ariaLabel: "Versions" });
-  place.append(step(at - 1, "Earlier version", "‹"), `${at + 1}/${turns.length}`, step(at + 1, "Later version", "›"));
+  const place = create("p", { className: "versions", role: "group", ariaLabel: gettext("Versions") });
+  place.append(step(-1, gettext("Earlier version"), "‹"), `${at + 1}/${turns.length}`, step(1, gettext("Later version"), "›"));
   return place;
 }
 
@@ -34,12 +35,12 @@ export function close() {
   return row;
 }
 
-async function show(turns, turn, name) {
+async function show(turns, turn, isLater) {
   const current = turns.find(isShown);
   let section;
   if (turn !== current) {
     const response = await fetch(`${dataset.url}branches/${turn}/`, { headers: { "HX-Request": "true" } }).catch(() => ({}));
-    if (!response.ok) return refuse("The version could not be loaded. Try again.");
+    if (!response.ok) return refuse(gettext("The version could not be loaded. Try again."));
     [section] = parseHtml(await response.text());
   }
   const row = close() ?? find(`:scope > .row[data-turn="${current}"]`, list);
@@ -50,11 +51,12 @@ async function show(turns, turn, name) {
     localise(section);
     const rich = findAll(".rich", section);
     if (rich[0]) import("./rich.js").then(({ enrich }) => rich.forEach((one) => enrich(one.closest(".row"))));
-    find("form p", section).prepend(`Version ${turns.indexOf(turn) + 1} of ${turns.length}. `);
+    const which = gettext("Version %(at)s of %(count)s.", { at: turns.indexOf(turn) + 1, count: turns.length });
+    find("form p", section).prepend(`${which} `);
     find(".row", section)?.append(control(turns, turn));
   }
   const shown = section ?? row;
-  const button = find(`.versions [aria-label="${name}"]`, shown);
+  const button = findAll(".versions button", shown)[isLater ? 1 : 0];
   (button.disabled ? find(".versions button:enabled", shown) : button).focus({ preventScroll: true });
   // Of a long version the head is in view, with what can be done with it.
   shown.scrollIntoView({ block: section ? "start" : "nearest" });

@@ -1,6 +1,6 @@
 // An attachment of a row: an image large, above the page; anything else is saved.
 // Loaded with the first use.
-import { byId, create, find } from "./dom.js";
+import { byId, create, find, gettext } from "./dom.js";
 
 export function loadStyle() {
   const { filesStyle } = byId("transcript").dataset;
@@ -13,11 +13,11 @@ export function view(link) {
   loadStyle();
   const dialog = create("dialog", { className: "viewer", ariaLabel: link.title });
   const bar = create("div", { className: "line" });
-  const close = create("button", { type: "button", className: "btn", textContent: "Close", autofocus: true });
+  const close = create("button", { type: "button", className: "btn", textContent: gettext("Close"), autofocus: true });
   const image = create("img", { src: link.href, alt: small.alt });
   bar.append(
     create("b", { textContent: link.title }),
-    create("a", { className: "btn", href: link.href, download: link.title, textContent: "Download" }),
+    create("a", { className: "btn", href: link.href, download: link.title, textContent: gettext("Download") }),
     close,
   );
   dialog.append(bar, image);

@@ -25,6 +25,7 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.events import Info, UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import Compaction, ModelCall, Run, Session
+from conversations.rendering.messages import fill_marks
 from tests.archive.test_verify import tamper
 
 pytestmark = pytest.mark.django_db
@@ -113,7 +114,7 @@ def test_undoing_one_brings_back_the_one_before_and_the_floor(talked: Session, u
     first = compact(talked, to_turn=4, floor=3)
     second = compact(talked, to_turn=8, floor=5)
     rows = undo_compaction(talked, uuid=second.uuid, user_pk=user.pk).rows
-    assert "The summary of turns 1–8 is undone." in rows[0].html
+    assert "The summary of turns 1–8 is undone." in fill_marks(rows[0].html)
     assert (in_force(talked), floor(talked)) == (4, 5)
     undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
     assert (in_force(talked), floor(talked)) == (None, 3)

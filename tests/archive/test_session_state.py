@@ -18,6 +18,7 @@ from conversations.archive.state_updates import read_facts_of
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, StateCheckpoint
+from conversations.rendering.messages import fill_marks
 
 from .state_story import answer, message, used, write
 
@@ -59,7 +60,7 @@ def test_an_edit_is_an_event_and_changes_the_state_at_once(session: Session, use
     [row] = edit_state(
         session, actor_pk=user.pk, action="edit", item=decision, text="We use two spaces"
     ).rows
-    assert "Decision reworded: We use two spaces" in row.html
+    assert "Decision reworded: We use two spaces" in fill_marks(row.html)
     assert ChatEvent.objects.get(session=session).event_type == "info"
     assert state_of(session)["key_decisions"] == ["We use two spaces (turn 1)"]
     edit_state(session, actor_pk=user.pk, action="strike", item=decision)

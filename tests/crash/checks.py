@@ -12,6 +12,7 @@ from conversations.archive.sessions import get_session
 from conversations.archive.verify import verify_session
 from conversations.domain.runs import ACTIVE_STATES, INTERRUPTED, QUEUED
 from conversations.models import ChatEvent, Run, Turn
+from conversations.rendering.messages import fill_marks
 from tests.crash.stories import Person
 
 
@@ -44,7 +45,7 @@ def check_rows(person: Person) -> Iterator[str]:
     events = ChatEvent.objects.filter(session__uuid=person.session).order_by("seq")
     stored = dict(events.values_list("seq", "html"))
     for seq, html in sorted(person.rows.items()):
-        if stored.get(seq) != html:
+        if fill_marks(stored.get(seq, "")) != html:
             yield f"row {seq} of {person.name} is not what the page was shown"
 
 

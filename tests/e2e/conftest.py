@@ -344,7 +344,7 @@ class Chat:
 
     @property
     def transcript(self) -> Locator:
-        return self.page.get_by_role("log", name="Transcript")
+        return self.page.locator("#transcript")
 
     @property
     def message(self) -> Locator:

@@ -26,6 +26,7 @@ from conversations.rendering.markdown_parser import (
     parse,
     render_tokens,
 )
+from conversations.rendering.messages import fill_marks
 from conversations.rendering.rows import RENDER_VERSION
 from conversations.rendering.source_text import normalise_source
 
@@ -248,8 +249,10 @@ class TestLinks:
         assert html == '<p><span class="link-blocked" title="src/settings.py">settings</span></p>\n'
 
     def test_it_never_nests_links(self) -> None:
-        html = render_markdown(
-            "[a <https://in.org> https://in.org ![i](https://i.org)](https://out.org)"
+        html = fill_marks(
+            render_markdown(
+                "[a <https://in.org> https://in.org ![i](https://i.org)](https://out.org)"
+            )
         )
         assert html.count("<a ") == html.count("</a>") == 1
         assert 'href="https://out.org"' in html
@@ -303,13 +306,13 @@ class TestHostileContent:
             assert "src=" not in html.replace("&lt;img src=", "")
 
     def test_it_shows_an_image_as_a_labelled_link(self) -> None:
-        html = render_markdown('![my *alt*](https://x.org/a?b&c "title")')
+        html = fill_marks(render_markdown('![my *alt*](https://x.org/a?b&c "title")'))
         link = f'<a class="img-blocked" href="https://x.org/a?b&amp;c" title="x.org" {LINK}>'
         assert html == f"<p>{link}image: my alt (x.org)</a></p>\n"
 
     @pytest.mark.parametrize("address", ["data:image/png;base64,AA", "x.png", "javascript:x"])
     def test_it_labels_images_from_elsewhere_without_a_link(self, address: str) -> None:
-        html = render_markdown(f"![alt]({address})")
+        html = fill_marks(render_markdown(f"![alt]({address})"))
         assert html == '<p><span class="img-blocked">image: alt</span></p>\n'
 
     @pytest.mark.parametrize(
@@ -345,7 +348,7 @@ class TestHostileContent:
 
 class TestCodeBlocks:
     def test_a_code_block_has_its_shape(self) -> None:
-        assert render_markdown("```py\nx <y\n```\n", highlight=False) == (
+        assert fill_marks(render_markdown("```py\nx <y\n```\n", highlight=False)) == (
             '<div class="code" data-lang="python"><div class="code-head">'
             '<span class="code-lang">Python</span>'
             '<button type="button" class="code-wrap" data-action="wrap-code"'

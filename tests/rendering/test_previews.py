@@ -81,7 +81,7 @@ def test_a_large_table_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(previews, "MAX_ROWS", 2)
     monkeypatch.setattr(previews, "MAX_COLUMNS", 2)
     shown = render("a.csv", "a,b,c\n" + "1,2,3\n" * 5)
-    assert shown.note == "3 more rows are not shown. 1 more columns are not shown."
+    assert shown.note == "3 more rows are not shown. 1 more column is not shown."
     assert shown.html.count("<td>") == 4
     # A field that the reader refuses: as text.
     assert "numbers" in render("a.csv", f'a,"{"x" * 200_000}"').html

@@ -9,6 +9,7 @@ import pytest
 from conversations.agent.recall.quotation import QuotedGroup, QuotedMessage, quote
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
+from conversations.rendering.messages import fill_marks
 from conversations.rendering.rows import RowPosition, render_row
 from conversations.rendering.tool_rows import recall_line, render_output_page
 
@@ -21,7 +22,7 @@ def completed(output: str, *, name: str = RECALL_TOOL) -> str:
     payload = ToolCallCompleted(
         call_id="a", name=name, ok=True, output=output, arguments={"action": "summary"}
     )
-    return render_row(payload, place=PLACE)
+    return fill_marks(render_row(payload, place=PLACE))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_the_line_is_in_both_rows() -> None:
     started = ToolCallStarted(call_id="a", name=RECALL_TOOL, arguments=arguments)
     done = ToolCallCompleted(call_id="a", name=RECALL_TOOL, ok=True, arguments=arguments)
     for payload in (started, done):
-        html = render_row(payload, place=PLACE)
+        html = fill_marks(render_row(payload, place=PLACE))
         assert '<b title="conversation_recall">Recall</b>' in html
         assert '<code>search "&lt;b&gt;beans"</code>' in html
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from conversations.domain.events import (
     ContentIndicator,
+    Fallback,
     Info,
     Payload,
     ToolCallCompleted,
@@ -23,7 +24,9 @@ from conversations.domain.events import (
 from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import StoredTurn, synthesise_rows
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.rows import RowPosition, mark_settled, render_row
+from conversations.rendering.messages import fill_marks
+from conversations.rendering.rows import RowPosition, show_rows
+from conversations.rendering.rows import render_row as render_marked_row
 from conversations.rendering.terminal import render_terminal
 from conversations.rendering.tool_rows import STATES, render_output_page
 from tests.properties import costly
@@ -35,6 +38,11 @@ CALL = "99999999-2222-4333-8444-555555555555"
 PLACE = RowPosition(session=SESSION, seq="7", turn="3", created_at=datetime(2026, 3, 1, tzinfo=UTC))
 RECORD = f"/s/{SESSION}/tools/{CALL}/"
 VOID = {"img", "input", "br", "hr"}
+
+
+def render_row(payload: Payload | Fallback, *, place: RowPosition) -> str:
+    return fill_marks(render_marked_row(payload, place=place))
+
 
 DIFF = """\
 --- a/src/app.py
@@ -147,7 +155,7 @@ def test_a_call_that_waits_behind_the_question_of_another_says_so() -> None:
     html = render(ToolCallStarted(call_id="a", name="read_file", call=CALL))
     assert '<span class="state" data-state="started">Waiting</span>' in html
     script = (Path(__file__).parents[2] / "static" / "js" / "calls.js").read_text()
-    words = re.findall(r'^  (\w+): \["(\w+)", "(\w+)"\],$', script, re.MULTILINE)
+    words = re.findall(r'^  (\w+): \["(\w+)", gettext\("(\w+)"\)\],$', script, re.MULTILINE)
     assert {state: (mark, word) for state, mark, word in words} == {
         state: STATES[state] for state in OPEN_STATES
     }
@@ -203,7 +211,7 @@ def test_a_result_that_says_nothing_of_its_call_is_shown_with_what_was_asked() -
         render(ToolCallCompleted(call_id=id, name="Bash", ok=True, output=f"of {id}"))
         for id in ("<a>", "b")
     ]
-    marked = mark_settled([*started, *results])
+    marked = show_rows([*started, *results])
     assert '<b title="Bash">Bash</b><code>cat &lt;a&gt;</code><small>' in marked[2]
     assert text_of(marked[2]) == text_of(
         render(
@@ -219,7 +227,7 @@ def test_a_result_that_says_nothing_of_its_call_is_shown_with_what_was_asked() -
     assert "cat b" in marked[3]
     assert "cat b" not in marked[2]
     told = [render(ToolCallStarted(call_id="c", name="x", call=CALL)), completed()]
-    assert mark_settled(told)[1] == told[1]
+    assert show_rows(told)[1] == told[1]
 
 
 def test_an_argument_without_a_name_is_shown() -> None:
@@ -238,7 +246,7 @@ def test_what_stands_for_what(steps: list[tuple[str, int]]) -> None:
         f'<article class="row" data-seq="{n}" data-call="{call}" data-step="{step}"></article>'
         for n, (call, step) in enumerate(steps)
     ]
-    marked = mark_settled(["<p>a line</p>", *rows])[1:]
+    marked = show_rows(["<p>a line</p>", *rows])[1:]
     kept = ["settled" not in html for html in marked]
     for place, (call, step) in enumerate(steps):
         later = next((s for c, s in steps[place + 1 :] if c == call), None)
@@ -257,7 +265,7 @@ def test_a_call_gives_way_to_its_question_and_both_to_its_end() -> None:
         completed(),
     ]
     kept = [
-        [place for place, html in enumerate(mark_settled(rows[:count])) if " settled" not in html]
+        [place for place, html in enumerate(show_rows(rows[:count])) if " settled" not in html]
         for count in range(1, 5)
     ]
     assert kept == [[0], [1], [0, 2], [3]]
@@ -503,7 +511,8 @@ def test_the_card_says_what_will_happen_and_how_to_answer() -> None:
     assert f'form="act" formaction="{RECORD}deny/" data-action="deny">Deny<' in html
     assert "Always" not in asked(command="a; b")
     hidden = asked(summary="", name="<b>\u202e", note="\u202e", kind_label="\u202e")
-    assert hidden.count('<span class="ctl">U+202E</span>') == 3
+    assert hidden.count('<span class="ctl">U+202E</span>') == 2
+    assert "Always allow U+202E<" in hidden
     assert "&lt;b&gt;" in hidden
 
 

@@ -6,13 +6,14 @@ from uuid import UUID
 
 import pytest
 
+from conversations.rendering.messages import fill_marks
 from conversations.rendering.rows import render_meter, render_window_line, tokens_text
 
 SESSION = UUID("11111111-2222-4333-8444-555555555555")
 
 
 def words(html: str) -> str:
-    return re.sub("<[^>]+>", "", html)
+    return re.sub("<[^>]+>", "", fill_marks(html))
 
 
 def meter(**figures: Any) -> str:
@@ -40,11 +41,11 @@ def test_the_meter_is_text_too() -> None:
 @pytest.mark.parametrize(
     ("tokens", "level"),
     [
-        (72, "Filling up"),
-        (81, "Filling up"),
-        (82, "Nearly full"),
-        (90, "Full"),
-        (140, "Full"),
+        (72, "filling-up"),
+        (81, "filling-up"),
+        (82, "nearly-full"),
+        (90, "full"),
+        (140, "full"),
     ],
 )
 def test_it_says_when_it_is_nearly_full(tokens: int, level: str) -> None:

@@ -26,6 +26,7 @@ from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import HEADINGS, WindowRules
 from conversations.models import ChatEvent, Compaction, ModelCall, Run, Session, Turn
+from conversations.rendering.messages import fill_marks
 from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -133,7 +134,7 @@ async def test_the_row_is_the_same_live_and_reloaded_and_undone_by_a_form(
     row = page.rows[-1]
     reloaded = await sync_to_async(read_page)(await fresh(garden), limit=100)
     assert reloaded.rows[-1].html == row["html"]
-    assert "Turns 1–4 are summarized for the model (" in row["html"]
+    assert "Turns 1–4 are summarized for the model (" in fill_marks(row["html"])
     assert "<strong>Plant</strong>" in row["html"]
     assert "<script>" not in row["html"]
     kept = await Compaction.objects.aget()

@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 
 from conversations.archive.model_calls import read_window_mark
 from conversations.models import Session
+from conversations.rendering.messages import fill_marks
 from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -47,7 +48,7 @@ async def test_a_page_is_told_when_the_floor_moves(
     session = await fresh(garden)
     assert frame["floor"] == session.floor_turn > 1
     assert frame["left_out"] == session.floor_turn - 1
-    assert re.sub("<[^>]+>", "", frame["line"]) == (
+    assert re.sub("<[^>]+>", "", fill_marks(frame["line"])) == (
         f"Context starts here: {frame['left_out']} earlier turns are in the archive,"
         " where the model can look them up"
     )

@@ -136,7 +136,7 @@ def test_each_version_of_a_file_is_listed_and_opens(
     page = owner.get(FILES, {"path": "a.md"})
     text = flat(page.text)
     assert text.count("Run by") == 2
-    assert text.count("Before<a") == 1, text.partition("Versions")[2]
+    assert text.count("Before <a") == 1, text.partition("Versions")[2]
     versions = re.findall(r"version=([0-9a-f]{64})", page.text.partition("Versions")[2])
     assert len(dict.fromkeys(versions)) == 3
     shown = [

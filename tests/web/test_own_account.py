@@ -30,6 +30,7 @@ pytestmark = pytest.mark.django_db
 
 PREFERENCES, DEVICES = reverse("account_preferences"), reverse("account_devices")
 CHOICE = {
+    "page_language": "en",
     "theme": "dark",
     "keys": "none",
     "enter": "break",
@@ -99,7 +100,7 @@ def test_the_keys_are_listed_as_they_are(owner: Client, user: User) -> None:
     )
 
 
-def test_they_cost_a_page_one_query_and_a_part_of_one_none(
+def test_they_cost_a_page_and_a_part_of_one_one_query(
     owner: Client, session: Session, user: User
 ) -> None:
     def asked(**headers: str) -> int:
@@ -107,7 +108,7 @@ def test_they_cost_a_page_one_query_and_a_part_of_one_none(
             owner.get(reverse("session", args=[session.uuid]), headers=headers)
         return sum("conversations_preferences" in query["sql"] for query in queries)
 
-    assert (asked(), asked(**{"HX-Request": "true"})) == (1, 0)
+    assert (asked(), asked(**{"HX-Request": "true"})) == (1, 1)
 
 
 # --- devices ---

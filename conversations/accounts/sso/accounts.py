@@ -18,9 +18,12 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.functional import Promise, lazy
+from django.utils.translation import gettext_lazy
 
 from conversations.access import visit_of
 from conversations.accounts.people import set_provided_groups
+from conversations.accounts.signing_in import too_many_attempts
 from conversations.domain.text import storable
 from conversations.web.addresses import client_address
 
@@ -31,41 +34,60 @@ logger = logging.getLogger("conversations.accounts.sso")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """``code`` is for the log; ``text`` may name the provider as ``{name}``."""
+    """``code`` is for the log; ``text`` may name the provider as ``%(name)s``."""
 
     code: str
-    text: str
+    text: str | Promise
     status: int = 403
 
 
-CANCELLED = Refusal("cancelled", "The sign-in with {name} was cancelled. Nothing has changed.", 400)
-STATE = Refusal(
-    "unknown_state",
-    "This sign-in was started in another browser, was already used, or took too long. Start again.",
+CANCELLED = Refusal(
+    "cancelled",
+    gettext_lazy("The sign-in with %(name)s was cancelled. Nothing has changed."),
     400,
 )
-UNREACHABLE = Refusal("unreachable", "{name} is not responding correctly. Try again later.", 502)
-NOT_VERIFIED = Refusal("not_verified", "The response from {name} could not be verified.", 403)
-PROVIDER = Refusal("provider_error", "{name} refused to sign you in.", 403)
+STATE = Refusal(
+    "unknown_state",
+    gettext_lazy(
+        "This sign-in was started in another browser, was already used, or took too long. "
+        "Start again."
+    ),
+    400,
+)
+UNREACHABLE = Refusal(
+    "unreachable", gettext_lazy("%(name)s is not responding correctly. Try again later."), 502
+)
+NOT_VERIFIED = Refusal(
+    "not_verified", gettext_lazy("The response from %(name)s could not be verified."), 403
+)
+PROVIDER = Refusal("provider_error", gettext_lazy("%(name)s refused to sign you in."), 403)
 NOBODY = Refusal(
     "nobody",
-    "No account here is connected to this account at {name}. Sign in the way you usually do "
-    "and connect it under “Sign-in methods”, or ask an administrator for an account.",
+    gettext_lazy(
+        "No account here is connected to this account at %(name)s. Sign in the way you usually do "
+        "and connect it under “Sign-in methods”, or ask an administrator for an account."
+    ),
 )
 TAKEN = Refusal(
     "address_taken",
-    "Another account here already uses this email address. If it is yours, sign in the way you "
-    "usually do and connect {name} under “Sign-in methods”.",
+    gettext_lazy(
+        "Another account here already uses this email address. If it is yours, sign in the way "
+        "you usually do and connect %(name)s under “Sign-in methods”."
+    ),
 )
-INACTIVE = Refusal("inactive", "This account is closed. An administrator can reopen it.")
-LATE = Refusal("late", "This page was open for too long. Go back and start again.", 400)
+INACTIVE = Refusal(
+    "inactive", gettext_lazy("This account is closed. An administrator can reopen it.")
+)
+LATE = Refusal(
+    "late", gettext_lazy("This page was open for too long. Go back and start again."), 400
+)
 
 
 def refuse(request: HttpRequest, refusal: Refusal, *, detail: str = "") -> HttpResponse:
     """The page; the log says why. ``detail`` holds nothing of what the provider sent."""
     fields = {"reason": refusal.code} | ({"detail": detail} if detail else {})
     logger.warning("sign_in_refused", extra={"fields": fields})
-    text = refusal.text.format(name=settings.LOOM.oidc_name)
+    text = str(refusal.text) % {"name": settings.LOOM.oidc_name}
     return render(request, "sso/refused.html", {"text": text}, status=refusal.status)
 
 
@@ -82,24 +104,24 @@ def follow_groups(request: HttpRequest, user: User, account: dict[str, Any]) -> 
 
 
 WORDS = {
-    "mfa/messages/totp_activated.txt": "Two-factor authentication is on.",
-    "mfa/messages/totp_deactivated.txt": "Two-factor authentication is off.",
-    "mfa/messages/recovery_codes_generated.txt": "Your new recovery codes are ready.",
-    "socialaccount/messages/account_connected.txt": "Connected.",
-    "socialaccount/messages/account_connected_updated.txt": "Already connected.",
-    "socialaccount/messages/account_connected_other.txt": (
+    "mfa/messages/totp_activated.txt": gettext_lazy("Two-factor authentication is on."),
+    "mfa/messages/totp_deactivated.txt": gettext_lazy("Two-factor authentication is off."),
+    "mfa/messages/recovery_codes_generated.txt": gettext_lazy("Your new recovery codes are ready."),
+    "socialaccount/messages/account_connected.txt": gettext_lazy("Connected."),
+    "socialaccount/messages/account_connected_updated.txt": gettext_lazy("Already connected."),
+    "socialaccount/messages/account_connected_other.txt": gettext_lazy(
         "That account is connected to another person here."
     ),
-    "socialaccount/messages/account_disconnected.txt": "Disconnected.",
+    "socialaccount/messages/account_disconnected.txt": gettext_lazy("Disconnected."),
 }
 """What is said on the next page; of all else that allauth would say, nothing."""
 
-TOO_MANY = f"Too many attempts. Try again in {settings.LOOM.sign_in_lock_minutes} minutes."
+TOO_MANY = lazy(too_many_attempts, str)()
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     error_messages = DefaultAccountAdapter.error_messages | {
-        "incorrect_password": "Wrong password.",
+        "incorrect_password": gettext_lazy("Wrong password."),
         "rate_limited": TOO_MANY,
         "too_many_login_attempts": TOO_MANY,
     }
@@ -140,7 +162,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     ) -> None:
         text = message or WORDS.get(message_template or "")
         if text:
-            messages.add_message(request, level, text)
+            messages.add_message(request, level, str(text))
 
 
 MAX_NAME_CHARS = 150  # characters of a first or last name in Django's table

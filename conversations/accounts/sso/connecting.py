@@ -24,6 +24,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.crypto import get_random_string
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -85,7 +86,8 @@ def oidc_disconnect(request: HttpRequest) -> HttpResponse:
         try:
             validate_disconnect(request, account)
         except ValidationError:
-            messages.error(request, "Set a password first; otherwise you could no longer sign in.")
+            said = gettext("Set a password first; otherwise you could no longer sign in.")
+            messages.error(request, said)
         else:
             with transaction.atomic():
                 disconnect(request, account)
@@ -123,7 +125,9 @@ def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
 
 class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
     password = forms.CharField(
-        strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+        label=gettext_lazy("Password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
 
 

@@ -33,8 +33,6 @@ _PIECE = 1 << 20
 # content only one succeeds.
 _last_step = Lock()
 
-_GIT = "belongs to git’s own data; use git_command to change it"
-
 
 class Differs(Rejected):
     """The file is not what the change was made for; somebody else wrote to it."""
@@ -132,7 +130,7 @@ def rename(root: Path, source: str, target: str) -> None:
     for place, path in ((start, source), (end, target)):
         _check_change(place, path)
     if paths.is_within(end.real, start.real):
-        raise Rejected(f"{shown(source)} cannot be moved into itself.")
+        raise Rejected("%(path)s cannot be moved into itself.", path=shown(source))
     with guarded(source), paths.open_parent(start) as there:
         _check_same_git(start, source)
         os.lstat(start.parts[-1], dir_fd=there)
@@ -147,14 +145,22 @@ def _check_change(place: ResolvedPath, path: str) -> None:
     if not place.parts:
         raise Rejected("This is the workspace’s folder itself.")
     if any(paths.is_within(own, place.real) for own in paths.private_places()):
-        raise OutsideFolder(f"{shown(path)} holds data of this server and cannot be accessed.")
+        raise OutsideFolder(
+            "%(path)s holds data of this server and cannot be accessed.", path=shown(path)
+        )
     if any(map(is_git_name, place.parts)):
-        raise Rejected(f"{shown(path)} {_GIT}.")
+        raise _refuse_git(path)
     for depth, name in enumerate(place.parts):
         with suppress(OSError):
             names = os.listdir(os.path.join(place.root, *place.parts[:depth]))
             if completes_git_folder(names, name):
-                raise Rejected(f"{shown(path)} {_GIT}.")
+                raise _refuse_git(path)
+
+
+def _refuse_git(path: str) -> Rejected:
+    return Rejected(
+        "%(path)s belongs to git’s own data; use git_command to change it.", path=shown(path)
+    )
 
 
 def _check_same_git(place: ResolvedPath, path: str) -> None:
@@ -164,7 +170,7 @@ def _check_same_git(place: ResolvedPath, path: str) -> None:
     for name in place.parts:
         with suppress(OSError):
             if os.path.samestat(os.lstat(f"{inside}/{name}"), os.lstat(f"{inside}/.git")):
-                raise Rejected(f"{shown(path)} {_GIT}.")
+                raise _refuse_git(path)
         inside = f"{inside}/{name}"
 
 
@@ -178,14 +184,14 @@ def _check_content(
     except FileNotFoundError as error:
         if expect == NO_FILE:
             return None
-        raise Differs(f"{shown(path)} was removed in the meantime.") from error
+        raise Differs("%(path)s was removed in the meantime.", path=shown(path)) from error
     try:
         if expect == NO_FILE:
-            raise Differs(f"{shown(path)} was created in the meantime.")
+            raise Differs("%(path)s was created in the meantime.", path=shown(path))
         with open(file, "rb", closefd=False) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if digest != expect:
-            raise Differs(f"{shown(path)} was changed in the meantime.")
+            raise Differs("%(path)s was changed in the meantime.", path=shown(path))
         return os.fstat(file)
     finally:
         os.close(file)
@@ -198,7 +204,7 @@ def _check_stamp(
     if before is not None:
         now = os.lstat(place.parts[-1], dir_fd=folder)
         if paths.stamp_of(now) != paths.stamp_of(before):
-            raise Differs(f"{shown(path)} was changed in the meantime.")
+            raise Differs("%(path)s was changed in the meantime.", path=shown(path))
 
 
 @contextmanager

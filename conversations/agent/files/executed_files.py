@@ -8,6 +8,8 @@ it is asked for (a Makefile, the scripts of ``package.json``, tests) does not co
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from conversations.domain.messages import say
+
 # What git executes or obeys when somebody uses it in a folder, and what of it is harmless.
 
 CONFIGS = ("config", "config.worktree")
@@ -232,8 +234,8 @@ def _text(line: bytes) -> str:
     return line.removesuffix(b"\r").decode(errors="replace")
 
 
-RUNS_ITSELF = "Other programs run this automatically."
-NAMES_SELF_RUNNING = "It names files that other programs run automatically."
+RUNS_ITSELF = say("Other programs run this automatically.")
+NAMES_SELF_RUNNING = say("It names files that other programs run automatically.")
 
 _FILES = frozenset(
     (

@@ -20,6 +20,7 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.messages import say
 
 NAME_BYTES, PATH_BYTES = 255, 4096  # Limits of Linux for one name and for a path
 LEVELS = 200  # Of folders below the workspace's: each is opened and, if need be, made
@@ -64,15 +65,21 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
     if "\0" in path:
         raise Rejected("A path cannot contain a NUL character.")
     if path.startswith("~"):
-        raise Rejected(f"{shown(path)}: '~' is not expanded; give a path inside the workspace.")
+        raise Rejected(
+            "%(path)s: '~' is not expanded; give a path inside the workspace.", path=shown(path)
+        )
     try:
         data = os.fsencode(path)
     except UnicodeEncodeError as error:
         raise Rejected(
-            f"{shown(path)} contains a character that file names cannot have."
+            "%(path)s contains a character that file names cannot have.", path=shown(path)
         ) from error
     if len(data) > PATH_BYTES or any(len(name) > NAME_BYTES for name in data.split(b"/")):
-        raise Rejected(f"{shown(path)} is too long: a name has at most {NAME_BYTES} bytes.")
+        raise Rejected(
+            "%(path)s is too long: a name has at most %(limit)s bytes.",
+            path=shown(path),
+            limit=NAME_BYTES,
+        )
     try:
         real_root = os.path.realpath(root, strict=True)
         folder, name = os.path.split(os.path.join(real_root, path).rstrip(os.sep))
@@ -81,15 +88,23 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
         else:
             real = os.path.join(os.path.realpath(folder), name)
     except (OSError, ValueError) as error:
-        raise Rejected(f"{shown(path)} cannot be reached: {reason(error)}.") from error
+        raise Rejected(
+            "%(path)s cannot be reached: %(reason)s.", path=shown(path), reason=reason(error)
+        ) from error
     if real != real_root and not is_within(real, real_root):
-        raise OutsideFolder(f"{shown(path)} is outside the workspace's folder.")
+        raise OutsideFolder("%(path)s is outside the workspace's folder.", path=shown(path))
     below = os.path.relpath(real, real_root)
     place = ResolvedPath(real_root, () if below == "." else tuple(below.split(os.sep)))
     if len(place.parts) > LEVELS:
-        raise Rejected(f"{shown(path)} is nested too deeply: it has more than {LEVELS} folders.")
+        raise Rejected(
+            "%(path)s is nested too deeply: it has more than %(limit)s folders.",
+            path=shown(path),
+            limit=LEVELS,
+        )
     if is_private(real, real_root):
-        raise OutsideFolder(f"{shown(path)} belongs to this server and cannot be accessed.")
+        raise OutsideFolder(
+            "%(path)s belongs to this server and cannot be accessed.", path=shown(path)
+        )
     return place
 
 
@@ -129,7 +144,7 @@ def shown(path: str) -> str:
 def reason(error: OSError | ValueError) -> str:
     """Why the system refused, in its words and without a path of the server's."""
     told = error.strerror if isinstance(error, OSError) else str(error)
-    return (told or "it cannot be opened").lower()
+    return told.lower() if told else say("it cannot be opened")
 
 
 # Reaching a place name by name, from the folder's own descriptor, without following links:
@@ -185,7 +200,7 @@ def open_folder(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
             # The data folder is known by more than its name (other case, another mount)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(folder), os.stat(private_places()[0])):
-                    raise OutsideFolder(f"{shown(place.path)} belongs to this server.")
+                    raise OutsideFolder("%(path)s belongs to this server.", path=shown(place.path))
         yield folder
     finally:
         os.close(folder)
@@ -209,26 +224,28 @@ def guarded(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise Missing(f"{shown(path)} does not exist.") from error
+        raise Missing("%(path)s does not exist.", path=shown(path)) from error
     except OSError as error:
         raise Rejected(
-            f"{shown(path)}: {_WORDS.get(error.errno or 0) or reason(error)}."
+            "%(path)s: %(reason)s.",
+            path=shown(path),
+            reason=_WORDS.get(error.errno or 0) or reason(error),
         ) from error
 
 
 _WORDS = {
-    errno.EISDIR: "it is a folder, not a file",
-    errno.ENOTDIR: "part of the path is not a folder, or is a link that leads outside",
-    errno.ELOOP: "it is a link that leads nowhere, or was created just now",
-    errno.EEXIST: "it already exists, and nothing is overwritten",
-    errno.ENOTEMPTY: "the folder is not empty",
-    errno.EXDEV: "it is on another file system; copy and delete instead",
-    errno.ENOSPC: "there is no space left on the disk",
-    errno.EDQUOT: "the disk quota is exceeded",
-    errno.EACCES: "the server has no permission",
-    errno.EPERM: "the server has no permission",
-    errno.EROFS: "the file system is read-only",
-    errno.EBUSY: "it is in use, or a mount point",
+    errno.EISDIR: say("it is a folder, not a file"),
+    errno.ENOTDIR: say("part of the path is not a folder, or is a link that leads outside"),
+    errno.ELOOP: say("it is a link that leads nowhere, or was created just now"),
+    errno.EEXIST: say("it already exists, and nothing is overwritten"),
+    errno.ENOTEMPTY: say("the folder is not empty"),
+    errno.EXDEV: say("it is on another file system; copy and delete instead"),
+    errno.ENOSPC: say("there is no space left on the disk"),
+    errno.EDQUOT: say("the disk quota is exceeded"),
+    errno.EACCES: say("the server has no permission"),
+    errno.EPERM: say("the server has no permission"),
+    errno.EROFS: say("the file system is read-only"),
+    errno.EBUSY: say("it is in use, or a mount point"),
 }
 
 
@@ -242,7 +259,9 @@ def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
         _check_regular(found, path)
         # Another name of the server's key or database is still the key
         if found.st_nlink > 1 and _is_of_server(found):
-            raise OutsideFolder(f"{shown(path)} belongs to this server and cannot be accessed.")
+            raise OutsideFolder(
+                "%(path)s belongs to this server and cannot be accessed.", path=shown(path)
+            )
     except BaseException:
         os.close(file)
         raise
@@ -256,14 +275,18 @@ def _check_regular(found: os.stat_result, path: str) -> None:
     if kind == stat.S_IFLNK:
         raise OSError(errno.ELOOP, "")
     if kind != stat.S_IFREG:
-        raise Rejected(f"{shown(path)} is {_KINDS.get(kind, 'special')}, not a file.")
+        raise Rejected(
+            "%(path)s is %(kind)s, not a file.",
+            path=shown(path),
+            kind=_KINDS.get(kind, say("special")),
+        )
 
 
 _KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: say("a pipe"),
+    stat.S_IFSOCK: say("a socket"),
+    stat.S_IFCHR: say("a device"),
+    stat.S_IFBLK: say("a device"),
 }
 
 

@@ -169,7 +169,9 @@ class PythonEngine(Engine):
         answer = self._ask(json.dumps(asked).encode() + b"\n")
         if isinstance(answer, str):
             self.close()
-            raise BadExpression(f"'pattern' is not a valid regular expression: {answer}.")
+            raise BadExpression(
+                "'pattern' is not a valid regular expression: %(reason)s.", reason=str(answer)
+            )
 
     def find(self, paths: Sequence[str]) -> Iterator[Hit]:
         for path in paths:

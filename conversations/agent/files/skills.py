@@ -11,11 +11,12 @@ Anybody may have written the files, so what they cost is bounded: see the limits
 import os
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 
 import yaml
 
+from conversations.domain.messages import say
 from conversations.domain.text import one_line
 
 from .paths import is_within
@@ -43,16 +44,16 @@ class BoundedLoader(yaml.BaseLoader):
     def fetch_more_tokens(self) -> None:
         self.tokens_left -= 1
         if self.tokens_left < 0:
-            raise TooMuch(f"it has more than {MAX_TOKENS} parts")
+            raise TooMuch(say("it has more than %(limit)s parts", limit=MAX_TOKENS))
         if self.flow_level + len(self.indents) > MAX_NESTING:
-            raise TooMuch(f"it is nested deeper than {MAX_NESTING}")
+            raise TooMuch(say("it is nested deeper than %(limit)s", limit=MAX_NESTING))
         super().fetch_more_tokens()
 
     def fetch_alias(self) -> None:
-        raise TooMuch("it has an alias (*)")
+        raise TooMuch(say("it has an alias (*)"))
 
     def fetch_anchor(self) -> None:
-        raise TooMuch("it has an anchor (&)")
+        raise TooMuch(say("it has an anchor (&)"))
 
 
 def read_front_matter(source: str) -> tuple[dict[str, str], str]:
@@ -62,7 +63,9 @@ def read_front_matter(source: str) -> tuple[dict[str, str], str]:
     try:
         value = BoundedLoader(source).get_single_data()
     except TooMuch as error:
-        value, problem = None, f"its front matter is read line by line because {error}"
+        reason = error.args[0]
+        value = None
+        problem = say("its front matter is read line by line because %(reason)s", reason=reason)
     except (yaml.YAMLError, ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -70,7 +73,10 @@ def read_front_matter(source: str) -> tuple[dict[str, str], str]:
         return lines, problem
     no_texts = [key for key in KEYS if not isinstance(value.get(key, ""), str)]
     if no_texts:
-        problem = f"{' and '.join(no_texts)} of its front matter must be text"
+        keys = reduce(
+            lambda one, other: say("%(one)s and %(other)s", one=one, other=other), no_texts
+        )
+        problem = say("%(keys)s of its front matter must be text", keys=keys)
     return {key: value[key] for key in KEYS if isinstance(value.get(key), str)}, problem
 
 

@@ -46,7 +46,9 @@ class Pattern:
 def read_pattern(text: str) -> Pattern:
     """Raises Rejected for what cannot be a pattern here."""
     if not text.strip() or len(text) > PATTERN_CHARS:
-        raise Rejected(f"A pattern must have 1 to {PATTERN_CHARS} characters, such as '**/*.py'.")
+        raise Rejected(
+            "A pattern must have 1 to %(limit)s characters, such as '**/*.py'.", limit=PATTERN_CHARS
+        )
     if ".." in text.split("/"):
         raise Rejected("A pattern cannot contain '..'; give the folder as 'path'.")
     return Pattern(tuple(map(read_segments, _unfold(text.removeprefix("./")))))
@@ -86,7 +88,8 @@ def _unfold(text: str) -> Iterator[str]:
         count += len(choices)
         if count > ALTERNATIVES:
             raise Rejected(
-                f"The braces of a pattern may expand to at most {ALTERNATIVES} alternatives."
+                "The braces of a pattern may expand to at most %(limit)s alternatives.",
+                limit=ALTERNATIVES,
             )
         waiting += [text[: found.start()] + choice + text[found.end() :] for choice in choices]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from conversations.domain.messages import say
 from conversations.domain.tool_calls import CHANGES, EFFECTS
 
 CALL_SECONDS = 60.0
@@ -34,7 +35,11 @@ class ConfigError(Exception):
 
 
 class McpError(Exception):
-    """What goes wrong with a server: a sentence for people and for the model."""
+    """What goes wrong with a server: ``message`` is a sentence for people and for the model."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class ServerFailed(McpError):
@@ -45,7 +50,7 @@ class SignInNeeded(ServerFailed):
     """A person has to sign in at the server's authorization server."""
 
     def __init__(self) -> None:
-        super().__init__("Sign-in needed.")
+        super().__init__(say("Sign-in needed."))
 
 
 class CallRefused(McpError):

@@ -19,7 +19,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from conversations.domain.text import one_line, storable
+from conversations.domain.messages import say
+from conversations.domain.text import number_text, one_line, storable
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_questions import CANCEL, SAMPLING
 
@@ -65,19 +66,20 @@ def make_offers(
     notes = []
     for tool in listed:
         own = tool.get("name")
+        problem: str
         if not isinstance(own, str) or not own or storable(own) != own:
-            problem = "the name is not valid."
+            problem = say("the name is not valid.")
         elif config.tools is not None and own not in config.tools:
             continue
         elif len(own) > MAX_OWN_NAME_CHARS:
-            problem = "the name is too long."
+            problem = say("the name is too long.")
         elif own in wanted:
-            problem = "another tool has the same name."
+            problem = say("another tool has the same name.")
         else:
             problem = find_problem(tool.get("inputSchema"))
         if problem:
-            shown = one_line(storable(str(own)), limit=60) or "A tool without a name"
-            notes.append(f"{shown}: {problem}")
+            shown = one_line(storable(str(own)), limit=60) or say("A tool without a name")
+            notes.append(say("%(tool)s: %(problem)s", tool=shown, problem=problem))
         else:
             wanted[str(own)] = tool
     names = _names_of(config.name, wanted)
@@ -86,10 +88,12 @@ def make_offers(
         for own in sorted(wanted, key=names.__getitem__)
     ]
     if len(offers) > MAX_TOOLS:
-        notes.append(f"{len(offers) - MAX_TOOLS} more: the limit on tools is reached.")
+        rest = len(offers) - MAX_TOOLS
+        notes.append(say("%(count)s more: the limit on tools is reached.", count=rest))
     known = {str(tool.get("name")) for tool in listed}
     if missing := sorted((config.tools or frozenset()) - known):
-        notes.append(f"Configured but not offered: {one_line(', '.join(missing), limit=200)}")
+        named = one_line(", ".join(missing), limit=200)
+        notes.append(say("Configured but not offered: %(tools)s", tools=named))
     return tuple(offers[:MAX_TOOLS]), tuple(notes[:MAX_NOTES])
 
 
@@ -161,29 +165,31 @@ def make_resources(listed: Sequence[Mapping[str, Any]]) -> tuple[ResourceOffer, 
 def find_problem(schema: Any) -> str:
     """Why the provider would not take this schema; empty if it does."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
-        return "its arguments are not an object."
+        return say("its arguments are not an object.")
     try:
         text = json.dumps(schema, allow_nan=False)
     except (ValueError, RecursionError):
-        return "its schema cannot be serialized as JSON."
+        return say("its schema cannot be serialized as JSON.")
     if len(text) > MAX_SCHEMA_CHARS:
-        return f"its schema is too long ({len(text):,} characters)."
+        return say("its schema is too long (%(count)s characters).", count=number_text(len(text)))
     if any(word in schema for word in _NOT_AT_TOP):
-        return "its schema does not define the arguments at the top level."
+        return say("its schema does not define the arguments at the top level.")
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
-        return "its properties are not an object."
+        return say("its properties are not an object.")
     if unfit := [name for name in properties if not _PROPERTY.fullmatch(name)]:
-        return f"the model cannot use the argument {one_line(storable(unfit[0]), limit=60)!r}."
+        name = repr(one_line(storable(unfit[0]), limit=60))
+        return say("the model cannot use the argument %(name)s.", name=name)
     # Against the draft that the provider asks for. Nothing of it is executed.
     from jsonschema import Draft202012Validator, SchemaError
 
     try:
         Draft202012Validator.check_schema({k: v for k, v in schema.items() if k != "$schema"})
     except SchemaError as error:
-        return f"its schema is not valid: {one_line(storable(error.message), limit=120)}"
+        reason = one_line(storable(error.message), limit=120)
+        return say("its schema is not valid: %(reason)s", reason=reason)
     except RecursionError:
-        return "its schema is nested too deeply."
+        return say("its schema is nested too deeply.")
     return ""
 
 
@@ -340,7 +346,7 @@ class ToolServerConnection:
                 self.connect_again()
             await self.wait_connected(seconds=self._timing.connect)
             if self._session is None:
-                raise ServerFailed(self.reason or reason or "The server is not connected.")
+                raise ServerFailed(self.reason or reason or say("The server is not connected."))
         session = self._session
         self.open_calls += 1
         questions = samples = 0
@@ -373,10 +379,12 @@ class ToolServerConnection:
                 return await session.call_tool(name, arguments, report=report, ask=ask_in_time)
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
-            raise CallRefused(f"No answer within {seconds} s; the call was cancelled.") from None
+            raise CallRefused(
+                say("No answer within %(seconds)s s; the call was cancelled.", seconds=seconds)
+            ) from None
         except ServerFailed as error:
             # Have the connection made anew; why it broke, as the task that owns it knows
-            reason = str(error)
+            reason = error.message
             if self._session is session:
                 self._notice_end()
             with contextlib.suppress(TimeoutError):
@@ -433,13 +441,13 @@ class ToolServerConnection:
     async def _ask_session[T](self, ask: "Callable[[ToolServerSession], Awaitable[T]]") -> T:
         self.last_used = monotonic()
         if self._session is None:
-            raise ServerFailed(self.reason or "The server is not connected.")
+            raise ServerFailed(self.reason or say("The server is not connected."))
         try:
             async with asyncio.timeout(self.config.timeout_seconds):
                 return await ask(self._session)
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
-            raise CallRefused(f"No answer within {seconds} s.") from None
+            raise CallRefused(say("No answer within %(seconds)s s.", seconds=seconds)) from None
 
     async def _answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         # Older servers do not say of which call a question is. Of several calls, which may be those
@@ -488,16 +496,18 @@ class ToolServerConnection:
             async with asyncio.timeout(self._timing.connect) as self._limit:
                 await self._hold(self._limit)
         except TimeoutError:
-            return f"It did not respond within {self._timing.connect:g} s."
+            return say(
+                "It did not respond within %(seconds)s s.", seconds=f"{self._timing.connect:g}"
+            )
         except McpError as error:
             self.needs_sign_in = isinstance(error, SignInNeeded)
-            return str(error)
+            return error.message
         except Exception as error:
             logger.exception("mcp_connection_failed")
-            return f"The connection failed ({type(error).__name__})."
+            return say("The connection failed (%(reason)s).", reason=type(error).__name__)
         finally:
             self._session = self._limit = None
-        return "The connection was closed."
+        return say("The connection was closed.")
 
     async def _hold(self, limit: asyncio.Timeout) -> None:
         sdk = await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.session")
@@ -536,7 +546,7 @@ class ToolServerConnection:
             if self._is_closing or self._is_asked_again:
                 return
             if self._is_lost:
-                raise ServerFailed("The connection was closed.")
+                raise ServerFailed(say("The connection was closed."))
             if self._has_new_list:
                 await asyncio.sleep(RELIST_PAUSE)
                 self._has_new_list = False
@@ -552,7 +562,9 @@ class ToolServerConnection:
         try:
             listed = await session.list_tools()
         except CallRefused as error:
-            raise ServerFailed(f"It returned no list of tools: {error}") from error
+            raise ServerFailed(
+                say("It returned no list of tools: %(reason)s", reason=error.message)
+            ) from error
         found = await asyncio.to_thread(make_offers, self.config, listed)
         if found != (self.offers, self.left_out) or not self.version:
             self.offers, self.left_out = found

@@ -10,6 +10,7 @@ import httpcore2
 import httpx2
 
 from conversations.agent.tools.web_client import is_private_host, is_public
+from conversations.domain.messages import say
 
 from .config import ServerConfig, ServerFailed
 from .program import MAX_LINE_BYTES
@@ -25,7 +26,9 @@ def require_secure(url: str, config: ServerConfig) -> None:
         parts.scheme == "http" and is_private_host(urlsplit(config.url).hostname or "")
     )
     if not is_allowed or not parts.hostname:
-        raise ServerFailed(f"{parts.hostname or url[:80]} is not an address of https.")
+        raise ServerFailed(
+            say("%(host)s is not an address of https.", host=parts.hostname or url[:80])
+        )
 
 
 class ServerTransport(httpx2.AsyncHTTPTransport):

@@ -30,6 +30,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
+from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 
 from .config import Grants, McpError, ServerConfig, ServerFailed, SignInNeeded
@@ -193,7 +194,7 @@ async def sign_in(
         answer = await wait_for_answer(states[0])
         if error := answer.get("error"):
             words = one_line(storable(answer.get("error_description") or error), limit=200)
-            raise ServerFailed(f"The authorization server refused: {words}.")
+            raise ServerFailed(say("The authorization server refused: %(reason)s.", reason=words))
         given = {name: answer.get(name) for name in ("code", "state", "iss")}
         return AuthorizationCodeResult.model_validate(given)
 
@@ -202,19 +203,20 @@ async def sign_in(
         async with make_client(config, auth=provider) as client:
             response = await client.post(config.url, json=_PROBE, headers=_ACCEPT)
         if not states:
-            raise ServerFailed("It does not ask for a sign-in.")
+            raise ServerFailed(say("It does not ask for a sign-in."))
         if response.status_code == httpx2.codes.UNAUTHORIZED:
-            raise ServerFailed("It does not accept what the authorization server granted.")
+            raise ServerFailed(say("It does not accept what the authorization server granted."))
         await provider.save_endpoints()
     except OAUTH_ERRORS as error:
         raise ServerFailed(explain(error)) from error
     except (httpx2.HTTPError, ValueError, OSError) as error:
-        words = one_line(str(error), limit=200)
-        raise ServerFailed(f"The sign-in failed ({words or type(error).__name__}).") from error
+        words = one_line(str(error), limit=200) or type(error).__name__
+        raise ServerFailed(say("The sign-in failed (%(reason)s).", reason=words)) from error
 
 
 def explain(error: BaseException) -> str:
-    return f"The sign-in failed: {one_line(storable(str(error)), limit=300)}"
+    reason = one_line(storable(str(error)), limit=300)
+    return say("The sign-in failed: %(reason)s", reason=reason)
 
 
 async def revoke(config: ServerConfig, kept: Mapping[str, Any]) -> None:

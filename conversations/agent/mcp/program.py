@@ -24,7 +24,8 @@ from conversations.agent.sandbox.running import (
     start_supervised,
 )
 from conversations.domain.errors import Rejected
-from conversations.domain.text import one_line
+from conversations.domain.messages import say
+from conversations.domain.text import number_text, one_line
 
 from .config import ServerConfig
 
@@ -40,8 +41,8 @@ END_SECONDS = supervise.GRACE + 3
 FOR_EVER = 1e9
 
 _ENDINGS = {
-    "memory": "It was ended because it used too much memory.",
-    "processes": "It was ended because it had too many processes.",
+    "memory": say("It was ended because it used too much memory."),
+    "processes": say("It was ended because it had too many processes."),
 }
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "LOGNAME", "USER", "SHELL", "TMPDIR", "TZ")
@@ -49,6 +50,10 @@ _PASSED_ON = ("PATH", "HOME", "LANG", "LOGNAME", "USER", "SHELL", "TMPDIR", "TZ"
 
 class ProgramError(Exception):
     """It cannot be started, or says something that is no message."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class Program:
@@ -78,7 +83,7 @@ class Program:
                     "group": "",
                     "limits": {"RLIMIT_CORE": 0},
                 },
-                what="It",
+                what=say("It"),
                 stdin=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
@@ -121,7 +126,12 @@ class Program:
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > MAX_LINE_BYTES:
-                raise ProgramError(f"It sent a message of more than {MAX_LINE_BYTES:,} bytes.")
+                raise ProgramError(
+                    say(
+                        "It sent a message of more than %(limit)s bytes.",
+                        limit=number_text(MAX_LINE_BYTES),
+                    )
+                )
             data = await self._output.read(READ_BYTES)
             if not data:
                 self._has_ended = True
@@ -143,16 +153,19 @@ class Program:
     def describe_end(self) -> str:
         """Why it is gone, as far as it is known, with its last words."""
         said = self._said or {}
-        ending = _ENDINGS.get(said.get("reason", ""), "")
-        if not ending:
+        ending = _ENDINGS.get(said.get("reason", ""))
+        if ending is None:
             code = said.get("exit") or 0
             ending = (
-                f"It ended with exit code {code}."
+                say("It ended with exit code %(code)s.", code=code)
                 if code >= 0
-                else f"It was ended by signal {-code}."
+                else say("It was ended by signal %(number)s.", number=-code)
             )
         lines = [line for line in self.tail.splitlines() if line.strip()]
-        return f"{ending} Last output: {one_line(lines[-1], limit=300)}" if lines else ending
+        if not lines:
+            return ending
+        last = one_line(lines[-1], limit=300)
+        return say("%(reason)s Last output: %(output)s", reason=ending, output=last)
 
     async def stop(self) -> None:
         """End it and everything that it started: politely, then by force."""
@@ -184,7 +197,7 @@ class Program:
 
 def _prepare(config: ServerConfig, folder: Path) -> PreparedCommand:
     if sys.platform != "linux":
-        raise ProgramError("Tool servers as programs need Linux.")
+        raise ProgramError(say("Tool servers as programs need Linux."))
     if not config.sandbox:
         # The way to programs and to a home, and what is configured; no secret of the server's.
         common = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

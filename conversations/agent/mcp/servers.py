@@ -40,6 +40,7 @@ from conversations.archive.tool_server_grants import (
     save_secrets,
 )
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan
 
@@ -65,7 +66,7 @@ SWEEP_SECONDS = 60.0
 
 _WORD = re.compile(r'"([^"]*)"|\S+')
 
-UNUSED = "It starts when it is needed."
+UNUSED = say("It starts when it is needed.")
 
 
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
@@ -187,11 +188,17 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
         host = urlsplit(connection.config.url).hostname
         return CallPlan(
             effect=offer.effect,
-            summary=f"{one_line(offer.own_name, limit=100)} of {server}",
+            summary=say(
+                "%(tool)s of %(server)s", tool=one_line(offer.own_name, limit=100), server=server
+            ),
             command=json.dumps(arguments, ensure_ascii=False, indent=2),
-            note=f"The arguments are sent to {host}." if host else "",
+            note=say("The arguments are sent to %(host)s.", host=host) if host else "",
             kind_key=f"mcp:{server}:{offer.own_name}",
-            kind_label=f"calls of {one_line(offer.own_name, limit=100)} of {server}",
+            kind_label=say(
+                "calls of %(tool)s of %(server)s",
+                tool=one_line(offer.own_name, limit=100),
+                server=server,
+            ),
             basis=basis,
         )
 
@@ -279,10 +286,10 @@ def _read_contents(uri: str, contents: Sequence[Mapping[str, Any]]) -> list[tupl
                 else base64.b64decode(str(content.get("blob")), validate=True)
             )
         except (binascii.Error, ValueError) as error:
-            raise Rejected(f"{name} is damaged.", code="resource_failed") from error
+            raise Rejected("%(name)s is damaged.", name=name, code="resource_failed") from error
         files.append((name, data))
     if not files:
-        raise Rejected(f"{one_line(uri, limit=200)} is empty.", code="resource_failed")
+        raise Rejected("%(uri)s is empty.", uri=one_line(uri, limit=200), code="resource_failed")
     return files
 
 
@@ -397,10 +404,17 @@ class ToolServers:
                 try:
                     contents = await connection.read_resource(uri)
                 except McpError as error:
-                    words = f"The tool server {server} did not give {one_line(uri, limit=200)}."
-                    raise Rejected(f"{words} {error}", code="resource_failed") from error
+                    raise Rejected(
+                        "The tool server %(server)s did not give %(uri)s. %(reason)s",
+                        server=server,
+                        uri=one_line(uri, limit=200),
+                        reason=error.message,
+                        code="resource_failed",
+                    ) from error
                 return await asyncio.to_thread(_read_contents, uri, contents)
-        raise Rejected(f"The tool server {server} is not there.", code="resource_failed")
+        raise Rejected(
+            "The tool server %(server)s is not there.", server=server, code="resource_failed"
+        )
 
     async def write_prompt(self, workspace: str, root: Path, name: str, words: str) -> str:
         """The text of one, with these words as its arguments: one word for each, the last gets
@@ -409,19 +423,32 @@ class ToolServers:
         given = split_words(words, len(offer.arguments))
         arguments = dict(zip(offer.arguments, given, strict=False))
         if missing := [one for one in offer.arguments if one in offer.required - arguments.keys()]:
-            raise Rejected(f"/{name} needs: {', '.join(missing)}.", code="prompt_argument_missing")
+            raise Rejected(
+                "/%(name)s needs: %(arguments)s.",
+                name=name,
+                arguments=", ".join(missing),
+                code="prompt_argument_missing",
+            )
         if words and not offer.arguments:
-            raise Rejected(f"/{name} takes no argument.", code="prompt_argument_missing")
+            raise Rejected(
+                "/%(name)s takes no argument.", name=name, code="prompt_argument_missing"
+            )
         server = name.partition(":")[0]
         for connection in self._connections_of(workspace, root):
             if connection.config.name == server:
                 try:
                     data = await connection.get_prompt(offer.name, arguments)
                 except McpError as error:
-                    words = f"The tool server {server} did not give the prompt. {error}"
-                    raise Rejected(words, code="prompt_failed") from error
+                    raise Rejected(
+                        "The tool server %(server)s did not give the prompt. %(reason)s",
+                        server=server,
+                        reason=error.message,
+                        code="prompt_failed",
+                    ) from error
                 return await asyncio.to_thread(_write_messages, server, data)
-        raise Rejected(f"The tool server {server} is not there.", code="prompt_failed")
+        raise Rejected(
+            "The tool server %(server)s is not there.", server=server, code="prompt_failed"
+        )
 
     def explain(self, name: str, workspace: str) -> str:
         """Why there is no such tool, if that is a server's doing."""
@@ -484,7 +511,7 @@ class ToolServers:
             config = connection.config
             if config.name == name and config.can_sign_in and connection.grants is not None:
                 return connection
-        raise Rejected(f"There is no sign-in for {name}.", code="no_sign_in")
+        raise Rejected("There is no sign-in for %(name)s.", name=name, code="no_sign_in")
 
     async def _sign_in(
         self,
@@ -524,16 +551,17 @@ class ToolServers:
             connection.connect_again()
             await connection.wait_connected(seconds=self._timing.connect)
         except (ServerFailed, Rejected) as error:
-            problem = str(error)
+            problem = error.message
         except TimeoutError:
-            problem = "Nobody signed in within ten minutes."
+            problem = say("Nobody signed in within ten minutes.")
         except Exception:
             logger.exception("mcp_sign_in_failed")
-            problem = "The sign-in failed; the log has the reason."
+            problem = say("The sign-in failed; the log has the reason.")
         finally:
             if not shown.done():
-                reason = problem or "The server ends."
-                shown.set_exception(Rejected(f"{config.name}: {reason}", code="no_sign_in"))
+                reason = problem or say("The server ends.")
+                refusal = say("%(name)s: %(reason)s", name=config.name, reason=reason)
+                shown.set_exception(Rejected(refusal, code="no_sign_in"))
             if states:
                 await write(finish_sign_in, key, states[0], problem=problem)
 
@@ -561,7 +589,7 @@ class ToolServers:
     ) -> ServerState:
         connection = self._connections.get(self._key(server, workspace))
         if is_off or connection is None:
-            reason = "It is turned off for this workspace." if is_off else UNUSED
+            reason = say("It is turned off for this workspace.") if is_off else UNUSED
             return ServerState(
                 name=server.name,
                 transport=server.transport,

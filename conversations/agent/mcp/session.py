@@ -25,6 +25,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import TypeAdapter, ValidationError
 
 from conversations.agent.undo.disk import carry_through
+from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_questions import ACCEPT, SAMPLING
 
@@ -220,7 +221,7 @@ class ToolServerSession:
             }
             if not result.input_requests:
                 await asyncio.sleep(STATE_PAUSE)
-        raise CallRefused(f"The server asked more than {MAX_ROUNDS} times.")
+        raise CallRefused(say("The server asked more than %(limit)s times.", limit=MAX_ROUNDS))
 
     async def _respond(self, requests: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
         responses: dict[str, Any] = {}
@@ -233,7 +234,9 @@ class ToolServerSession:
             elif isinstance(request, types.ListRootsRequest) and self._root is not None:
                 responses[key] = _list_roots(self._root)
             else:
-                raise CallRefused(f"The server asks for {request.method}, which it cannot have.")
+                raise CallRefused(
+                    say("The server asks for %(what)s, which it cannot have.", what=request.method)
+                )
         return responses
 
     async def listen(self, on_change: Callable[[], None]) -> None:
@@ -262,13 +265,15 @@ def _translated() -> Iterator[None]:
     except MCPError as error:
         message = one_line(storable(error.error.message), limit=500)
         if error.error.code == types.CONNECTION_CLOSED or message in _LOST:
-            raise ServerFailed("The connection was closed.") from error
-        raise CallRefused(message or "The server refused, without a reason.") from error
+            raise ServerFailed(say("The connection was closed.")) from error
+        raise CallRefused(message or say("The server refused, without a reason.")) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
         where = one_line(storable(f"{path}: {first['msg']}"), limit=200)
-        raise CallRefused(f"The server's response violates the protocol: {where}.") from error
+        raise CallRefused(
+            say("The server's response violates the protocol: %(reason)s.", reason=where)
+        ) from error
 
 
 async def _sample(
@@ -277,7 +282,7 @@ async def _sample(
     asked = _plain(params) | {"maxTokens": max(1, min(params.max_tokens, limits.max_tokens))}
     answer = await ask(asked | {"mode": SAMPLING})
     if answer["action"] != ACCEPT:
-        raise CallRefused(str(answer.get("reason") or "The request to the model was denied."))
+        raise CallRefused(answer.get("reason") or say("The request to the model was denied."))
     return types.CreateMessageResult.model_validate(answer["content"])
 
 
@@ -362,12 +367,13 @@ def _describe(error: BaseException, said: list[str]) -> str:
     if said and not isinstance(error, httpx2.TransportError | ProgramError):
         return said[0]
     if isinstance(error, ServerFailed | CallRefused | ProgramError):
-        return str(error)
+        return error.message
     if isinstance(error, TimeoutError | httpx2.TimeoutException):
-        return "It did not respond in time."
+        return say("It did not respond in time.")
     if isinstance(error, httpx2.TransportError | OSError):
-        return f"It cannot be reached ({one_line(str(error), limit=200) or type(error).__name__})."
-    return f"The connection failed ({type(error).__name__})."
+        reason = one_line(str(error), limit=200) or type(error).__name__
+        return say("It cannot be reached (%(reason)s).", reason=reason)
+    return say("The connection failed (%(reason)s).", reason=type(error).__name__)
 
 
 @asynccontextmanager
@@ -383,9 +389,11 @@ async def _http(config: ServerConfig, said: list[str], grants: Grants | None) ->
         if response.status_code == 401 and can_sign_in and auth is None:
             said[:] = [SIGN_IN_NEEDED]
         elif response.status_code in (401, 403):
-            said[:] = [f"It refused access (HTTP {response.status_code})."]
+            said[:] = [say("It refused access (HTTP %(status)s).", status=response.status_code)]
         elif response.status_code >= 500:
-            said[:] = [f"It responded with an error (HTTP {response.status_code})."]
+            said[:] = [
+                say("It responded with an error (HTTP %(status)s).", status=response.status_code)
+            ]
         else:
             said.clear()
 
@@ -445,17 +453,19 @@ async def _read(
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
-                        raise ProgramError("It sent an unreadable message.") from None
+                        raise ProgramError(say("It sent an unreadable message.")) from None
                     if noise is not None:
                         noise += len(line) + 1
                         if noise > MAX_NOISE_BYTES:
-                            raise ProgramError("It writes output that is not a message.") from None
+                            raise ProgramError(
+                                say("It writes output that is not a message.")
+                            ) from None
                     continue
                 noise = None
                 await to_us.send(SessionMessage(message))
             said.append(program.describe_end())
         except ProgramError as error:
-            said.append(str(error))
+            said.append(error.message)
         except anyio.BrokenResourceError:
             return  # nobody listens any more
         finally:
@@ -475,7 +485,7 @@ async def _write(
                 async with asyncio.timeout(WRITE_SECONDS):
                     await program.write_line(text.encode("utf-8", "replace"))
             except TimeoutError:
-                said.append("It does not read its input.")
+                said.append(say("It does not read its input."))
                 return on_end()
             except OSError:
                 return None  # it is gone; the reader says so

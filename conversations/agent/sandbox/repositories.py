@@ -85,7 +85,9 @@ class Reach:
         try:
             self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise Rejected(f"The folder cannot be read: {error.strerror}.") from error
+            raise Rejected(
+                "The folder cannot be read: %(reason)s.", reason=error.strerror
+            ) from error
         self._held: OrderedDict[str, int] = OrderedDict()
         self.steps = 0
 

@@ -24,6 +24,7 @@ from typing import Any
 from django.conf import settings
 
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import storable
 
 from . import supervise, support
@@ -315,7 +316,7 @@ async def run_command(
                     "RLIMIT_FSIZE": limits.file_bytes,
                 },
             },
-            what="The command",
+            what=say("The command"),
             stdin=given,
             stderr=subprocess.STDOUT,
         )
@@ -347,7 +348,9 @@ def prepare_sandboxed(
     sandbox; the descriptors are the caller's to close."""
     if support.find_mode() != support.SANDBOXED:
         raise Rejected(
-            f"{support.describe()} Commands do not run without a sandbox.", code="no_sandbox"
+            "%(why)s Commands do not run without a sandbox.",
+            why=support.describe(),
+            code="no_sandbox",
         )
     _check_root(root)
     inside = Inside(
@@ -363,9 +366,14 @@ def prepare_sandboxed(
 
 def _check_root(root: Path) -> None:
     if root == Path(root.anchor):
-        raise Rejected(f"Cannot run commands in {root}: the folder is shared with the system.")
+        raise Rejected(
+            "Cannot run commands in %(root)s: the folder is shared with the system.", root=str(root)
+        )
     if root.resolve() != root or not root.is_dir():
-        raise Rejected(f"Cannot run commands in {root}: it is missing, a link or not a folder.")
+        raise Rejected(
+            "Cannot run commands in %(root)s: it is missing, a link or not a folder.",
+            root=str(root),
+        )
 
 
 def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:
@@ -375,7 +383,9 @@ def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> P
         environment = {**_COMMON, "PATH": path, "HOME": temporary, "TMPDIR": temporary}
         return PreparedCommand(words=list(command), environment=environment)
     if mode != support.SANDBOXED:
-        raise Rejected(f"{support.describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
+        raise Rejected(
+            "%(why)s See LOOM_UNSANDBOXED_SHELL.", why=support.describe(), code="no_sandbox"
+        )
     found = support.find_support()
     if prlimit := support.find_prlimit():
         most = limits.processes * THREADS
@@ -423,7 +433,9 @@ def start_supervised(
         os.close(status)
         remove_group(options["group"])
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise Rejected(f"{what} cannot be started: {reason}.") from error
+        raise Rejected(
+            "%(what)s cannot be started: %(reason)s.", what=what, reason=reason
+        ) from error
     finally:
         for descriptor in (writable, *prepared.descriptors):
             os.close(descriptor)

@@ -21,6 +21,8 @@ from tempfile import TemporaryDirectory
 
 from django.conf import settings
 
+from conversations.domain.messages import say
+
 from .bubblewrap import Abilities, Inside, Protection, interpreter_paths, wrap
 
 # What a command cannot ask of the kernel: a seccomp filter, as bwrap takes it.
@@ -114,10 +116,10 @@ class Support:
 def find_support() -> Support:
     """What this machine can do. Runs ``bwrap`` the first time, some milliseconds."""
     if sys.platform != "linux":
-        return Support(reason="sandboxes need Linux")
+        return Support(reason=say("sandboxes need Linux"))
     bwrap = shutil.which("bwrap")
     if bwrap is None:
-        return Support(reason="bubblewrap is not installed on this server")
+        return Support(reason=say("bubblewrap is not installed on this server"))
     complaint = ""
     for sizes, no_nesting, filters, protects in product((True, False), repeat=4):
         abilities = Abilities(
@@ -126,13 +128,15 @@ def find_support() -> Support:
         complaint = _try_sandbox(bwrap, abilities)
         if not complaint:
             return Support(bwrap=bwrap, abilities=abilities)
-    return Support(reason=f"bubblewrap does not work on this server ({complaint})")
+    return Support(
+        reason=say("bubblewrap does not work on this server (%(reason)s)", reason=complaint)
+    )
 
 
 def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
     descriptor = open_filter() if abilities.filters else None
     if abilities.filters and descriptor is None:
-        return "no filter"
+        return say("no filter")
     with TemporaryDirectory(prefix="loom-probe-") as name:
         folder = Path(name).resolve()
         kept = folder / "kept"
@@ -163,7 +167,7 @@ def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
             if descriptor is not None:
                 os.close(descriptor)
         if abilities.protects and kept.read_text():
-            return "no protection"
+            return say("no protection")
         if done.returncode == 0 and (folder / "here").exists():
             return ""
         return (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]
@@ -212,11 +216,13 @@ def describe() -> str:
     """One sentence for people: whether commands can be run here, and how."""
     mode = find_mode()
     if mode == SANDBOXED:
-        network = "if the workspace allows it" if settings.LOOM.shell_network else "none"
-        return f"Shell: in a sandbox (bubblewrap); network: {network}."
+        if settings.LOOM.shell_network:
+            return say("Shell: in a sandbox (bubblewrap); network: if the workspace allows it.")
+        return say("Shell: in a sandbox (bubblewrap); network: none.")
     if mode == UNSANDBOXED:
-        return (
+        return say(
             "Shell: without a sandbox, with all rights of the server (LOOM_UNSANDBOXED_SHELL "
-            f"is set; {find_support().reason})."
+            "is set; %(reason)s).",
+            reason=find_support().reason,
         )
-    return f"Shell: off; {find_support().reason}."
+    return say("Shell: off; %(reason)s.", reason=find_support().reason)

@@ -23,6 +23,7 @@ from conversations.agent.sandbox.running import default_limits
 from conversations.agent.undo.disk import Author, carry_through
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
+from conversations.domain.messages import join_sentences, say
 from conversations.domain.tool_calls import PLAIN_PROGRAMS, Kind
 
 from .git_words import NotAllowed, read_list, read_words
@@ -86,18 +87,20 @@ def command_note(*, allows_network: bool, text: str) -> str:
     """What a person should know before this is run."""
     notes = []
     if support.find_mode() == support.UNSANDBOXED:
-        notes.append("Runs without a sandbox, with all rights of the server.")
+        notes.append(say("Runs without a sandbox, with all rights of the server."))
     elif allows_network:
-        notes.append("Runs in a sandbox with network access.")
+        notes.append(say("Runs in a sandbox with network access."))
     else:
-        notes.append("Runs in a sandbox without network access.")
+        notes.append(say("Runs in a sandbox without network access."))
     if hides_something(text):
         notes.append(
-            "It contains invisible characters, or characters that change the direction of text."
+            say(
+                "It contains invisible characters, or characters that change the direction of text."
+            )
         )
     if names_self_running(text):
         notes.append(NAMES_SELF_RUNNING)
-    return " ".join(notes)
+    return join_sentences(notes)
 
 
 async def execute(
@@ -225,15 +228,23 @@ def kind_of(command: str, *, folder: str = "") -> Kind | None:
         return None
     if program := _plain_program(command):
         limited = program == "find" or program in _OPTIONS
-        which = "options that run no other program" if limited else "any arguments"
-        return Kind(key=f"shell:{program}", label=f"“{program}” with {which}")
+        label = (
+            say("“%(command)s” with options that run no other program", command=program)
+            if limited
+            else say("“%(command)s” with any arguments", command=program)
+        )
+        return Kind(key=f"shell:{program}", label=label)
     if not command.strip() or not command.isprintable() or hides_something(folder):
         return None
     if len(command) + len(folder) > MAX_LINE_CHARS:
         return None
-    where = f" in {folder}" if folder else ""
     key = json.dumps([folder, command], ensure_ascii=False)
-    return Kind(key=f"line:{key}", label=f"exactly “{command}”{where}")
+    label = (
+        say("exactly “%(command)s” in %(folder)s", command=command, folder=folder)
+        if folder
+        else say("exactly “%(command)s”", command=command)
+    )
+    return Kind(key=f"line:{key}", label=label)
 
 
 def _plain_program(command: str) -> str:

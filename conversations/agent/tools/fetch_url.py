@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
@@ -44,14 +45,16 @@ async def plan(context: ToolContext, asked: FetchUrl) -> CallPlan | ToolResult:
     url = read_url(asked.url)
     host = url.raw_host or ""
     if is_private_host(host):
-        raise Rejected(f"{url.host} is a private address; only the public Internet can be reached.")
+        raise Rejected(
+            "%(host)s is a private address; only the public Internet can be reached.", host=url.host
+        )
     return CallPlan(
         effect=CHANGES,
-        summary=one_line(f"Fetch {url}", limit=200),
+        summary=say("Fetch %(url)s", url=one_line(str(url), limit=194)),
         command=str(url),
-        note=f"The whole URL is sent to {host}.",
+        note=say("The whole URL is sent to %(host)s.", host=host),
         kind_key=f"fetch:{host}"[:255],
-        kind_label=f"pages of {host}"[:255],
+        kind_label=say("pages of %(host)s", host=host[:246]),
     )
 
 

@@ -24,11 +24,12 @@ from conversations.agent.files.walking import FolderWalk
 from conversations.agent.undo.apply import FileAction, Move, Put, Remove, apply_changes
 from conversations.agent.undo.disk import Author
 from conversations.domain.errors import Rejected, TooLarge
+from conversations.domain.messages import join_sentences, say
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan
 
 from . import file_edits, tool
 from .file_edits import EditMatch, unified_diff
-from .file_texts import count_text, numbered, size_text
+from .file_texts import count_text, lines_text, numbered, size_text
 from .tool import BadArgument, ToolContext, ToolResult
 
 CHANGED_SINCE = (
@@ -72,10 +73,10 @@ def _declare[A: tool.Arguments](
             effect=CHANGES if prepared.action else READS,
             summary=prepared.summary,
             diff=prepared.diff,
-            note=" ".join(filter(None, (prepared.note, RUNS_ITSELF if runs else ""))),
+            note=join_sentences((prepared.note, RUNS_ITSELF if runs else "")),
             # "Always" is no answer for these: nobody would see the next one.
             kind_key="" if runs else "files",
-            kind_label="" if runs else "file changes",
+            kind_label="" if runs else say("file changes"),
             basis=prepared.basis,
         )
 
@@ -150,14 +151,14 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
     if len(data) > limit:
         raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
     found = stat_file(root, path)
-    lines = count_text(len(text_files.split_lines(text)), "line")
+    lines = lines_text(len(text_files.split_lines(text)))
     if found is None:
         return PreparedChange(
             action=Put(path=path, data=data, expect=NO_FILE),
-            summary=f"Create {shown(path)}",
+            summary=say("Create %(path)s", path=shown(path)),
             output=f"Created {shown(path)}: {lines}.",
             diff=unified_diff(path, None, text),
-            note=f"A new file of {lines}.",
+            note=say("A new file of %(size)s.", size=lines),
             basis="new",
         )
     if found.kind == paths.FOLDER:
@@ -168,7 +169,7 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
     if there.data == data:
         return PreparedChange(
             action=None,
-            summary=f"Leave {shown(path)} as it is",
+            summary=say("Leave %(path)s as it is", path=shown(path)),
             output=f"{shown(path)} already has exactly this content.",
             basis=there.digest,
         )
@@ -179,10 +180,10 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
         diff = unified_diff(path, there.text.text, text)
     return PreparedChange(
         action=Put(path=path, data=data, expect=there.digest),
-        summary=f"Overwrite {shown(path)}",
+        summary=say("Overwrite %(path)s", path=shown(path)),
         output=f"Overwrote {shown(path)}: {lines}; it had {had}.",
         diff=diff,
-        note="" if there.text else f"It replaces a binary file of {had}.",
+        note="" if there.text else say("It replaces a binary file of %(size)s.", size=had),
         basis=there.digest,
     )
 
@@ -255,10 +256,10 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
     snippet = numbered(text_files.split_lines(text)[first - 1 : last], first)
     return PreparedChange(
         action=Put(path=path, data=data, expect=there.digest),
-        summary=f"Edit {shown(path)}",
+        summary=say("Edit %(path)s", path=shown(path)),
         output=f"{head}\n{snippet}".rstrip("\n"),
         diff=unified_diff(path, there.text.text, text),
-        note=f"Found apart from {match.drift}." if match.drift else "",
+        note=say("Found apart from %(difference)s.", difference=match.drift) if match.drift else "",
         basis=there.digest,
     )
 
@@ -325,13 +326,18 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
             there = read_whole(root, path)
             return PreparedChange(
                 action=Remove(path=path, expect=there.digest),
-                summary=f"Delete {shown(path)}",
+                summary=say("Delete %(path)s", path=shown(path)),
                 output=f"Deleted {shown(path)} ({size}).",
                 diff=unified_diff(path, there.text.text, None) if there.text else "",
-                note=f"{size}." if there.text else f"Binary, {size}.",
+                note=say("%(size)s.", size=size)
+                if there.text
+                else say("Binary, %(size)s.", size=size),
                 basis=there.digest,
             )
-        what, basis = f"the file of {size}", f"{found.identity} {found.size} {found.mtime_ns}"
+        what, basis = (
+            say("the file of %(size)s", size=size),
+            f"{found.identity} {found.size} {found.mtime_ns}",
+        )
     elif found.kind == paths.FOLDER:
         deadline = time.monotonic() + 10
         walk = FolderWalk(root=root, path=path, with_ignored=True, deadline=deadline, max_depth=1)
@@ -341,14 +347,14 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
                 f"{shown(path)} is a folder that contains {count}; only empty folders can be "
                 "deleted."
             )
-        what, basis = "the empty folder", "empty folder"
+        what, basis = say("the empty folder"), "empty folder"
     elif found.kind == paths.LINK:
-        what, basis = "the link", f"link {found.identity}"
+        what, basis = say("the link"), f"link {found.identity}"
     else:
         raise Rejected(f"{shown(path)} is neither a file nor a folder.")
     return PreparedChange(
         action=Remove(path=path),
-        summary=f"Delete {what} {shown(path)}",
+        summary=say("Delete %(what)s %(path)s", what=what, path=shown(path)),
         output=f"Deleted {what} {shown(path)}.",
         basis=basis,
     )
@@ -391,12 +397,17 @@ def prepare_move(root: Path, asked: MoveFile) -> PreparedChange:
         raise Rejected(f"{shown(source)} is already there.")
     if paths.is_within(end.real, start.real):
         raise Rejected(f"{shown(source)} cannot be moved into itself.")
-    what = f"{shown(start.path)} to {shown(end.path)}"
-    what = f"the folder {what}" if found.kind == paths.FOLDER else what
+    moved = {"path": shown(start.path), "target": shown(end.path)}
+    if found.kind == paths.FOLDER:
+        summary = say("Move the folder %(path)s to %(target)s", **moved)
+        output = say("Moved the folder %(path)s to %(target)s.", **moved)
+    else:
+        summary = say("Move %(path)s to %(target)s", **moved)
+        output = say("Moved %(path)s to %(target)s.", **moved)
     return PreparedChange(
         action=Move(source=source, target=target),
-        summary=f"Move {what}",
-        output=f"Moved {what}.",
+        summary=summary,
+        output=output,
         basis=f"{found.identity} {found.size} {found.mtime_ns}",
     )
 

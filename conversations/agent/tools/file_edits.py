@@ -16,6 +16,7 @@ from itertools import takewhile
 
 from conversations.agent.files.paths import shown
 from conversations.agent.files.text_files import CRLF, LF, TextFile
+from conversations.domain.messages import say
 from conversations.domain.text import storable
 
 from .file_texts import cut
@@ -175,7 +176,7 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
         """Where the character is in the text with its own newlines."""
         return at + bisect_left(ends, at)
 
-    for drift, table in (("", {}), ("typographic quotes, dashes or spaces", _TYPOGRAPHIC)):
+    for drift, table in (("", {}), (say("typographic quotes, dashes or spaces"), _TYPOGRAPHIC)):
         starts = list(_find_all(plain.translate(table), wanted.translate(table)))
         if starts:
             spans = [TextEdit(place(at), place(at + len(wanted)), new) for at in starts]
@@ -186,7 +187,7 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     # Whether each line begins as ``read_file`` shows it
     if all(_NUMBER.match(line) for line in old.strip(LF).split(LF)):
         bare = find_match(file, _without_numbers(old), _without_numbers(new))
-        return EditMatch(spans=bare.spans, drift=bare.drift or "the line numbers")
+        return EditMatch(spans=bare.spans, drift=bare.drift or say("the line numbers"))
     return EditMatch(spans=[])
 
 
@@ -252,8 +253,8 @@ def _line_words(line: str) -> str:
 
 
 _DRIFTS: tuple[tuple[str, Callable[[str], str]], ...] = (
-    ("space at the end of lines", str.rstrip),
-    ("indentation or spacing", _line_words),
+    (say("space at the end of lines"), str.rstrip),
+    (say("indentation or spacing"), _line_words),
 )
 
 

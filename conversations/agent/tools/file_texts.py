@@ -7,6 +7,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 from conversations.agent.files.executed_files import is_git_name
 from conversations.agent.files.paths import shown
 from conversations.agent.files.walking import FolderWalk
+from conversations.domain.messages import say_number
 from conversations.domain.text import storable
 
 LINE_CHARS = 2000  # What is shown of one line
@@ -30,10 +31,14 @@ def count_text(count: int, what: str) -> str:
     return f"{count:,} {what if count == 1 else plural}"
 
 
+def lines_text(count: int) -> str:
+    return say_number("%(count)s line", "%(count)s lines", count, count=f"{count:,}")
+
+
 def size_text(size: int) -> str:
     """ "840 bytes", "12.3 kB"."""
     if size < 1000:
-        return count_text(size, "byte")
+        return say_number("%(count)s byte", "%(count)s bytes", size, count=f"{size:,}")
     amount, units = size / 1000, ["kB", "MB", "GB", "TB"]
     while amount >= 1000 and len(units) > 1:
         amount /= 1000

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from conversations.agent.sandbox import support
 from conversations.archive.workspaces import read_name
+from conversations.domain.messages import say
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan, ToolScope
 
@@ -94,11 +95,13 @@ async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult
         return CallPlan(effect=READS, summary=one_line(command, limit=100), command=command)
     return CallPlan(
         effect=CHANGES,
-        summary=f"Run {one_line(command, limit=100)}",
+        summary=say("Run %(command)s", command=one_line(command, limit=100)),
         command=command,
         note=command_note(allows_network=git.needs_network, text=command),
         kind_key=f"git:{git.subcommand}" if git.is_kind else "",
-        kind_label=f"“git {git.subcommand}” with any arguments" if git.is_kind else "",
+        kind_label=say("“%(command)s” with any arguments", command=f"git {git.subcommand}")
+        if git.is_kind
+        else "",
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from conversations.agent.sandbox import support
+from conversations.domain.messages import say
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
@@ -38,11 +39,20 @@ async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResu
     at = await asyncio.to_thread(read_folder, asked.folder, context.root)
     folder = "" if at == context.root else str(at.relative_to(context.root, walk_up=True))
     kind = kind_of(text, folder=folder)
-    where = f" in {one_line(asked.folder, limit=200)}" if folder else ""
+    command = one_line(text, limit=100)
+    summary = (
+        say(
+            "Run %(command)s in %(folder)s",
+            command=command,
+            folder=one_line(asked.folder, limit=200),
+        )
+        if folder
+        else say("Run %(command)s", command=command)
+    )
     allows_network = support.has_network(workspace_allows=context.scope.allows_network)
     return CallPlan(
         effect=CHANGES,
-        summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
+        summary=summary,
         command=text,
         note=command_note(allows_network=allows_network, text=text),
         kind_key=kind.key if kind else "",

@@ -58,12 +58,12 @@ def is_private_host(host: str) -> bool:
 def read_url(text: str) -> URL:
     """Raises Rejected with a sentence."""
     if len(text) > MAX_URL_CHARS:
-        raise Rejected(f"The URL has more than {MAX_URL_CHARS} characters.")
+        raise Rejected("The URL has more than %(limit)s characters.", limit=MAX_URL_CHARS)
     try:
         url = URL(text)
         is_usable = url.scheme in SCHEMES and bool(url.raw_host) and url.port is not None
     except (ValueError, IndexError) as error:  # the latter of brackets in odd places
-        raise Rejected(f"This is not a valid URL: {error}.") from error
+        raise Rejected("This is not a valid URL: %(reason)s.", reason=str(error)) from error
     if not is_usable:
         raise Rejected("A URL must begin with http:// or https:// and name a host.")
     if url.user is not None or url.password is not None:
@@ -150,7 +150,11 @@ async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
         async with asyncio.timeout(SECONDS), open_client(allows, headers=HEADERS) as client:
             return await _follow(client, url)
     except TimeoutError as error:
-        raise Rejected(f"{url.host} did not respond within {SECONDS:g} seconds.") from error
+        raise Rejected(
+            "%(host)s did not respond within %(seconds)s seconds.",
+            host=url.host,
+            seconds=f"{SECONDS:g}",
+        ) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Rejected(explain(error, url)) from error
 
@@ -177,7 +181,9 @@ async def _follow(client: "aiohttp.ClientSession", url: URL) -> Fetched:
         if target.raw_host != url.raw_host:
             return Fetched(url=str(url), status=response.status, moved_to=str(target))
         url = target
-    raise Rejected(f"{url.host} redirects more than {MAX_REDIRECTS} times.")
+    raise Rejected(
+        "%(host)s redirects more than %(limit)s times.", host=url.host, limit=MAX_REDIRECTS
+    )
 
 
 # A web page as text that a model reads: headings, paragraphs, lists, code, links.

@@ -19,6 +19,7 @@ from conversations.agent.files.confined import Differs
 from conversations.agent.files.paths import find_place, reason, shown
 from conversations.archive.blobs import batch, put_blob
 from conversations.domain.errors import Rejected, TooLarge
+from conversations.domain.messages import say
 
 from . import disk
 from .disk import Author, Change, Crossing, FileState
@@ -28,7 +29,7 @@ MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is 
 
 ATTEMPTS = 3
 
-_ODD = "a special file"
+_ODD = say("a special file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +118,17 @@ def _prepare(root: Path, action: FileAction) -> _Step:
     try:
         return prepare()
     except OSError as error:
-        raise Rejected(f"{shown(path)}: {reason(error)}.") from error
+        raise Rejected("%(path)s: %(reason)s.", path=shown(path), reason=reason(error)) from error
 
 
 def _prepare_put(root: Path, action: Put) -> _Step:
     path = find_place(root, action.path).path
     before = _kept(root, path)
     if before is not None and not before.is_file:
-        kind = "a folder" if before.is_folder else "a link" if before.is_link else _ODD
-        raise Rejected(f"{shown(path)} is {kind}, not a file.")
+        kind = _ODD
+        if before.is_folder or before.is_link:
+            kind = say("a folder") if before.is_folder else say("a link")
+        raise Rejected("%(path)s is %(kind)s, not a file.", path=shown(path), kind=kind)
     _check_expected(path, before, action.expect)
     mode = before.permissions if before else 0o644
     digest, size = put_blob(action.data), len(action.data)
@@ -142,10 +145,10 @@ def _prepare_remove(root: Path, action: Remove) -> _Step:
     before = _kept(root, path)
     if before is None:
         if action.expect:
-            raise Differs(f"{shown(path)} was removed in the meantime.")
-        raise Rejected(f"{shown(path)} does not exist.")
+            raise Differs("%(path)s was removed in the meantime.", path=shown(path))
+        raise Rejected("%(path)s does not exist.", path=shown(path))
     if not before.has_copy:  # folders and links have one
-        raise Rejected(f"{shown(path)} is {_ODD}, not a file.")
+        raise Rejected("%(path)s is %(kind)s, not a file.", path=shown(path), kind=_ODD)
     _check_expected(path, before, action.expect)
     expect = before.digest if before.is_file else None
     touch = partial(confined.remove, root, path, expect=expect)
@@ -156,16 +159,18 @@ def _prepare_move(root: Path, action: Move) -> _Step:
     source = find_place(root, action.source, follow_last=False).path
     target = find_place(root, action.target, follow_last=False).path
     if disk.read_state(root, target, limit=0) is not None:
-        raise Rejected(f"{shown(target)} already exists.")
+        raise Rejected("%(path)s already exists.", path=shown(target))
     changes = _missing_folders(root, target)
     total = 0
     for path in disk.list_below(root, source, limit=MAX_MOVED_FILES):
         before = _kept(root, path)
         if before is None:
-            raise Rejected(f"{shown(path)} does not exist.")
+            raise Rejected("%(path)s does not exist.", path=shown(path))
         total += before.size
         if total > settings.LOOM.snapshot_max_bytes or not before.has_copy:
-            raise TooLarge(f"{shown(source)} is too large to be moved in a way that can be undone.")
+            raise TooLarge(
+                "%(path)s is too large to be moved in a way that can be undone.", path=shown(source)
+            )
         moved = target + path.removeprefix(source)
         changes.append(Change(path=path, before=before, after=None))
         changes.append(Change(path=moved, before=None, after=before))
@@ -180,7 +185,8 @@ def _kept(root: Path, path: str) -> FileState | None:
         state = disk.read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, kept=kept)
     if state is not None and state.is_file and not state.is_read:
         raise TooLarge(
-            f"{shown(path)} is too large to be stored, so the change could not be undone."
+            "%(path)s is too large to be stored, so the change could not be undone.",
+            path=shown(path),
         )
     return state
 
@@ -188,8 +194,11 @@ def _kept(root: Path, path: str) -> FileState | None:
 def _check_expected(path: str, before: FileState | None, expect: str | None) -> None:
     if expect is None or disk.digest_of(before) == expect:
         return
-    what = "was created in the meantime" if not expect else "was changed in the meantime"
-    raise Differs(f"{shown(path)} {what if before else 'is gone meanwhile'}.")
+    if before is None:
+        raise Differs("%(path)s is gone meanwhile.", path=shown(path))
+    if not expect:
+        raise Differs("%(path)s was created in the meantime.", path=shown(path))
+    raise Differs("%(path)s was changed in the meantime.", path=shown(path))
 
 
 def _missing_folders(root: Path, path: str) -> list[Change]:

@@ -21,6 +21,8 @@ from conversations.agent.files.text_files import RecentlyUsed
 from conversations.agent.sandbox.repositories import LINK, Part, Reach, find_repositories
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import LoomError
+from conversations.domain.messages import join_sentences, say
+from conversations.domain.text import number_text
 
 from .disk import FileState, NoFolder, folder_of, put_file, put_link
 
@@ -46,21 +48,29 @@ class Disarmed:
         told = []
         if self.paths:
             told.append(
-                f"Git would run or obey {_listed(self.paths)} outside the sandbox, so it was "
-                f"disarmed: renamed with the ending {DISARMED}, or commented out."
+                say(
+                    "Git would run or obey %(paths)s outside the sandbox, so it was disarmed: "
+                    "renamed with the ending %(ending)s, or commented out.",
+                    paths=_listed(self.paths),
+                    ending=DISARMED,
+                )
             )
         if self.failed:
             told.append(
-                "Do not use git in this folder before somebody has checked "
-                f"{_listed(self.failed)}: git would run or obey it, and it could not be "
-                "disarmed."
+                say(
+                    "Do not use git in this folder before somebody has checked %(paths)s: git "
+                    "would run or obey it, and it could not be disarmed.",
+                    paths=_listed(self.failed),
+                )
             )
         if not self.is_whole:
             told.append(
-                "The folder has too many files to scan completely: git might run something new "
-                "in its deepest folders."
+                say(
+                    "The folder has too many files to scan completely: git might run something "
+                    "new in its deepest folders."
+                )
             )
-        return " ".join(told)
+        return join_sentences(told)
 
 
 def disarm(
@@ -126,8 +136,11 @@ def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:
 
 def _listed(paths: Sequence[str]) -> str:
     names = ", ".join(shown(path) for path in paths[:MAX_NAMED])
-    more = f" and {len(paths) - MAX_NAMED:,} more" if len(paths) > MAX_NAMED else ""
-    return names + more
+    if len(paths) <= MAX_NAMED:
+        return names
+    return say(
+        "%(names)s and %(count)s more", names=names, count=number_text(len(paths) - MAX_NAMED)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from conversations.agent.files.confined import write_draft
 from conversations.agent.sandbox import repositories
 from conversations.archive.blobs import BlobBatch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
+from conversations.domain.text import number_text
 
 # The content of a folder, as far as records go: it has none of its own.
 NOTHING = hashlib.sha256(b"").hexdigest()
@@ -165,7 +166,9 @@ def _open_folder(folder: int, name: str) -> int:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            raise NoFolder(f"The folder {name!r} in this path does not exist.") from error
+            raise NoFolder(
+                "The folder %(name)s in this path does not exist.", name=repr(name)
+            ) from error
         raise
 
 
@@ -315,7 +318,7 @@ def list_below(root: Path, path: str, *, limit: int) -> list[str]:
             with open_folder(root, entry) as opened:
                 found += [f"{entry}/{inner}" for inner in sorted(os.listdir(opened))]
         if len(found) > limit:
-            raise TooLarge(f"This folder has more than {limit:,} files.")
+            raise TooLarge("This folder has more than %(limit)s files.", limit=number_text(limit))
     return found
 
 

@@ -76,7 +76,9 @@ def take_listing(root: Path, *, earlier: Listing | None = None) -> Listing:
         raise Rejected(error.message, code="not_kept") from error
     except OSError as error:
         raise Rejected(
-            f"The workspace's files could not be copied: {error.strerror}.", code="not_kept"
+            "The workspace's files could not be copied: %(reason)s.",
+            reason=error.strerror,
+            code="not_kept",
         ) from error
     known = {path: found for path, found in work.known.items() if path in work.entries}
     _known.store(str(root), known)

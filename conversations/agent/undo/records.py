@@ -17,8 +17,9 @@ from conversations.archive.append import Appended, NewEvent, append, lock_sessio
 from conversations.archive.messages import refuse_archived, refuse_busy
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import REVERTED, Info
+from conversations.domain.messages import say, say_number
 from conversations.domain.session_state.facts import MAX_PUT_BACK
-from conversations.domain.text import dump_json, estimate_tokens, storable
+from conversations.domain.text import dump_json, estimate_tokens, number_text, storable
 from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
 from conversations.feature import features
@@ -270,7 +271,7 @@ def finish_revert(
         token_count=estimate_tokens(told),
         metadata=dump_json(note),
     )
-    event = NewEvent(payload=Info(text=storable(text), code=REVERTED, data=data), new=0)
+    event = NewEvent(payload=Info(text=text, code=REVERTED, data=data), new=0)
     return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
 
 
@@ -310,9 +311,13 @@ class PastRevert:
 
 def count_entries(*, files: int, folders: int) -> str:
     """Such as "2 files and 1 folder"; files are not named where there are only folders."""
-    counts = [(files, "file")] if files or not folders else []
-    counts += [(folders, "folder")] if folders else []
-    return " and ".join(f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
+    of_files = say_number("%(count)s file", "%(count)s files", files, count=number_text(files))
+    of_folders = say_number(
+        "%(count)s folder", "%(count)s folders", folders, count=number_text(folders)
+    )
+    if files and folders:
+        return say("%(files)s and %(folders)s", files=of_files, folders=of_folders)
+    return of_folders if folders else of_files
 
 
 def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:

@@ -20,6 +20,7 @@ from conversations.agent.sandbox.repositories import find_repositories
 from conversations.archive.append import Appended
 from conversations.archive.blobs import batch, has_blob, read_blob
 from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.messages import say, say_number
 from conversations.models import Session
 
 from . import disk, records
@@ -80,7 +81,7 @@ def judge_file(
     try:
         current, target = read_current(root, path, changes), changes[0].before
     except OSError as error:
-        reason = f"It cannot be read: {error.strerror}."
+        reason: str = say("It cannot be read: %(reason)s.", reason=error.strerror)
         return FilePlan(path=path, changes=changes, current=None, state=LOST, reason=reason)
     state, reason = CONFLICT, ""
     if disk.same_state(current, target):
@@ -88,15 +89,20 @@ def judge_file(
     elif target is not None and not (
         target.has_copy and (target.is_folder or has_blob(target.digest))
     ):
-        state, reason = LOST, "Its earlier content was too large to be stored, or was not a file."
+        state, reason = (
+            LOST,
+            say("Its earlier content was too large to be stored, or was not a file."),
+        )
     elif not _leads_back(current, changes):
         reason = (
-            "It was changed afterwards." if current is not None else "It was removed afterwards."
+            say("It was changed afterwards.")
+            if current is not None
+            else say("It was removed afterwards.")
         )
     elif path in others:
-        reason = "Another session changed it at the same time or afterwards."
+        reason = say("Another session changed it at the same time or afterwards.")
     elif current is not None and current.is_file and not current.is_read:
-        reason = "Its current content is too large to be stored and would be lost."
+        reason = say("Its current content is too large to be stored and would be lost.")
     else:
         state = READY
     return FilePlan(path=path, changes=changes, current=current, state=state, reason=reason)
@@ -160,7 +166,8 @@ class _Work:
                     is_unread = plan.current is not None and not plan.current.is_read
                     if not is_unread and not disk.same_state(now, plan.current):
                         raise Rejected(
-                            f"{shown(plan.path)} has just changed. Reload and try again.",
+                            "%(path)s has just changed. Reload and try again.",
+                            path=shown(plan.path),
                             code="file_changed",
                         )
                     self.changes.append(Change(path=plan.path, before=now, after=plan.target))
@@ -192,7 +199,7 @@ class _Work:
                 self._try(change, disk.change_mode, self.root, change.path, change.after.mode)
         # What a call had made may come back by taking back an undo.
         for path in disarm(self.root, self.git.parts, contents=self.git.contents).paths:
-            self.failed[path] = "Git would run or obey it, so it was disarmed."
+            self.failed[path] = say("Git would run or obey it, so it was disarmed.")
 
     def _try[**P](
         self, change: Change, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs
@@ -203,7 +210,7 @@ class _Work:
             step(*args, **kwargs)
         except OSError as error:
             full = error.errno == errno.ENOTEMPTY
-            told = "The folder is not empty." if full else f"{error.strerror}."
+            told = say("The folder is not empty.") if full else f"{error.strerror}."
             self.failed[change.path] = told
         except LoomError as error:
             self.failed[change.path] = error.message
@@ -238,16 +245,18 @@ class _Work:
             try:
                 now = disk.read_state(self.root, change.path)
             except OSError as error:
-                self.failed.setdefault(change.path, f"It cannot be read: {error.strerror}.")
+                told = say("It cannot be read: %(reason)s.", reason=error.strerror)
+                self.failed.setdefault(change.path, told)
                 continue
             if disk.same_state(now, change.after):
                 confirmed.append(pk)
             elif disk.same_state(now, change.before):
                 dropped.append(pk)
-                self.failed.setdefault(change.path, "It could not be restored.")
+                self.failed.setdefault(change.path, say("It could not be restored."))
             else:
                 others.append((pk, now))
-                self.failed.setdefault(change.path, "Its content differs from the recorded one.")
+                told = say("Its content differs from the recorded one.")
+                self.failed.setdefault(change.path, told)
         return {"confirmed": confirmed, "dropped": dropped, "done": others}
 
 
@@ -347,11 +356,24 @@ def _describe(
         many = sum(path in folders for path in paths)
         counts.append(records.count_entries(files=len(paths) - many, folders=many))
     if scope.revert:
-        what = "the undo"
+        before = say("before the undo")
+    elif scope.call:
+        before = say("before this call")
     else:
-        what = "this call" if scope.call else "this answer" if scope.run else "this session"
-    whose = "its" if len(back) == 1 else "their"
-    told = f"Restored {counts[0]} to {whose} state before {what}"
-    if left:
-        told += f"; {counts[1]} left as {'it is' if len(left) == 1 else 'they are'}"
-    return f"{told}."
+        before = say("before this answer") if scope.run else say("before this session")
+    restored = say_number(
+        "Restored %(entries)s to its state %(before)s",
+        "Restored %(entries)s to their state %(before)s",
+        len(back),
+        entries=counts[0],
+        before=before,
+    )
+    if not left:
+        return say("%(restored)s.", restored=restored)
+    return say_number(
+        "%(restored)s; %(left)s left as it is.",
+        "%(restored)s; %(left)s left as they are.",
+        len(left),
+        restored=restored,
+        left=counts[1],
+    )

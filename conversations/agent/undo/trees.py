@@ -29,6 +29,7 @@ from conversations.agent.sandbox.support import UNSANDBOXED, find_mode
 from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_blob
 from conversations.archive.storage import require_space
 from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.messages import say
 
 from . import disk, records
 from .disarming import Disarmed, disarm, without_failed
@@ -68,13 +69,15 @@ class Watch:
 async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterator[Watch]:
     """Record what changes in the folder inside the block, however it ends. Raises Rejected or
     StorageFull, before anything has happened, when the files cannot be kept."""
-    await asyncio.to_thread(require_space, "Commands that may write", root)
+    await asyncio.to_thread(require_space, say("Commands that may write"), root)
     before, repositories = await asyncio.to_thread(_look_before, root)
     try:
         tree = await asyncio.to_thread(put_blob, dump_listing(before, owner=repr(author)))
     except OSError as error:
         raise Rejected(
-            f"The workspace's files could not be copied: {error.strerror}.", code="not_kept"
+            "The workspace's files could not be copied: %(reason)s.",
+            reason=error.strerror,
+            code="not_kept",
         ) from error
     if author.call_pk is not None:
         await write(records.record_tree, author.call_pk, digest=tree)

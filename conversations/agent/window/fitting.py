@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from conversations.agent.tools.registry import BY_IMPORTANCE, RECALL
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json, estimate_tokens, load_json, one_line
 from conversations.models import Compaction, SessionSkill
 
@@ -95,21 +96,21 @@ def fit_parts(
         parts.cost += tokens
         return True
 
-    parts.has_state = not state or fits("session state", estimate_tokens(state))
+    parts.has_state = not state or fits(say("session state"), estimate_tokens(state))
     if hint and (has_recall(forms.tools) or not has_recall(tools)):
-        parts.hint = hint if fits("hint", estimate_tokens(hint)) else ""
-    if compaction and not fits("summary", estimate_tokens(compaction.summary)):
+        parts.hint = hint if fits(say("hint"), estimate_tokens(hint)) else ""
+    if compaction and not fits(say("summary"), estimate_tokens(compaction.summary)):
         parts.summary_chars = 0
         if left >= LEAST_SUMMARY:
             parts.summary_chars = len(_cut(compaction.summary, left)) - len(CUT)
             parts.cost, left = parts.cost + left, 0
-            parts.reduced[-1] = "end of the summary"
-    if parent and fits("account of the earlier session", estimate_tokens(parent.text)):
+            parts.reduced[-1] = say("end of the summary")
+    if parent and fits(say("account of the earlier session"), estimate_tokens(parent.text)):
         parts.parent = parent
     for skill in reversed(skills):  # the one that was loaded last first
         if fits(f"skill {skill.name}", estimate_tokens(skill.content)):
             parts.skills.insert(0, skill)
-    parts.lines = LINES if fits("index of omitted messages", LINES * LINE_CHARS // 4) else 0
+    parts.lines = LINES if fits(say("index of omitted messages"), LINES * LINE_CHARS // 4) else 0
     return parts
 
 
@@ -126,7 +127,7 @@ def choose_forms(system: str, tools: str, *, room: int, first: tuple[str, ...] =
         return Forms(system, tools)
     told = [shorten_tool(tool) for tool in load_json(tools)]
     brief = [(str(tool["name"]), dump_json(tool)) for tool in told]
-    reduced: tuple[str, ...] = ("descriptions of tools",) if brief else ()
+    reduced: tuple[str, ...] = (say("descriptions of tools"),) if brief else ()
     if system_cost + estimate_tokens(_join(brief)) <= room:
         return Forms(system, _join(brief), reduced)
     bare = [
@@ -139,14 +140,14 @@ def choose_forms(system: str, tools: str, *, room: int, first: tuple[str, ...] =
     most = max(most, int(room * SYSTEM_SHARE))
     if ranked and (beside := room - _cost_of(ranked[0])) >= room // 4:
         most = min(most, beside)  # else a model that has called a tool may lose all of them
-    reduced += ("product's part of the system prompt",) if short != system else ()
+    reduced += (say("product's part of the system prompt"),) if short != system else ()
     if estimate_tokens(short) > most:
         short = _cut(short, most)
-        reduced += ("end of the system prompt",)
+        reduced += (say("end of the system prompt"),)
     kept = _choose_tools(ranked, room=room - estimate_tokens(short))
     kept = [tool for tool in bare if tool in kept]
     if bare != brief:
-        reduced += ("arguments of tools",)
+        reduced += (say("arguments of tools"),)
     reduced += tuple(f"tool {name}" for name, text in bare if (name, text) not in kept)
     return Forms(short, _join(kept), reduced)
 

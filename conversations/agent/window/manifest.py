@@ -18,6 +18,7 @@ from conversations.archive.session_state import StateText, rebuild_state_text
 from conversations.archive.turns import read_beginnings, read_turns_in
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
+from conversations.domain.messages import say
 from conversations.domain.runs import read_choices
 from conversations.domain.session_state import KeptItem
 from conversations.domain.stream import ModelRequest
@@ -103,9 +104,9 @@ def read_manifest(text: str) -> Manifest:
     try:
         value = load_json(text)
     except ValueError as error:
-        raise Malformed("it is not JSON") from error
+        raise Malformed(say("it is not JSON")) from error
     if not isinstance(value, dict):
-        raise Malformed("it is not an object")
+        raise Malformed(say("it is not an object"))
     known = {name: part for name, part in value.items() if part is not None}
     try:
         if "estimated" not in known and "estimated_tokens" in known:  # version 1
@@ -116,7 +117,7 @@ def read_manifest(text: str) -> Manifest:
         known["breakpoints"] = [place if len(place) > 1 else (*place, None) for place in places]
         return Manifest.model_validate(known)
     except (TypeError, ValueError) as error:  # pydantic's is a ValueError
-        raise Malformed("a part of it is not what it should be") from error
+        raise Malformed(say("a part of it is not what it should be")) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,21 +148,22 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
     try:
         manifest = load_json(call.manifest, default={})
         if not isinstance(manifest, dict) or manifest.get("v") != MANIFEST_VERSION:
-            reason = "This call was recorded before requests could be rebuilt."
+            reason = say("This call was recorded before requests could be rebuilt.")
             return RebuiltRequest(reason=reason)
         rebuild = REBUILT_BY.get(manifest.get("kind", ""), _rebuild_window)
         request = rebuild(call.session_id, manifest)
     except ParentPurged:
-        return RebuiltRequest(reason="The session that this one goes on from was purged.")
+        return RebuiltRequest(reason=say("The session that this one goes on from was purged."))
     except (KeyError, TypeError, ValueError, NotFound) as error:
         return RebuiltRequest(
-            reason=f"The record of this call is damaged: {error}.", is_damaged=True
+            reason=say("The record of this call is damaged: %(reason)s.", reason=str(error)),
+            is_damaged=True,
         )
     digest = request_digest(request)
     matches = digest == call.request_digest
-    reason = "" if matches else "What is rebuilt differs from what was sent."
+    differs = "" if matches else say("What is rebuilt differs from what was sent.")
     return RebuiltRequest(
-        request=request, digest=digest, matches=matches, reason=reason, is_damaged=not matches
+        request=request, digest=digest, matches=matches, reason=differs, is_damaged=not matches
     )
 
 

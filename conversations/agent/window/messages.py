@@ -25,6 +25,7 @@ from conversations.domain.attachments import (
 )
 from conversations.domain.errors import NotFound
 from conversations.domain.formats.contents import name_block, text_block
+from conversations.domain.messages import say
 from conversations.domain.stream import DOCUMENTS, IMAGES, ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.turns import (
@@ -47,11 +48,11 @@ MISSING, TOO_MUCH, NO_ROOM, REFUSED = "missing", "too_much", "no_room", "refused
 NOT_TAKEN = "not_taken"
 
 REASONS = {
-    MISSING: "its content is not kept any more",
-    TOO_MUCH: "with what was attached later the request would be too large",
-    NO_ROOM: "it does not fit into the window",
-    REFUSED: "the provider refused a request with what is attached",
-    NOT_TAKEN: "this model cannot read it",
+    MISSING: say("its content is not kept any more"),
+    TOO_MUCH: say("with what was attached later the request would be too large"),
+    NO_ROOM: say("it does not fit into the window"),
+    REFUSED: say("the provider refused a request with what is attached"),
+    NOT_TAKEN: say("this model cannot read it"),
 }
 
 

@@ -18,6 +18,7 @@ from conversations.agent.files.skills import (
     find_skills,
     read_instruction_files,
 )
+from conversations.domain.messages import say
 from conversations.domain.text import one_line
 
 HEADING = (
@@ -60,14 +61,24 @@ def describe_problems(root: Path, skills: Sequence[Skill] | None = None) -> list
     """A sentence for each of what could not be used of the skills' files, at most MAX_PROBLEMS and
     two more. For the model and for people."""
     skills = find_skills(root) if skills is None else skills
-    lines = [f"{shown(skill.path)}: {skill.problem}." for skill in skills if skill.problem]
+    lines: list[str] = [
+        say("%(path)s: %(problem)s.", path=shown(skill.path), problem=skill.problem)
+        for skill in skills
+        if skill.problem
+    ]
     if len(lines) > MAX_PROBLEMS:
-        lines[MAX_PROBLEMS:] = [f"{len(lines) - MAX_PROBLEMS} more skills have such problems."]
+        rest = len(lines) - MAX_PROBLEMS
+        lines[MAX_PROBLEMS:] = [say("%(count)s more skills have such problems.", count=rest)]
     unread = count_unread(root)
     if unread:
         lines.append(
-            f"{unread} more entries of {' and '.join(FOLDERS)} are not looked at: the limit is"
-            f" {MAX_FOLDERS} each."
+            say(
+                "%(count)s more entries of %(folders)s are not looked at: the limit is %(limit)s "
+                "each.",
+                count=unread,
+                folders=say("%(one)s and %(other)s", one=FOLDERS[0], other=FOLDERS[1]),
+                limit=MAX_FOLDERS,
+            )
         )
     return lines
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from conversations.domain.attachments import TEXT_TYPE
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 
 from . import messages_api, openai_chat
 from .contents import BAD_MESSAGE, Block, text_block
@@ -55,7 +56,7 @@ def read_spoken(contents: Sequence[Any]) -> Spoken:
     for content in contents:
         blocks = [text_block(content)] if isinstance(content, str) else content
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-            raise _refused("Content must be a text or a list of blocks.")
+            raise _refused(say("Content must be a text or a list of blocks."))
         for block in map(block_of, blocks):
             if block.get("type") == "text":
                 texts.append(str(block.get("text") or ""))
@@ -68,10 +69,10 @@ def read_file(block: Block) -> SpokenFile:
     """An image or a document with its content. Raises Rejected for any other block."""
     kind, source = block.get("type"), block.get("source")
     if kind not in ("image", "document") or not isinstance(source, dict):
-        raise _refused(f"Content of type {kind} is not supported.")
+        raise _refused(say("Content of type %(kind)s is not supported.", kind=str(kind)))
     given, media_type = source.get("data"), str(source.get("media_type") or "")
     if not isinstance(given, str):
-        raise _refused(f"The {kind} has no data. URLs are not loaded.")
+        raise _refused(say("The %(kind)s has no data. URLs are not loaded.", kind=kind))
     title = block.get("title")
     if not isinstance(title, str) or not title:
         ending = "txt" if media_type == TEXT_TYPE else media_type.partition("/")[2] or "bin"
@@ -81,7 +82,7 @@ def read_file(block: Block) -> SpokenFile:
     try:
         return SpokenFile(name=title, data=base64.b64decode(given))
     except (binascii.Error, ValueError) as error:
-        raise _refused("The data is not valid base64.") from error
+        raise _refused(say("The data is not valid base64.")) from error
 
 
 def read_new_file(block: Block) -> SpokenFile:
@@ -89,10 +90,10 @@ def read_new_file(block: Block) -> SpokenFile:
     a file, of which the title is the name."""
     file = read_file(block)
     if block.get("context"):
-        raise _refused("The context of a document is not stored. Send it as text beside it.")
+        raise _refused(say("The context of a document is not stored. Send it as text beside it."))
     citations = block.get("citations")
     if citations.get("enabled") if isinstance(citations, dict) else citations:
-        raise _refused("Citations are not supported. Leave them out.")
+        raise _refused(say("Citations are not supported. Leave them out."))
     return file
 
 

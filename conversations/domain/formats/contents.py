@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json, estimate_tokens, storable
 from conversations.domain.turns import (
     TOOL,
@@ -104,7 +105,7 @@ def name_block(block: Block) -> Block:
 
 def refuse(place: int, reason: str) -> Rejected:
     """An error that names the message."""
-    return Rejected(f"messages[{place}]: {reason}", code=BAD_MESSAGE)
+    return Rejected("messages[%(place)s]: %(reason)s", place=place, reason=reason, code=BAD_MESSAGE)
 
 
 def check_list(place: int, content: Any) -> list[Block]:
@@ -112,7 +113,7 @@ def check_list(place: int, content: Any) -> list[Block]:
     if not isinstance(content, list) or not all(
         isinstance(item, dict) and isinstance(item.get("type"), str) for item in content
     ):
-        raise refuse(place, "Its content must be a text or a list of blocks with a type.")
+        raise refuse(place, say("Its content must be a text or a list of blocks with a type."))
     return content
 
 
@@ -150,13 +151,13 @@ def read_each(
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise refuse(place, "A message must be an object.")
+            raise refuse(place, say("A message must be an object."))
         if message.get("role") not in roles:
-            raise refuse(place, f"Its role must be one of {', '.join(roles)}.")
+            raise refuse(place, say("Its role must be one of %(roles)s.", roles=", ".join(roles)))
         try:
             turns = list(read(place, message))
         except RecursionError:
-            raise refuse(place, "It is nested too deeply.") from None
+            raise refuse(place, say("It is nested too deeply.")) from None
         for turn in turns:
             if turn.role == TOOL and turn.tool_name is None and turn.tool_call_id in names:
                 turn = replace(turn, tool_name=storable(names[turn.tool_call_id])[:ID_CHARS])

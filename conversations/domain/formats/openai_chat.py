@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from conversations.domain.attachments import TEXT_TYPE
+from conversations.domain.messages import say
 from conversations.domain.tool_calls import read_unparsed_input
 from conversations.domain.turns import (
     ASSISTANT,
@@ -84,7 +85,7 @@ def _read_message(place: int, message: Message) -> NewTurn:
             old = message.get("function_call")
             calls = [{"function": old}] if isinstance(old, dict) else []
         elif not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            raise refuse(place, "Its tool_calls must be a list of objects.")
+            raise refuse(place, say("Its tool_calls must be a list of objects."))
         return make_turn(
             ASSISTANT, text or refusal, tool_calls=calls, stop_reason=REFUSAL if refusal else ""
         )

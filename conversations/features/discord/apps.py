@@ -1,3 +1,5 @@
+from django.utils.translation import gettext_noop
+
 from conversations import feature
 
 
@@ -20,5 +22,6 @@ class DiscordConfig(feature.Feature):
         from .models import ChannelReply
 
         return feature.PurgedTables(
-            removed={ChannelReply: lambda pk: ChannelReply.objects.filter(session=pk)}
+            removed={ChannelReply: lambda pk: ChannelReply.objects.filter(session=pk)},
+            names={ChannelReply: gettext_noop("channel replies")},
         )

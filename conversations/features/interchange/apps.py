@@ -5,8 +5,10 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext
 
 from conversations import feature
+from conversations.domain.messages import say
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -18,30 +20,34 @@ class InterchangeConfig(feature.Feature):
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
         if place == "menu.you" and settings.LOOM.max_import_bytes:
-            yield feature.Link(label="Import", url=reverse("imports"))
+            yield feature.Link(label=gettext("Import"), url=reverse("imports"))
         elif place == "session.menu":
             address = reverse("session_export", args=[about["uuid"]])
             yield feature.Link(
-                label="Export as Markdown", url=f"{address}?format=markdown", begins_group=True
+                label=gettext("Export as Markdown"),
+                url=f"{address}?format=markdown",
+                begins_group=True,
             )
-            yield feature.Link(label="Export as JSON lines", url=f"{address}?format=jsonl")
+            yield feature.Link(label=gettext("Export as JSON lines"), url=f"{address}?format=jsonl")
         elif place == "review":
             address = reverse("session_export", args=[about["uuid"]])
-            yield feature.Link(label="Export", url=f"{address}?format=markdown")
+            yield feature.Link(label=gettext("Export"), url=f"{address}?format=markdown")
 
     def render_part(self, place: str, request: HttpRequest, **about: Any) -> str:
         if place != "workspace.bulk":
             return ""
         address = reverse("workspace_export", args=[about["workspace"]["slug"]])
-        return format_html('<button class="btn small" formaction="{}">Export</button>', address)
+        return format_html(
+            '<button class="btn small" formaction="{}">{}</button>', address, gettext("Export")
+        )
 
     def commands(self) -> Iterable[feature.DownloadCommand]:
         from .export import FORMATS
 
         yield feature.DownloadCommand(
             name="export",
-            says="Download the session",
-            argument="format",
+            says=say("Download the session"),
+            argument=say("format"),
             choices={name: format.says for name, format in FORMATS.items()},
             view="session_export",
         )

@@ -25,6 +25,7 @@ from conversations.domain.errors import NotFound
 from conversations.domain.formats import ANTHROPIC, OPENAI
 from conversations.domain.formats.contents import Message
 from conversations.domain.formats.messages_api import split_system
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json, instant, one_line
 from conversations.domain.turns import (
     ASSISTANT,
@@ -74,7 +75,7 @@ def choose_sessions(
     if session is not None:
         found = found.filter(uuid=session)
         if not found.exists():
-            raise NotFound(f"The session {session} does not exist.")
+            raise NotFound("The session %(uuid)s does not exist.", uuid=session)
     if workspace is not None:
         found = found.filter(workspace__slug=workspace)
     return _by_key(found, page=PAGE)
@@ -281,18 +282,18 @@ class ExportFormat:
 # The first is what one gets without saying a format.
 FORMATS = {
     "markdown": ExportFormat(
-        "Markdown, for reading", session_markdown, "md", "text/markdown; charset=utf-8"
+        say("Markdown, for reading"), session_markdown, "md", "text/markdown; charset=utf-8"
     ),
     "jsonl": ExportFormat(
-        "JSON lines, complete", session_text, "jsonl", "application/jsonl; charset=utf-8"
+        say("JSON lines, complete"), session_text, "jsonl", "application/jsonl; charset=utf-8"
     ),
     **{
         name: ExportFormat(
             says, partial(session_messages, format=name), f"{name}.json", "application/json"
         )
         for name, says in (
-            (ANTHROPIC, "Messages of the Messages API"),
-            (OPENAI, "Messages of OpenAI's chat completions"),
+            (ANTHROPIC, say("Messages of the Messages API")),
+            (OPENAI, say("Messages of OpenAI's chat completions")),
         )
     },
 }

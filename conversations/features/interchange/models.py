@@ -4,6 +4,7 @@ import uuid
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext
 
 from conversations.models.workspaces import Workspace
 
@@ -52,6 +53,18 @@ class Import(models.Model):
 
     def __str__(self) -> str:
         return f"import of {self.name}"
+
+    @property
+    def state_word(self) -> str:
+        """For pages, in the language that is active."""
+        words = {
+            WAITING: gettext("waiting"),
+            RUNNING: gettext("running"),
+            DONE: gettext("done"),
+            FAILED: gettext("failed"),
+            STOPPED: gettext("stopped"),
+        }
+        return words[self.state]
 
     @property
     def is_open(self) -> bool:

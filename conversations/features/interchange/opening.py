@@ -24,6 +24,8 @@ from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+from conversations.domain.messages import say
+
 from .making import Item, Note
 
 MAX_FILES = 50_000
@@ -123,7 +125,7 @@ class _ArchiveFile(io.FileIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if self.most is not None and size is not None and size > self.most:
-            raise NotReadable("The archive's file list is too long.")
+            raise NotReadable(say("The archive's file list is too long."))
         return super().read(-1 if size is None else size) or b""
 
 

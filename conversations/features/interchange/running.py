@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from conversations.domain.messages import say
 from conversations.domain.text import load_json
 
 from .chatgpt import read_chatgpt
@@ -121,8 +122,10 @@ class Running:
             found = self._choose(source)
             if not found and not source.refused:
                 raise NotReadable(
-                    "The format is unknown: it is not a Loom database or interchange file, a "
-                    "Claude Code session, or an export of ChatGPT, Claude or Open WebUI."
+                    say(
+                        "The format is unknown: it is not a Loom database or interchange file, a "
+                        "Claude Code session, or an export of ChatGPT, Claude or Open WebUI."
+                    )
                 )
             for file, format in found:
                 source.used.add(file.name)
@@ -149,7 +152,7 @@ class Running:
                 named = ", ".join(unread[:NAMED_FILES])
                 self.report(ImportedRowSource(0, source.name), f"no conversations in {named}{more}")
             if not found:
-                raise NotReadable("Nothing in it could be read.")
+                raise NotReadable(say("Nothing in it could be read."))
 
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
         if self.format != AUTO and len(source.files) == 1:

@@ -19,6 +19,7 @@ from django.utils import timezone
 from conversations.archive.storage import require_space
 from conversations.domain.attachments import clean_name
 from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import storable
 from conversations.models import Workspace
 
@@ -42,8 +43,9 @@ def check_size(file: "UploadedFile[Any]") -> None:
     limit = settings.LOOM.max_import_bytes
     if (file.size or 0) > limit:
         raise Rejected(
-            f"It is too large; the limit is {filesizeformat(limit)}.",
+            "It is too large; the limit is %(limit)s.",
             code="import_too_large",
+            limit=filesizeformat(limit),
         )
 
 
@@ -57,7 +59,7 @@ def take_upload(
 ) -> Import:
     """Keep the file, then the import. Raises Conflict where too many of this person wait
     already, and StorageFull while room is short. Forgets their oldest."""
-    require_space("Imports")
+    require_space(say("Imports"))
     own = Import.objects.filter(user=user)
     uuid = uuid4()
     path = import_path(settings.LOOM.data_dir, uuid)
@@ -69,8 +71,9 @@ def take_upload(
                 kept.write(chunk)
         if own.filter(state__in=OPEN_STATES).count() >= MAX_OPEN:
             raise Conflict(
-                f"{MAX_OPEN} of your imports are still running. Wait for them to finish.",
+                "%(count)s of your imports are still running. Wait for them to finish.",
                 code="too_many_imports",
+                count=MAX_OPEN,
             )
         made = Import.objects.create(
             uuid=uuid,

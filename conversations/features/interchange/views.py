@@ -21,6 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.shortcuts import redirect, render
 from django.utils.http import content_disposition_header
 from django.utils.text import slugify
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from conversations.access import (
@@ -35,6 +36,7 @@ from conversations.archive.rights import WRITE, writable_workspaces
 from conversations.domain.audit import EXPORT
 from conversations.domain.errors import Conflict, LoomError, Rejected, StorageFull
 from conversations.models import Session
+from conversations.rendering.messages import translate
 from conversations.web.attachments import in_threads
 from conversations.web.bulk import read_chosen
 
@@ -63,7 +65,11 @@ def export_response(session: Session, wanted: str, *, is_head: bool = False) -> 
     """The file, streamed. Raises Rejected for a format that is none."""
     format = EXPORT_FORMATS.get(wanted)
     if format is None:
-        raise Rejected(f"The format must be one of {', '.join(EXPORT_FORMATS)}.", code="bad_format")
+        raise Rejected(
+            "The format must be one of %(formats)s.",
+            code="bad_format",
+            formats=", ".join(EXPORT_FORMATS),
+        )
     pieces = iter(()) if is_head else format.write(session)
     # Letters, digits and hyphens: what every system takes as a name.
     words = slugify(session.title, allow_unicode=True)[:MAX_NAME_CHARS].strip("-_")
@@ -93,7 +99,7 @@ async def workspace_export(request: HttpRequest, slug: str) -> HttpResponseBase:
     try:
         chosen = await sync_to_async(read_chosen)(request, workspace)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
         return redirect("workspace", slug=slug)
     format = EXPORT_FORMATS["jsonl"]
     pieces = chain.from_iterable(format.write(session) for session in chosen)
@@ -101,9 +107,9 @@ async def workspace_export(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 FORMAT_NAMES = {
-    AUTO: "Detect automatically",
-    "loom": "Loom Web (interchange file)",
-    "loom-sqlite": "Loom (database)",
+    AUTO: gettext_lazy("Detect automatically"),
+    "loom": gettext_lazy("Loom Web (interchange file)"),
+    "loom-sqlite": gettext_lazy("Loom (database)"),
     "claude-code": "Claude Code",
     "chatgpt": "ChatGPT",
     "claude": "Claude.ai",
@@ -112,15 +118,15 @@ FORMAT_NAMES = {
 
 # Of the counts those that say something to a person; without what is 0.
 TOLD = {
-    "sessions_added": "Sessions added",
-    "sessions_extended": "Sessions extended",
-    "sessions_unchanged": "Sessions already present",
-    "turns_added": "Messages added",
-    "turns_unchanged": "Messages already present",
-    "attachments_added": "Files added",
-    "skipped": "Unreadable entries",
-    "conflicts": "Entries that differ from existing ones",
-    "repaired": "Entries imported with changes",
+    "sessions_added": gettext_lazy("Sessions added"),
+    "sessions_extended": gettext_lazy("Sessions extended"),
+    "sessions_unchanged": gettext_lazy("Sessions already present"),
+    "turns_added": gettext_lazy("Messages added"),
+    "turns_unchanged": gettext_lazy("Messages already present"),
+    "attachments_added": gettext_lazy("Files added"),
+    "skipped": gettext_lazy("Unreadable entries"),
+    "conflicts": gettext_lazy("Entries that differ from existing ones"),
+    "repaired": gettext_lazy("Entries imported with changes"),
 }
 
 
@@ -128,24 +134,29 @@ class ImportForm(forms.Form):
     """What is imported, and where to."""
 
     workspace = forms.ChoiceField(
-        label="Workspace",
-        help_text="Its members can read what you import.",
+        label=gettext_lazy("Workspace"),
+        help_text=gettext_lazy("Its members can read what you import."),
         error_messages={
-            "required": "Choose the workspace.",
-            "invalid_choice": "Choose a workspace in which you can write.",
+            "required": gettext_lazy("Choose the workspace."),
+            "invalid_choice": gettext_lazy("Choose a workspace in which you can write."),
         },
     )
     file = forms.FileField(
-        label="File",
-        help_text="An export or database from another program, or a ZIP archive of such files.",
-        error_messages={"required": "Choose a file.", "empty": "The file is empty."},
+        label=gettext_lazy("File"),
+        help_text=gettext_lazy(
+            "An export or database from another program, or a ZIP archive of such files."
+        ),
+        error_messages={
+            "required": gettext_lazy("Choose a file."),
+            "empty": gettext_lazy("The file is empty."),
+        },
     )
     format = forms.ChoiceField(
-        label="Format",
+        label=gettext_lazy("Format"),
         choices=[(name, FORMAT_NAMES[name]) for name in (AUTO, *FORMATS)],
         error_messages={
-            "required": "Choose a format.",
-            "invalid_choice": "Choose a format.",
+            "required": gettext_lazy("Choose a format."),
+            "invalid_choice": gettext_lazy("Choose a format."),
         },
     )
 
@@ -159,7 +170,7 @@ class ImportForm(forms.Form):
         try:
             service.check_size(file)
         except Rejected as error:
-            raise forms.ValidationError(error.message) from error
+            raise forms.ValidationError(translate(error.message)) from error
         return file
 
 
@@ -179,7 +190,7 @@ def imports(request: HttpRequest) -> HttpResponse:
             workspace, _ = get_workspace_for(request, chosen["workspace"], to=WRITE)
             made = service.take_upload(workspace, user, chosen["file"], format=chosen["format"])
         except (Conflict, StorageFull) as error:
-            form.add_error(None, error.message)
+            form.add_error(None, translate(error.message))
             refused = error
         else:
             return redirect("import_one", import_uuid=made.uuid)
@@ -194,6 +205,8 @@ def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
     """How far one is, and what became of it; to htmx only that."""
     found = service.get_import(person(request), import_uuid)
     counts = json.loads(found.counts)
+    if found.error:  # it is stored in English
+        found.error = gettext(found.error)
     context = {
         "import": found,
         "format": FORMAT_NAMES.get(found.format, found.format) if found.format != AUTO else "",
@@ -207,5 +220,5 @@ def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
 @post_by_person
 def import_stop(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
     service.end_import(service.get_import(person(request), import_uuid).pk, STOPPED)
-    messages.success(request, "Stopped. Everything imported so far stays.")
+    messages.success(request, gettext("Stopped. Everything imported so far stays."))
     return redirect("import_one", import_uuid=import_uuid)

@@ -19,6 +19,7 @@ from django.db import connection
 from conversations.archive.rights import WRITE, rights_in
 from conversations.archive.storage import require_space, translate_storage_error
 from conversations.domain.errors import StorageFull, Unavailable
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json
 from conversations.runtime.ownership import only_one
 
@@ -108,23 +109,23 @@ class ImportWorker:
             if isinstance(failure, Unavailable):
                 raise  # it stays open, and is begun again
             if isinstance(failure, StorageFull):
-                error = (
-                    f"{failure.message} Everything imported so far stays. Import the file again "
-                    "later."
+                error = say(
+                    "%(reason)s Everything imported so far stays. Import the file again later.",
+                    reason=failure.message,
                 )
             else:
                 logger.exception("import_failed")
-                error = "A server error ended the import. Everything imported so far stays."
+                error = say("A server error ended the import. Everything imported so far stays.")
         watch.tell()
         service.end_import(found.pk, FAILED if error else DONE, error=error)
         path.unlink(missing_ok=True)
 
     def _import(self, found: Import, path: Path, watch: "_Watch") -> str:
         if found.attempts > MAX_ATTEMPTS:
-            return f"The server stopped {MAX_ATTEMPTS} times during this import."
+            return say("The server stopped %(count)s times during this import.", count=MAX_ATTEMPTS)
         if not found.user.is_active or WRITE not in rights_in(found.workspace, found.user).allowed:
-            return "You can no longer write in this workspace."
-        require_space("Imports")
+            return say("You can no longer write in this workspace.")
+        require_space(say("Imports"))
         try:
             watch.running.run(
                 path, name=found.name, max_bytes=GROWTH * settings.LOOM.max_import_bytes
@@ -132,10 +133,10 @@ class ImportWorker:
         except NotReadable as error:
             return str(error)
         except FileNotFoundError:
-            return "The uploaded file no longer exists. Upload it again."
+            return say("The uploaded file no longer exists. Upload it again.")
         counts = watch.counts
         came = counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
-        return "" if came or not counts.skipped else "Nothing in it could be read."
+        return "" if came or not counts.skipped else say("Nothing in it could be read.")
 
 
 class _Watch:
@@ -168,7 +169,7 @@ class _Watch:
             raise ImportStopped
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + INTERVAL
-            require_space("Imports")
+            require_space(say("Imports"))
             if not self.tell():
                 raise ImportStopped
 

@@ -1,3 +1,5 @@
+from django.utils.translation import gettext_lazy
+
 from conversations.admin import Table, choice_filter, show_tables
 
 from .models import MESSAGE_STATES, NOTICE_EVENTS
@@ -15,12 +17,12 @@ show_tables(
         ),
         "conversations.Notice": Table(
             "uuid user session event created_at",
-            filters=(choice_filter("event", NOTICE_EVENTS),),
+            filters=(choice_filter("event", gettext_lazy("event"), NOTICE_EVENTS),),
             says_something=False,
         ),
         "conversations.NoticeMessage": Table(
             "notice subscription state attempts next_at sent_at shown_at",
-            filters=(choice_filter("state", MESSAGE_STATES),),
+            filters=(choice_filter("state", gettext_lazy("state"), MESSAGE_STATES),),
         ),
     }
 )

@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from django.middleware.csrf import get_token
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from conversations import feature
 
@@ -19,7 +20,7 @@ class NoticesConfig(feature.Feature):
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
         if place == "account":
-            yield feature.Link(label="Notifications", url=reverse("notifications"))
+            yield feature.Link(label=gettext("Notifications"), url=reverse("notifications"))
 
     def render_part(self, place: str, request: HttpRequest, **about: Any) -> str:
         if place == "page.head":
@@ -63,7 +64,13 @@ class NoticesConfig(feature.Feature):
                 Notice: lambda pk: Notice.objects.filter(session=pk),
                 MutedSession: lambda pk: MutedSession.objects.filter(session=pk),
                 SessionView: lambda pk: SessionView.objects.filter(session=pk),
-            }
+            },
+            names={
+                NoticeMessage: gettext_noop("notice messages"),
+                Notice: gettext_noop("notices"),
+                MutedSession: gettext_noop("muted sessions"),
+                SessionView: gettext_noop("session views"),
+            },
         )
 
     def forget_old(self, now: datetime) -> None:

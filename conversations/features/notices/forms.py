@@ -5,38 +5,45 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django import forms
 from django.conf import settings
+from django.utils.translation import gettext, gettext_lazy
 
 CLOCK = {"type": "time"}
 
 
 class NoticeForm(forms.Form):
-    asks = forms.BooleanField(label="A session needs me", required=False)
-    failed = forms.BooleanField(label="An answer has failed", required=False)
-    finished = forms.BooleanField(label="An answer is complete", required=False)
+    asks = forms.BooleanField(label=gettext_lazy("A session needs me"), required=False)
+    failed = forms.BooleanField(label=gettext_lazy("An answer has failed"), required=False)
+    finished = forms.BooleanField(label=gettext_lazy("An answer is complete"), required=False)
     has_buttons = forms.BooleanField(
-        label="Approve and Deny in the notification",
+        label=gettext_lazy("Approve and Deny in the notification"),
         required=False,
-        help_text=(
+        help_text=gettext_lazy(
             "Approve appears only where the notification shows all that would be done. Some phones "
             "let anybody press these buttons on the lock screen."
         ),
     )
     by_email = forms.BooleanField(
-        label="E-mail as well",
+        label=gettext_lazy("E-mail as well"),
         required=False,
-        help_text="After a minute, unless you have seen it by then. Without anything of its text.",
+        help_text=gettext_lazy(
+            "After a minute, unless you have seen it by then. Without anything of its text."
+        ),
     )
     quiet_from = forms.TimeField(
-        label="Quiet from", required=False, widget=forms.TimeInput(attrs=CLOCK, format="%H:%M")
+        label=gettext_lazy("Quiet from"),
+        required=False,
+        widget=forms.TimeInput(attrs=CLOCK, format="%H:%M"),
     )
     quiet_until = forms.TimeField(
-        label="Quiet until", required=False, widget=forms.TimeInput(attrs=CLOCK, format="%H:%M")
+        label=gettext_lazy("Quiet until"),
+        required=False,
+        widget=forms.TimeInput(attrs=CLOCK, format="%H:%M"),
     )
     zone = forms.CharField(
-        label="Time zone",
+        label=gettext_lazy("Time zone"),
         max_length=64,
         strip=True,
-        help_text="For instance Europe/Berlin.",
+        help_text=gettext_lazy("For instance Europe/Berlin."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
@@ -52,11 +59,11 @@ class NoticeForm(forms.Form):
             return ZoneInfo(self.cleaned_data["zone"]).key
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise forms.ValidationError(
-                "This is not a time zone, such as Europe/Berlin."
+                gettext("This is not a time zone, such as Europe/Berlin.")
             ) from error
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
         if (given.get("quiet_from") is None) != (given.get("quiet_until") is None):
-            self.add_error("quiet_until", "Enter both times, or none.")
+            self.add_error("quiet_until", gettext("Enter both times, or none."))
         return given

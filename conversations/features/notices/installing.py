@@ -6,6 +6,7 @@ from django.shortcuts import render
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.crypto import salted_hmac
+from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
 
 from conversations.access import person
@@ -60,8 +61,10 @@ def offline(request: HttpRequest) -> HttpResponse:
 def service_worker(request: HttpRequest) -> HttpResponse:
     """Its settings, and the script. Names of files change with their contents, so that a browser
     sees by this response alone that there is another worker."""
-    shell = [*(static(name) for name in SHELL), static(OFFLINE_STYLE), static(OFFLINE_SCRIPT)]
-    script = static("notices/service-worker.js")
+    language = get_language()
+    words = [static(f"js/words/{language}.js")] if language != settings.LANGUAGE_CODE else []
+    shell = [*(static(name) for name in (*SHELL, OFFLINE_STYLE, OFFLINE_SCRIPT)), *words]
+    scripts = [*words, static("notices/service-worker.js")]
     config = {
         "shell": [reverse("notices_offline"), *shell],
         "offline": reverse("notices_offline"),
@@ -77,7 +80,7 @@ def service_worker(request: HttpRequest) -> HttpResponse:
         "signIn": reverse("sign_in"),
         "signOut": reverse("sign_out"),
     }
-    body = f"self.LOOM = {dump_json(config)};\nimportScripts({dump_json(script)});\n"
+    body = f"self.LOOM = {dump_json(config)};\nimportScripts(...{dump_json(scripts)});\n"
     response = HttpResponse(body, content_type="text/javascript; charset=utf-8")
     response["Cache-Control"] = "no-cache"
     return response

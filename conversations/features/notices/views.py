@@ -18,6 +18,7 @@ from django.middleware.csrf import get_token
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from conversations.access import (
@@ -31,9 +32,11 @@ from conversations.access import (
 )
 from conversations.accounts.devices import name_of_agent
 from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import load_json
 from conversations.domain.tool_calls import DENY, ONCE, read_asked
 from conversations.models import Session, ToolCall
+from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime
 from conversations.runtime.outbox import check_receiver_url
 
@@ -60,7 +63,7 @@ def notifications(request: HttpRequest) -> HttpResponse:
     )
     if form.is_valid():
         service.save_choice(user.pk, site=_site_of(request), **form.cleaned_data)
-        messages.success(request, "Saved.")
+        messages.success(request, gettext("Saved."))
         return redirect("notifications")
     subscriptions = [
         {
@@ -97,7 +100,7 @@ def _by_worker(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]
     @wraps(view)
     def checked(request: HttpRequest, **where: Any) -> HttpResponse:
         if not request.user.is_authenticated:
-            return _json({"error": "Signed out."}, status=401)
+            return _json({"error": gettext("Signed out.")}, status=401)
         return view(request, **where)
 
     return checked
@@ -147,18 +150,26 @@ def _describe(request: HttpRequest, notice: Notice, *, has_buttons: bool) -> dic
     data = {
         "id": str(notice.uuid),
         "event": notice.event,
-        "title": session.title or "Untitled session",
+        "title": session.title or gettext("Untitled session"),
         "url": reverse("session", args=[session.uuid]),
         "at": int(notice.created_at.timestamp() * 1000),
     }
     if notice.event != ASKS:
-        said = {FINISHED: "The answer is complete.", BROKEN: "The answer has failed."}
+        said = {
+            FINISHED: gettext("The answer is complete."),
+            BROKEN: gettext("The answer has failed."),
+        }
         return data | {"body": said[notice.event]}
     calls = list(deliveries.waiting_calls(notice))
     if len(calls) != 1:
-        return data | {"body": f"{len(calls)} calls wait for your approval."}
+        body = ngettext(
+            "%(count)s call waits for your approval.",
+            "%(count)s calls wait for your approval.",
+            len(calls),
+        )
+        return data | {"body": body % {"count": len(calls)}}
     if calls[0].question:
-        return data | {"body": "A tool asks you something."}
+        return data | {"body": gettext("A tool asks you something.")}
     body, is_whole = _question_text(calls[0])
     data |= {"body": body}
     _, access = get_session_for(request, session.uuid)
@@ -174,7 +185,7 @@ def _describe_test(subscription: PushSubscription) -> dict[str, Any]:
         "id": str(subscription.uuid),
         "event": "test",
         "title": "Loom Web",
-        "body": "Notifications work on this device.",
+        "body": gettext("Notifications work on this device."),
         "url": reverse("notifications"),
         "at": int(timezone.now().timestamp() * 1000),
     }
@@ -190,7 +201,8 @@ def _question_text(call: ToolCall) -> tuple[str, bool]:
         shown = f"{shown[: MAX_SHOWN_CHARS - 1]}…"
     # What cannot be seen may make a text look like another one.
     shown = "".join(one if one.isprintable() else "\ufffd" for one in shown)
-    return f"Needs your approval: {shown}" + (f"\n{note}" if is_whole and note else ""), is_whole
+    said = gettext("Needs your approval: %(call)s") % {"call": shown}
+    return said + (f"\n{note}" if is_whole and note else ""), is_whole
 
 
 @_by_worker
@@ -218,7 +230,7 @@ def subscribe(request: HttpRequest) -> HttpResponse:
     keys = given.get("keys")
     endpoint = check_receiver_url(
         str(given.get("endpoint") or ""),
-        what="The address of a push service",
+        what=say("The address of a push service"),
         private=settings.LOOM.push_private_addresses,
     )
     service.subscribe(
@@ -228,14 +240,14 @@ def subscribe(request: HttpRequest) -> HttpResponse:
         keys=keys if isinstance(keys, dict) else {},
         site=_site_of(request),
     )
-    messages.success(request, "Notifications are on for this device.")
+    messages.success(request, gettext("Notifications are on for this device."))
     return _json({}, status=201)
 
 
 @post_by_person
 def unsubscribe(request: HttpRequest, device: UUID) -> HttpResponse:
     service.unsubscribe(person(request).pk, uuid=device)
-    messages.success(request, "Notifications are off for that device.")
+    messages.success(request, gettext("Notifications are off for that device."))
     return redirect("notifications")
 
 
@@ -249,9 +261,10 @@ async def test(request: HttpRequest, device: UUID) -> HttpResponse:
     subscription = await sync_to_async(service.begin_test)(user.pk, uuid=device)
     attempt = await push(subscription, is_urgent=True)
     if attempt.arrived:
-        messages.success(request, "A test is on its way.")
+        messages.success(request, gettext("A test is on its way."))
     else:
-        messages.error(request, f"It could not be sent. {attempt.error}")
+        problem = gettext("It could not be sent. %(reason)s")
+        messages.error(request, problem % {"reason": translate(attempt.error)})
     return redirect("notifications")
 
 
@@ -289,13 +302,13 @@ async def decide(request: HttpRequest, found: Session, access: Access, user: Use
     try:
         call = UUID(str(request.POST.get("call")))
     except ValueError:
-        return _json({"error": "Name the call by its UUID."}, status=400)
+        return _json({"error": gettext("Name the call by its UUID.")}, status=400)
     decision = {"approve": ONCE, "deny": DENY}.get(request.POST.get("act", ""))
     if decision is None:
-        return _json({"error": "Approve or deny."}, status=400)
+        return _json({"error": gettext("Approve or deny.")}, status=400)
     try:
         runtime = await current_runtime()
         await runtime.decide_call(found, call=call, decision=decision, user_pk=user.pk, reason="")
     except LoomError as error:
-        return _json({"error": error.message}, status=error.status)
+        return _json({"error": translate(error.message)}, status=error.status)
     return _json({})

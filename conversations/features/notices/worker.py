@@ -15,7 +15,11 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, override
 
+from conversations.accounts.people import read_preferences
+from conversations.domain.messages import say
+from conversations.rendering.messages import translate
 from conversations.runtime import outbox
 from conversations.runtime.outbox import DeliveryAttempt, OutboxWorker, post_once
 
@@ -88,26 +92,18 @@ async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAt
 
 
 SUBJECTS = {
-    FINISHED: "An answer is complete",
-    BROKEN: "An answer has failed",
-    ASKS: "Your approval is needed",
+    FINISHED: say("An answer is complete"),
+    BROKEN: say("An answer has failed"),
+    ASKS: say("Your approval is needed"),
 }
 
 
 async def send_email(runtime: "Runtime", notice: Notice) -> DeliveryAttempt:
-    """Without a word of the session: mail is read on its way by others."""
     choice = await runtime.readers.read(read_choice, notice.user_id)
-    session = f"{choice.site}{reverse('session', args=[notice.session.uuid])}"
-    own = f"{choice.site}{reverse('notifications')}"
-    host = urlsplit(choice.site).hostname or "localhost"
-    email = EmailMessage(
-        f"{SUBJECTS[notice.event]} · Loom Web",
-        f"{SUBJECTS[notice.event]}:\n{session}\n\nChange what you are told: {own}\n",
-        from_email=settings.DEFAULT_FROM_EMAIL,
-        to=[notice.user.email],
-        # The same for each attempt, by which mailboxes know one that comes twice.
-        headers={"Message-ID": f"<{notice.uuid}@{host}>", "Auto-Submitted": "auto-generated"},
-    )
+    preferences = await runtime.readers.read(read_preferences, notice.user_id)
+    # What the browser asks for is not known here.
+    with override(preferences.page_language or settings.LANGUAGE_CODE):
+        email = write_email(notice, site=choice.site)
     try:
         await asyncio.to_thread(email.send)
     except (OSError, ValueError) as error:  # the latter of an address that is none
@@ -115,6 +111,24 @@ async def send_email(runtime: "Runtime", notice: Notice) -> DeliveryAttempt:
         logger.warning("notice_not_mailed", extra={"fields": fields})
         return DeliveryAttempt(arrived=False)
     return DeliveryAttempt(arrived=True)
+
+
+def write_email(notice: Notice, *, site: str) -> EmailMessage:
+    """Without a word of the session: mail is read on its way by others."""
+    host = urlsplit(site).hostname or "localhost"
+    subject = translate(SUBJECTS[notice.event])
+    session = f"{site}{reverse('session', args=[notice.session.uuid])}"
+    own = gettext("Change what you are told: %(url)s") % {
+        "url": f"{site}{reverse('notifications')}"
+    }
+    return EmailMessage(
+        f"{subject} · Loom Web",
+        f"{subject}:\n{session}\n\n{own}\n",
+        from_email=settings.DEFAULT_FROM_EMAIL,
+        to=[notice.user.email],
+        # The same for each attempt, by which mailboxes know one that comes twice.
+        headers={"Message-ID": f"<{notice.uuid}@{host}>", "Auto-Submitted": "auto-generated"},
+    )
 
 
 class SignedOutWorker:

@@ -7,6 +7,7 @@ from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_noop
 
 from conversations import feature
 
@@ -38,23 +39,23 @@ class RetentionConfig(feature.Feature):
         may = request.user.has_perm
         administers = may("conversations.administer_installation")
         if place == "menu.team" and (administers or may("conversations.review_transcripts")):
-            yield feature.Link(label="Holds", url=reverse("holds"))
+            yield feature.Link(label=gettext("Holds"), url=reverse("holds"))
         elif place == "menu.administration" and administers:
-            yield feature.Link(label="Receipts", url=reverse("receipts"))
+            yield feature.Link(label=gettext("Receipts"), url=reverse("receipts"))
         elif place == "workspace.settings":
             address = reverse("workspace_retention", args=[about["slug"]])
-            yield feature.Link(label="Retention", url=address)
+            yield feature.Link(label=gettext("Retention"), url=address)
         elif place == "session.menu.end" and about["session"]["can_purge"]:
             address = reverse("session_purge", args=[about["session"]["uuid"]])
-            yield feature.Link(label="Delete permanently…", url=address)
+            yield feature.Link(label=gettext("Delete permanently…"), url=address)
         elif place == "session.row":
             is_allowed = about["is_own"] and about["workspace"].members_may_purge
             if about["access"].can_manage or is_allowed:
                 address = reverse("session_purge", args=[about["uuid"]])
-                yield feature.Link(label="Delete permanently…", url=address)
+                yield feature.Link(label=gettext("Delete permanently…"), url=address)
         elif place == "review":
             address = f"{reverse('holds')}?session={about['uuid']}"
-            yield feature.Link(label="Put on hold", url=address)
+            yield feature.Link(label=gettext("Put on hold"), url=address)
 
     def render_part(self, place: str, request: HttpRequest, **about: Any) -> str:
         if place == "session.notice" and "purge_due" in about["session"]:
@@ -69,7 +70,9 @@ class RetentionConfig(feature.Feature):
                 return ""
             address = reverse("workspace_purge", args=[workspace["slug"]])
             return format_html(
-                '<button class="btn small" formaction="{}">Delete…</button>', address
+                '<button class="btn small" formaction="{}">{}</button>',
+                address,
+                gettext("Delete…"),
             )
         else:
             return ""
@@ -83,7 +86,10 @@ class RetentionConfig(feature.Feature):
     def purged_tables(self) -> feature.PurgedTables:
         from .models import Hold
 
-        return feature.PurgedTables(removed={Hold: lambda pk: Hold.objects.filter(session=pk)})
+        return feature.PurgedTables(
+            removed={Hold: lambda pk: Hold.objects.filter(session=pk)},
+            names={Hold: gettext_noop("holds")},
+        )
 
     def check_purge(self, session: "Session") -> None:
         from .service import refuse_kept

@@ -3,9 +3,11 @@
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from conversations.domain.errors import LoomError
 from conversations.models import Session, Workspace
+from conversations.rendering.messages import translate
 
 from .service import MAX_REASON_CHARS, find_for_hold
 
@@ -17,26 +19,28 @@ class PoliciesForm(forms.Form):
         required=False,
         min_value=1,
         max_value=24 * MAX_RETENTION_DAYS,
-        label="Expire new sessions after (hours)",
-        help_text="Expired sessions are read-only. Leave empty to never expire.",
+        label=gettext_lazy("Expire new sessions after (hours)"),
+        help_text=gettext_lazy("Expired sessions are read-only. Leave empty to never expire."),
     )
     retention_days = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=MAX_RETENTION_DAYS,
-        label="Permanently delete sessions idle for (days)",
-        help_text="They are deleted after a grace period. Leave empty to keep them.",
+        label=gettext_lazy("Permanently delete sessions idle for (days)"),
+        help_text=gettext_lazy("They are deleted after a grace period. Leave empty to keep them."),
     )
     members_may_purge = forms.BooleanField(
         required=False,
-        label="Members may permanently delete their own sessions",
-        help_text="Owners of the workspace may delete any of its sessions.",
+        label=gettext_lazy("Members may permanently delete their own sessions"),
+        help_text=gettext_lazy("Owners of the workspace may delete any of its sessions."),
     )
     uses_cold_storage = forms.BooleanField(
         required=False,
-        label="Keep a copy of deleted sessions",
-        help_text="Copies are no longer supported: nothing is deleted in this workspace until this "
-        "is off. Export the sessions that you want to keep.",
+        label=gettext_lazy("Keep a copy of deleted sessions"),
+        help_text=gettext_lazy(
+            "Copies are no longer supported: nothing is deleted in this workspace until this is "
+            "off. Export the sessions that you want to keep."
+        ),
     )
 
     def __init__(self, *args: Any, workspace: Workspace, **kwargs: Any) -> None:
@@ -53,8 +57,8 @@ class PoliciesForm(forms.Form):
 class PurgeForm(forms.Form):
     reason = forms.CharField(
         max_length=MAX_REASON_CHARS,
-        label="Reason",
-        help_text="Kept on record with the receipt. Do not quote the session here.",
+        label=gettext_lazy("Reason"),
+        help_text=gettext_lazy("Kept on record with the receipt. Do not quote the session here."),
     )
 
 
@@ -62,15 +66,19 @@ class HoldForm(forms.Form):
     what = forms.CharField(
         max_length=120,
         strip=True,
-        label="Session or workspace",
-        help_text="The UUID of a session, or the short name of a workspace from its URL.",
+        label=gettext_lazy("Session or workspace"),
+        help_text=gettext_lazy(
+            "The UUID of a session, or the short name of a workspace from its URL."
+        ),
     )
     reason = forms.CharField(
-        max_length=MAX_REASON_CHARS, label="Reason", help_text="Kept on record."
+        max_length=MAX_REASON_CHARS,
+        label=gettext_lazy("Reason"),
+        help_text=gettext_lazy("Kept on record."),
     )
 
     def clean_what(self) -> Session | Workspace:
         try:
             return find_for_hold(self.cleaned_data["what"])
         except LoomError as error:
-            raise forms.ValidationError(error.message) from error
+            raise forms.ValidationError(translate(error.message)) from error

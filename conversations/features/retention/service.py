@@ -25,6 +25,7 @@ from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain import audit
 from conversations.domain.errors import Conflict, NotPermitted, Rejected, require_found
+from conversations.domain.messages import say
 from conversations.domain.runs import ACTIVE_STATES, QUEUED
 from conversations.domain.text import load_json, one_line, storable
 from conversations.models import AuditEntry, PurgeOrder, Receipt, Run, Session, Workspace
@@ -111,8 +112,11 @@ def refuse_kept(session: Session) -> None:
     for: earlier versions kept one, and nobody shall lose a session for having trusted in that."""
     hold = holds_on(session).first()
     if hold is not None:
-        what = "This session" if hold.session_id else "Its workspace"
-        raise Conflict(f"{what} is on hold: {hold.reason}", code="session_held")
+        if hold.session_id:
+            said = say("This session is on hold: %(reason)s", reason=hold.reason)
+        else:
+            said = say("Its workspace is on hold: %(reason)s", reason=hold.reason)
+        raise Conflict(said, code="session_held")
     orders = PurgeOrder.objects.filter(session=session.pk, keeps_copy=True)
     if session.workspace.uses_cold_storage or orders.exists():
         raise Conflict(

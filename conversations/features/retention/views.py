@@ -1,5 +1,7 @@
 """How long a workspace's sessions are kept, and purging one of them."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -11,6 +13,7 @@ from django.forms import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
@@ -26,6 +29,7 @@ from conversations.archive.rights import MANAGE, WRITE
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
+from conversations.rendering.messages import translate
 from conversations.web.bulk import count_of, do_with_each, read_chosen
 
 from . import service
@@ -60,9 +64,10 @@ def holds(request: HttpRequest) -> HttpResponse:
         try:
             service.place_hold(what, origin=visit_of(request).origin, reason=reason)
         except Rejected as error:
-            form.add_error("reason", error.message)
+            form.add_error("reason", translate(error.message))
         else:
-            messages.success(request, "On hold. It cannot be permanently deleted.")
+            said = gettext("On hold. It cannot be permanently deleted.")
+            messages.success(request, said)
             return redirect("holds")
     context = {"form": form} | page_of(request, "holds", service.holds_in_force())
     return render(request, "retention/holds.html", context, status=400 if form.errors else 200)
@@ -74,9 +79,9 @@ def hold_release(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         service.release_hold(pk, origin=visit_of(request).origin)
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     else:
-        messages.success(request, "Released.")
+        messages.success(request, gettext("Released."))
     return redirect("holds")
 
 
@@ -97,10 +102,46 @@ def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
     found = service.get_receipt(receipt)
     context = {
         "receipt": found,
-        "counts": load_json(found.counts, default={}).items(),
+        "counts": _in_words(load_json(found.counts, default={})).items(),
         "is_whole": found.digest == digest_of_receipt(found),
     }
     return render(request, "retention/receipt.html", context)
+
+
+# What the core's tables are called in a plan and a receipt, to be translated; those of the
+# features say it themselves (``feature.PurgedTables``).
+_TABLES = (
+    gettext_noop("summaries for the model"),
+    gettext_noop("file changes"),
+    gettext_noop("reverts"),
+    gettext_noop("api answers"),
+    gettext_noop("tool calls"),
+    gettext_noop("model calls"),
+    gettext_noop("draft chunks"),
+    gettext_noop("runs"),
+    gettext_noop("attachments"),
+    gettext_noop("summaries"),
+    gettext_noop("loaded skills"),
+    gettext_noop("snapshots of the session state"),
+    gettext_noop("rewinds"),
+    gettext_noop("journal gaps"),
+    gettext_noop("events"),
+    gettext_noop("turns"),
+    gettext_noop("vectors of turns"),
+    gettext_noop("search entries"),
+    gettext_noop("positions in the search index"),
+    gettext_noop("reading positions"),
+    gettext_noop("review notes"),
+    gettext_noop("review flags"),
+    gettext_noop("review marks"),
+    gettext_noop("scheduled deletions"),
+    gettext_noop("sessions"),
+    gettext_noop("links from the workspace memory"),
+)
+
+
+def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
+    return {gettext(name): count for name, count in counts.items() if name}
 
 
 @login_required
@@ -114,7 +155,7 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
     )
     if form.is_valid():
         service.change_policies(found, origin=visit_of(request).origin, **form.policies)
-        messages.success(request, "Saved.")
+        messages.success(request, gettext("Saved."))
         return redirect("workspace_retention", slug=slug)
     context = {"workspace": found, "form": form}
     return render(request, "retention/policies.html", context, status=400 if form.errors else 200)
@@ -130,15 +171,16 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
         try:
             service.order_purge(session, origin=origin, reason=form.cleaned_data["reason"], now=now)
         except Conflict as error:
-            messages.error(request, error.message)
+            messages.error(request, translate(error.message))
             return redirect("session_purge", uuid=uuid)
         except Rejected as error:
-            form.add_error("reason", error.message)
+            form.add_error("reason", translate(error.message))
         else:
             return redirect("session", uuid=uuid)
+    plan = plan_purge(session)
     context = {
         "session": session,
-        "plan": plan_purge(session),
+        "plan": replace(plan, counts=_in_words(plan.counts)),
         "order": service.find_order(session),
         "holds": list(service.holds_on(session)),
         "grace": service.grace_period(),
@@ -156,14 +198,14 @@ def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
         find = partial(service.get_purgeable, request, person(request))
         chosen = read_chosen(request, workspace, find=find)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
         return redirect("workspace", slug=slug)
     now, origin = timezone.now(), visit_of(request).origin
     form = PurgeForm(request.POST if "reason" in request.POST else None)
     if form.is_valid():
         reason = form.cleaned_data["reason"]
         order = partial(service.order_purge, origin=origin, reason=reason, now=now)
-        do_with_each(request, chosen, order, said="scheduled for deletion")
+        do_with_each(request, chosen, order, said=gettext("scheduled for deletion"))
         return redirect("workspace", slug=slug)
     get_workspace_for(request, slug, to=WRITE)  # the page is its own, not the last session's
     context = {
@@ -183,7 +225,7 @@ def session_purge_call_off(request: HttpRequest, uuid: UUID) -> HttpResponse:
     try:
         service.call_off_for(request, person(request), uuid)
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     else:
-        messages.success(request, "The deletion is cancelled.")
+        messages.success(request, gettext("The deletion is cancelled."))
     return redirect("session", uuid=uuid)

@@ -3,6 +3,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from conversations import feature
 
@@ -14,11 +15,11 @@ class SharingConfig(feature.Feature):
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
         if place == "session.menu" and about["can_write"]:
             address = reverse("session_share", args=[about["uuid"]])
-            yield feature.Link(label="Share…", url=address)
+            yield feature.Link(label=gettext("Share…"), url=address)
         if place == "workspace.file" and about["can_write"]:
             given = {name: about[name] for name in ("path", "version") if about[name]}
             address = reverse("file_share", args=[about["slug"]], query=given)
-            yield feature.Link(label="Share…", url=address)
+            yield feature.Link(label=gettext("Share…"), url=address)
 
     def named_blobs(self) -> Iterable[str]:
         from .models import FileLink
@@ -30,5 +31,6 @@ class SharingConfig(feature.Feature):
         from .models import ShareLink
 
         return feature.PurgedTables(
-            removed={ShareLink: lambda pk: ShareLink.objects.filter(session=pk)}
+            removed={ShareLink: lambda pk: ShareLink.objects.filter(session=pk)},
+            names={ShareLink: gettext_noop("share links")},
         )

@@ -10,6 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -18,6 +19,7 @@ from conversations.agent.undo.disk import real_path
 from conversations.archive.blobs import read_blob
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
+from conversations.rendering.messages import translate
 from conversations.rendering.source_text import size_text
 from conversations.web.files import (
     FileAddress,
@@ -41,7 +43,10 @@ class FileShareForm(forms.Form):
         super().__init__(data)
         longest = settings.LOOM.share_days
         self.fields["days"] = forms.IntegerField(
-            label="Expires after (days)", initial=longest, min_value=1, max_value=longest
+            label=gettext("Expires after (days)"),
+            initial=longest,
+            min_value=1,
+            max_value=longest,
         )
 
 
@@ -52,7 +57,8 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
     workspace, _ = get_folder_for(request, slug, to=WRITE)
     at = read_address(request, workspace)
     if request.method != "POST" and not settings.LOOM.share_links:
-        return render(request, "sharing/off.html", {"name": at.name, "who": "this file"})
+        off = {"name": at.name, "who": gettext("this file")}
+        return render(request, "sharing/off.html", off)
     service.require_sharing()
     data = read_whole(at)
     form = FileShareForm(request.POST if request.method == "POST" else None)
@@ -61,9 +67,11 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
             origin = visit_of(request).origin
             service.create_file_link(workspace, at.path, data, **form.cleaned_data, origin=origin)
         except Rejected as error:
-            form.add_error(None, error.message)
+            form.add_error(None, translate(error.message))
         else:
-            messages.success(request, "The link is ready. Anyone who has it can see the file.")
+            messages.success(
+                request, gettext("The link is ready. Anyone who has it can see the file.")
+            )
             return redirect(at.url("file_share"))
     context = {
         "name": at.name,
@@ -90,7 +98,7 @@ def _address_of(request: HttpRequest, link: FileLink) -> str:
 def file_share_revoke(request: HttpRequest, slug: str, file_link: UUID) -> HttpResponse:
     workspace, _ = get_folder_for(request, slug, to=WRITE)
     ended = service.revoke_file_link(workspace, file_link, origin=visit_of(request).origin)
-    messages.success(request, "The link is revoked.")
+    messages.success(request, gettext("The link is revoked."))
     at = FileAddress(workspace, real_path(ended.path))
     return redirect(at.url("file_share" if settings.LOOM.share_links else "workspace_files"))
 

@@ -17,7 +17,6 @@ from django.core import signing
 from django.db import transaction
 from django.db.models import F, Model, QuerySet
 from django.utils import timezone
-from django.utils.safestring import mark_safe
 
 from conversations.agent.undo.disk import stored_path
 from conversations.archive import audit
@@ -30,11 +29,12 @@ from conversations.domain import events
 from conversations.domain.audit import SHARED, UNSHARED
 from conversations.domain.errors import NotFound, Rejected, require_found
 from conversations.domain.events import Fallback, Payload
+from conversations.domain.messages import Message, say
 from conversations.domain.text import storable
 from conversations.domain.turns import USER
 from conversations.models import Attachment, ChatEvent, Session, Turn, Workspace
+from conversations.rendering.messages import mark_text
 from conversations.rendering.rows import RowPosition, render_row_with, row_extra
-from conversations.rendering.source_text import show_hidden
 from conversations.rendering.tool_rows import tool_word
 
 from .models import FileLink, ShareLink
@@ -42,7 +42,7 @@ from .models import FileLink, ShareLink
 SALTS: dict[type[Model], str] = {ShareLink: "loom.share", FileLink: "loom.share.file"}
 MAX_SHARE_LINKS = 50  # Links that a session may have at a time.
 
-GONE = "This link does not work: it may have been revoked or have expired."
+GONE = say("This link does not work: it may have been revoked or have expired.")
 
 _SAID = (events.UserMessage, events.AssistantText)
 _BY_TOOLS = (events.ToolCallStarted, events.ToolCallCompleted, events.ContentIndicator)
@@ -66,13 +66,19 @@ def create_share_link(
     """Create a link, and enter it in the audit log. Raises Rejected."""
     if not 1 <= from_turn <= to_turn <= session.turn_count:
         raise Rejected(
-            f"The turns must be between 1 and {session.turn_count}, with the first one first.",
+            "The turns must be between 1 and %(last)s, with the first one first.",
             code="bad_range",
+            last=session.turn_count,
         )
     expires_at = expiry_in(days)
     assert origin.user is not None
     with transaction.atomic():
-        _require_room(open_links(session), "session")
+        _require_room(
+            open_links(session),
+            say(
+                "This session already has %(limit)s links. Revoke one first.", limit=MAX_SHARE_LINKS
+            ),
+        )
         link = ShareLink.objects.create(
             session=session,
             from_turn=from_turn,
@@ -114,13 +120,10 @@ def _revoke[L: (ShareLink, FileLink)](
     return link
 
 
-def _require_room(open_now: QuerySet[Any], what: str) -> None:
+def _require_room(open_now: QuerySet[Any], problem: Message) -> None:
     """Raises Rejected where there are as many links as there may be."""
     if open_now.count() >= MAX_SHARE_LINKS:
-        raise Rejected(
-            f"This {what} already has {MAX_SHARE_LINKS} links. Revoke one first.",
-            code="too_many_links",
-        )
+        raise Rejected(problem, code="too_many_links")
 
 
 def _described(link: ShareLink) -> dict[str, object]:
@@ -175,7 +178,8 @@ def count_opening(link: ShareLink | FileLink) -> None:
 def expiry_in(days: int) -> datetime:
     """Raises Rejected for more than the installation allows."""
     if not 1 <= days <= settings.LOOM.share_days:
-        raise Rejected(f"A link can last 1 to {settings.LOOM.share_days} days.", code="bad_days")
+        limit = settings.LOOM.share_days
+        raise Rejected("A link can last 1 to %(days)s days.", code="bad_days", days=limit)
     return timezone.now() + timedelta(days=days)
 
 
@@ -189,10 +193,13 @@ def create_file_link(
     expires_at = expiry_in(days)
     assert origin.user is not None
     stored = stored_path(path)
-    require_space("Sharing a file")
+    require_space(say("Sharing a file"))
     digest = put_blob(data)
     with transaction.atomic():
-        _require_room(open_file_links(workspace, path), "file")
+        _require_room(
+            open_file_links(workspace, path),
+            say("This file already has %(limit)s links. Revoke one first.", limit=MAX_SHARE_LINKS),
+        )
         link = FileLink.objects.create(
             workspace=workspace,
             path=stored,
@@ -276,7 +283,7 @@ def _render(
     # product, and without what tools did unless that is shared too.
     if isinstance(payload, events.ToolCallCompleted) and not with_tools:
         word, icon = tool_word(payload.name)
-        named = {"name": storable(payload.name), "word": mark_safe(show_hidden(word)), "icon": icon}
+        named = {"name": storable(payload.name), "word": mark_text(word), "icon": icon}
         return storable(render_row_with(payload, named, place=place, partial="tool_name"))
     if not isinstance(payload, _SAID + (_BY_TOOLS if with_tools else ())):
         return ""

@@ -10,13 +10,15 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import get_session_for, post_by_person, visit_of
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
-from conversations.rendering.rows import mark_settled
+from conversations.rendering.messages import translate
+from conversations.rendering.rows import show_rows
 from conversations.web.attachments import give_attachment, give_thumbnail
 
 from . import service
@@ -30,17 +32,17 @@ class ShareForm(forms.Form):
         super().__init__(data)
         longest = settings.LOOM.share_days
         for name, label, initial, most in (
-            ("from_turn", "First turn", 1, turn_count),
-            ("to_turn", "Last turn", turn_count, turn_count),
-            ("days", "Expires after (days)", longest, longest),
+            ("from_turn", gettext("First turn"), 1, turn_count),
+            ("to_turn", gettext("Last turn"), turn_count, turn_count),
+            ("days", gettext("Expires after (days)"), longest, longest),
         ):
             self.fields[name] = forms.IntegerField(
                 label=label, initial=initial, min_value=1, max_value=most
             )
         self.fields["with_tools"] = forms.BooleanField(
-            label="Include thinking, tool calls and their output",
+            label=gettext("Include thinking, tool calls and their output"),
             required=False,
-            help_text="Tool output may contain parts of files in the workspace.",
+            help_text=gettext("Tool output may contain parts of files in the workspace."),
         )
 
 
@@ -48,9 +50,10 @@ class ShareForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
-    name = found.title or "Untitled session"
+    name = found.title or gettext("Untitled session")
     if request.method != "POST" and not settings.LOOM.share_links:
-        return render(request, "sharing/off.html", {"name": name, "who": "this session"})
+        off = {"name": name, "who": gettext("this session")}
+        return render(request, "sharing/off.html", off)
     service.require_sharing()
     form = ShareForm(
         request.POST if request.method == "POST" else None, turn_count=found.turn_count
@@ -60,9 +63,11 @@ def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
             origin = visit_of(request).origin
             service.create_share_link(found, **form.cleaned_data, origin=origin)
         except Rejected as error:
-            form.add_error(None, error.message)
+            form.add_error(None, translate(error.message))
         else:
-            messages.success(request, "The link is ready. Anyone who has it can read the session.")
+            messages.success(
+                request, gettext("The link is ready. Anyone who has it can read the session.")
+            )
             return redirect("session_share", uuid=uuid)
     context = {
         "name": name,
@@ -87,7 +92,7 @@ def address_of_link(request: HttpRequest, link: ShareLink) -> str:
 def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
     service.revoke_share_link(found, link, origin=visit_of(request).origin)
-    messages.success(request, "The link is revoked.")
+    messages.success(request, gettext("The link is revoked."))
     return redirect("session_share" if settings.LOOM.share_links else "session", uuid=uuid)
 
 
@@ -106,14 +111,14 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
         service.count_opening(link)
     # The title is made of the first message, unless somebody has chosen it: that may not be
     # shared, or be replaced.
-    session, title = link.session, "A shared session"
+    session, title = link.session, gettext("A shared session")
     if link.from_turn == 1 and session.title:
         is_shown = session.title_is_chosen or not is_rewound(session.pk, 1)
         title = session.title if is_shown else title
     context = {
         "link": link,
         "title": title,
-        "rows": mark_settled(rows),
+        "rows": show_rows(rows),
         "next_turn": next_turn,
         "is_first": first <= link.from_turn,
     }

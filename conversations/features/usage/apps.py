@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from conversations import feature
 
@@ -17,18 +18,20 @@ class UsageConfig(feature.Feature):
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
         if place == "menu.team":
-            yield feature.Link(label="Usage", url=reverse("usage"))
+            yield feature.Link(label=gettext("Usage"), url=reverse("usage"))
         elif place == "workspace":
-            yield feature.Link(label="Usage", url=reverse("workspace_usage", args=[about["slug"]]))
+            address = reverse("workspace_usage", args=[about["slug"]])
+            yield feature.Link(label=gettext("Usage"), url=address)
         elif place == "window":
-            yield feature.Link(label="Usage", url=reverse("session_usage", args=[about["uuid"]]))
+            address = reverse("session_usage", args=[about["uuid"]])
+            yield feature.Link(label=gettext("Usage"), url=address)
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import UsageDay
         from .recording import forget_session
 
         return feature.PurgedTables(
-            folded={UsageDay: forget_session}, names={UsageDay: "usage totals"}
+            folded={UsageDay: forget_session}, names={UsageDay: gettext_noop("usage totals")}
         )
 
     def check_model_call(self, session_pk: int, person_pk: int | None) -> feature.Notices | None:

@@ -19,10 +19,18 @@ from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, recor
 from conversations.domain.audit import BUDGET
 from conversations.domain.errors import BudgetReached, require_found
 from conversations.domain.events import Info
+from conversations.domain.messages import Message, say
 from conversations.feature import Notices
 from conversations.models import Workspace
 
-from .figures import MONTH, WORKSPACE, period_start
+from .figures import (
+    INSTALLATION,
+    MONTH,
+    PERIOD_WORDS,
+    WORKSPACE,
+    amount_text,
+    period_start,
+)
 from .models import Budget, BudgetWarning
 from .report import UsageRights
 
@@ -165,12 +173,7 @@ def check_budgets(session_pk: int, person_pk: int | None) -> Notices | None:
     near = []
     for budget in read_budgets(session_pk, person_pk=person_pk):
         if budget.is_used_up:
-            who = "An owner of the workspace" if budget.scope == WORKSPACE else "An administrator"
-            raise BudgetReached(
-                f"The budget of {budget.of} for {budget.period_text} is used up: "
-                f"{budget.spent_text} of {budget.limit_text}. {who} can raise it; a new period "
-                f"begins on {budget.renews_on} (UTC)."
-            )
+            raise BudgetReached(_used_up(budget))
         if budget.is_near and not budget.is_warned:
             near.append(budget)
     return partial(_warn, near) if near else None
@@ -183,10 +186,60 @@ def _warn(near: Sequence[Budget]) -> list[Info]:
             budget=budget, starts_on=budget.starts_on, defaults={"at": timezone.now()}
         )
         if is_new:
-            text = (
-                f"{budget.percent} % of the budget of {budget.of} for {budget.period_text} is "
-                f"used: {budget.spent_text} of {budget.limit_text}. Once it is used up, the "
-                f"model is not called before {budget.renews_on} (UTC)."
-            )
-            rows.append(Info(text=text, code="budget_warning"))
+            rows.append(Info(text=_nearly_used_up(budget), code="budget_warning"))
     return rows
+
+
+def _used_up(budget: Budget) -> Message:
+    facts = _facts(budget)
+    if budget.scope == INSTALLATION:
+        return say(
+            "The budget of the installation for %(period)s is used up: %(spent)s of %(limit)s. "
+            "An administrator can raise it; a new period begins on %(date)s (UTC).",
+            **facts,
+        )
+    if budget.scope == WORKSPACE:
+        return say(
+            "The budget of the workspace %(name)s for %(period)s is used up: %(spent)s of "
+            "%(limit)s. An owner of the workspace can raise it; a new period begins on %(date)s "
+            "(UTC).",
+            **facts,
+        )
+    return say(
+        "The budget of %(name)s for %(period)s is used up: %(spent)s of %(limit)s. An "
+        "administrator can raise it; a new period begins on %(date)s (UTC).",
+        **facts,
+    )
+
+
+def _nearly_used_up(budget: Budget) -> Message:
+    facts = _facts(budget)
+    if budget.scope == INSTALLATION:
+        return say(
+            "%(percent)s %% of the budget of the installation for %(period)s is used: %(spent)s of "
+            "%(limit)s. Once it is used up, the model is not called before %(date)s (UTC).",
+            **facts,
+        )
+    if budget.scope == WORKSPACE:
+        return say(
+            "%(percent)s %% of the budget of the workspace %(name)s for %(period)s is used: "
+            "%(spent)s of %(limit)s. Once it is used up, the model is not called before %(date)s "
+            "(UTC).",
+            **facts,
+        )
+    return say(
+        "%(percent)s %% of the budget of %(name)s for %(period)s is used: %(spent)s of %(limit)s. "
+        "Once it is used up, the model is not called before %(date)s (UTC).",
+        **facts,
+    )
+
+
+def _facts(budget: Budget) -> dict[str, Any]:
+    return {
+        "name": budget.name,
+        "period": PERIOD_WORDS[budget.period],
+        "percent": budget.percent,
+        "spent": amount_text(budget.spent, budget.unit),
+        "limit": amount_text(budget.limit, budget.unit),
+        "date": f"{budget.renews_on}",
+    }

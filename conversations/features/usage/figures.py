@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from conversations.domain.messages import say
+from conversations.domain.text import number_text
+
 # What model calls used, and how fast the first token came.
 
 FIRST_TOKEN_MS = (
@@ -79,6 +82,7 @@ class Sums:
 
 DAY, MONTH = "day", "month"
 PERIODS = (DAY, MONTH)
+PERIOD_WORDS = {DAY: say("today"), MONTH: say("this month")}
 
 USD, TOKENS = "usd", "tokens"
 UNITS = (USD, TOKENS)
@@ -100,5 +104,6 @@ def next_start(period: str, day: date) -> date:
 
 
 def amount_text(amount: int, unit: str) -> str:
-    text = f"${amount / 1_000_000:,.2f}" if unit == USD else f"{amount:,} tokens"
-    return text.replace(",", "\u202f")
+    if unit == USD:
+        return f"${amount / 1_000_000:,.2f}".replace(",", "\u202f")
+    return say("%(count)s tokens", count=number_text(amount))

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib.auth.models import User
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
 
 from conversations.domain.text import storable
 from conversations.models import Workspace
@@ -23,15 +24,29 @@ MAX_AMOUNT = 10**12
 
 class BudgetForm(forms.Form):
     of = forms.ChoiceField(
-        label="Scope", error_messages={"invalid_choice": "You cannot set a budget for this."}
+        label=gettext_lazy("Scope"),
+        error_messages={"invalid_choice": gettext_lazy("You cannot set a budget for this.")},
     )
     person = forms.CharField(
-        label="Username", required=False, max_length=150, help_text="Only for “One person”."
+        label=gettext_lazy("Username"),
+        required=False,
+        max_length=150,
+        help_text=gettext_lazy("Only for “One person”."),
     )
-    period = forms.ChoiceField(choices=((MONTH, "Per month"), (DAY, "Per day")))
-    limit = forms.DecimalField(min_value=Decimal(0), max_value=Decimal(MAX_AMOUNT))
-    unit = forms.ChoiceField(choices=((USD, "US dollars"), (TOKENS, "Tokens")), label="Unit")
-    warn_percent = forms.IntegerField(label="Warn at (%)", min_value=1, max_value=100, initial=80)
+    period = forms.ChoiceField(
+        label=gettext_lazy("Period"),
+        choices=((MONTH, gettext_lazy("Per month")), (DAY, gettext_lazy("Per day"))),
+    )
+    limit = forms.DecimalField(
+        label=gettext_lazy("Limit"), min_value=Decimal(0), max_value=Decimal(MAX_AMOUNT)
+    )
+    unit = forms.ChoiceField(
+        label=gettext_lazy("Unit"),
+        choices=((USD, gettext_lazy("US dollars")), (TOKENS, gettext_lazy("Tokens"))),
+    )
+    warn_percent = forms.IntegerField(
+        label=gettext_lazy("Warn at (%)"), min_value=1, max_value=100, initial=80
+    )
 
     use_required_attribute = False
 
@@ -45,9 +60,16 @@ class BudgetForm(forms.Form):
         text = None if data is None else {key: storable(value) for key, value in data.items()}
         super().__init__(text)
         self._workspaces = {f"{WORKSPACE}:{found.slug}": found for found in workspaces}
-        choices = [(key, f"Workspace {found.name}") for key, found in self._workspaces.items()]
+        choices = [
+            (key, gettext("Workspace %(name)s") % {"name": found.name})
+            for key, found in self._workspaces.items()
+        ]
         if may_limit_all:
-            choices = [(INSTALLATION, "The installation"), (PERSON, "One person"), *choices]
+            choices = [
+                (INSTALLATION, gettext("The installation")),
+                (PERSON, gettext("One person")),
+                *choices,
+            ]
         else:
             del self.fields["person"]
         of = self.fields["of"]
@@ -59,12 +81,12 @@ class BudgetForm(forms.Form):
         if found.get("of") == PERSON:
             found["user"] = User.objects.filter(username=found.get("person", "")).first()
             if found["user"] is None:
-                self.add_error("person", "This person does not exist.")
+                self.add_error("person", gettext("This person does not exist."))
         elif found.get("person") and "of" in found:
-            self.add_error("of", "Enter a username only with “One person”.")
+            self.add_error("of", gettext("Enter a username only with “One person”."))
         limit, unit = found.get("limit"), found.get("unit")
         if limit is not None and unit == TOKENS and limit != int(limit):
-            self.add_error("limit", "Tokens must be a whole number.")
+            self.add_error("limit", gettext("Tokens must be a whole number."))
         return found
 
     @property
@@ -88,11 +110,14 @@ USUAL_DAYS = 30
 class UsageForm(forms.Form):
     """Days, a workspace (``of``: that one), a person, a model. At first: the last thirty days."""
 
-    first = date_field("From")
-    last = date_field("To")
+    first = date_field(gettext_lazy("From"))
+    last = date_field(gettext_lazy("To"))
     workspace = forms.ChoiceField(
+        label=gettext_lazy("Workspace"),
         required=False,
-        error_messages={"invalid_choice": "This workspace does not exist, or you have no access."},
+        error_messages={
+            "invalid_choice": gettext_lazy("This workspace does not exist, or you have no access.")
+        },
     )
     person = forms.CharField(required=False, max_length=150, widget=forms.HiddenInput)
     model = forms.CharField(required=False, max_length=120, widget=forms.HiddenInput)
@@ -113,15 +138,16 @@ class UsageForm(forms.Form):
         super().__init__(text)
         workspace = self.fields["workspace"]
         assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", "All workspaces"), *workspaces.items()]
+        workspace.choices = [("", gettext("All workspaces")), *workspaces.items()]
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cleaned_data
         first, last = found.get("first"), found.get("last")
         if first and last and first > last:
-            self.add_error("last", "This must not be before the first date.")
+            self.add_error("last", gettext("This must not be before the first date."))
         elif first and last and (last - first).days >= MAX_PERIOD_DAYS:
-            self.add_error("last", f"At most {MAX_PERIOD_DAYS} days can be shown at once.")
+            problem = gettext("At most %(limit)s days can be shown at once.")
+            self.add_error("last", problem % {"limit": MAX_PERIOD_DAYS})
         return found
 
     def address(self, **changes: Any) -> str:
@@ -135,11 +161,11 @@ class UsageForm(forms.Form):
         month = today.replace(day=1)
         before = (month - timedelta(days=1)).replace(day=1)
         spans = (
-            ("7 days", today - timedelta(days=6), today),
-            ("30 days", today - timedelta(days=USUAL_DAYS - 1), today),
-            ("This month", month, today),
-            ("Last month", before, month - timedelta(days=1)),
-            ("Year", today - timedelta(days=MAX_PERIOD_DAYS - 2), today),
+            (gettext("7 days"), today - timedelta(days=6), today),
+            (gettext("30 days"), today - timedelta(days=USUAL_DAYS - 1), today),
+            (gettext("This month"), month, today),
+            (gettext("Last month"), before, month - timedelta(days=1)),
+            (gettext("Year"), today - timedelta(days=MAX_PERIOD_DAYS - 2), today),
         )
         now = (self.cleaned_data["first"], self.cleaned_data["last"])
         return [
@@ -150,7 +176,7 @@ class UsageForm(forms.Form):
     def chosen(self) -> list[tuple[str, str, str]]:
         """Filters without a control of their own: what, which, and the query without it."""
         return [
-            (name, self.cleaned_data[name], self.address(**{name: ""}))
-            for name in ("person", "model")
+            (word, self.cleaned_data[name], self.address(**{name: ""}))
+            for name, word in (("person", gettext("person")), ("model", gettext("model")))
             if self.cleaned_data[name]
         ]

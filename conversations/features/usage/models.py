@@ -6,9 +6,11 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext
 
 from conversations.models.sessions import Session
 from conversations.models.workspaces import Workspace
+from conversations.rendering.messages import translate
 
 from . import figures
 
@@ -198,24 +200,41 @@ class Budget(models.Model):
     def renews_on(self) -> date:
         return figures.next_start(self.period, self.starts_on)
 
+    # For pages, in the language that is active.
+
     @property
     def of(self) -> str:
         """Whose it is, in words."""
         if self.scope == figures.INSTALLATION:
-            return "the installation"
-        return f"the workspace {self.name}" if self.scope == figures.WORKSPACE else self.name
+            return gettext("the installation")
+        if self.scope == figures.WORKSPACE:
+            return gettext("the workspace %(name)s") % {"name": self.name}
+        return self.name
+
+    @property
+    def scope_word(self) -> str:
+        words = {
+            figures.INSTALLATION: gettext("installation"),
+            figures.WORKSPACE: gettext("workspace"),
+            figures.PERSON: gettext("person"),
+        }
+        return words[self.scope]
+
+    @property
+    def period_word(self) -> str:
+        return gettext("day") if self.period == figures.DAY else gettext("month")
 
     @property
     def limit_text(self) -> str:
-        return figures.amount_text(self.limit, self.unit)
+        return translate(figures.amount_text(self.limit, self.unit))
 
     @property
     def spent_text(self) -> str:
-        return figures.amount_text(self.spent, self.unit)
+        return translate(figures.amount_text(self.spent, self.unit))
 
     @property
     def period_text(self) -> str:
-        return "today" if self.period == figures.DAY else "this month"
+        return translate(figures.PERIOD_WORDS[self.period])
 
 
 class BudgetWarning(models.Model):

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import content_disposition_header
+from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
@@ -23,8 +24,8 @@ from conversations.access import (
     visit_of,
 )
 from conversations.domain.errors import NotPermitted, Rejected
-from conversations.domain.text import csv_line
-from conversations.rendering.source_text import duration_text, number_text
+from conversations.domain.text import csv_line, number_text
+from conversations.rendering.source_text import duration_text
 from conversations.web.attachments import in_threads
 from conversations.web.panel import render_panel
 
@@ -58,7 +59,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
     )
     if form.is_valid():
         set_budget(visit_of(request).origin, **form.wish)
-        messages.success(request, "The budget is set.")
+        messages.success(request, gettext("The budget is set."))
         return redirect("budgets")
     context = {"budgets": list_budgets(rights), "form": form, "may_set": rights.sees_others}
     return render(request, "usage/budgets.html", context, status=400 if is_sent else 200)
@@ -68,7 +69,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
 def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
     found = require_budget(budget, usage_rights(person(request)))
     end_budget(visit_of(request).origin, found)
-    messages.success(request, "The budget has ended.")
+    messages.success(request, gettext("The budget has ended."))
     return redirect("budgets")
 
 
@@ -95,10 +96,18 @@ def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
     wish = form.cleaned_data
     report = read_usage(user, rights, wish)
     tables = [
-        _table("Models", report["models"], form, "model"),
-        _table("People", report["people"] if rights.sees_others else [], form, "person"),
-        _table("Workspaces", report["workspaces"], form, "workspace"),
-        _table("Sessions", report["sessions"], form, "session"),
+        _table(gettext("Models"), gettext("model"), report["models"], form, "model"),
+        _table(
+            gettext("People"),
+            gettext("person"),
+            report["people"] if rights.sees_others else [],
+            form,
+            "person",
+        ),
+        _table(
+            gettext("Workspaces"), gettext("workspace"), report["workspaces"], form, "workspace"
+        ),
+        _table(gettext("Sessions"), gettext("session"), report["sessions"], form, "session"),
     ]
     budgets = sorted((found for found, _ in list_budgets(rights)), key=lambda found: -found.percent)
     context |= {
@@ -114,13 +123,14 @@ def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
     return render(request, "usage/usage.html", context)
 
 
-def _table(name: str, lines: list[Line], form: UsageForm, kind: str) -> dict[str, Any]:
+def _table(name: str, column: str, lines: list[Line], form: UsageForm, kind: str) -> dict[str, Any]:
     # By tokens where nothing has a price.
     has_cost = any(line["sums"].cost_microusd for line in lines)
     weights = [line["sums"].cost_microusd if has_cost else line["sums"].tokens for line in lines]
     most = max(weights, default=0) or 1
     return {
         "name": name,
+        "column": column,
         "kind": kind,
         "lines": [
             line
@@ -162,7 +172,7 @@ def session_usage(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, access = get_session_for(request, uuid)
     lines = read_session_usage(found)
     context = {
-        "heading": "Usage",
+        "heading": gettext("Usage"),
         "total": _cells(add_up(line["sums"] for line in lines)) if lines else None,
         "models": [line | _cells(line["sums"]) for line in lines],
     }
@@ -212,10 +222,10 @@ HEIGHT, SLOT = 100, 10  # of a plot, and the width of a day
 type Plot = tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]]
 
 PLOTTED: tuple[Plot, ...] = (
-    ("Cost", ("Cost",), lambda sums: (sums.cost_microusd,), usd),
+    (gettext_noop("Cost"), (gettext_noop("Cost"),), lambda sums: (sums.cost_microusd,), usd),
     (
-        "Tokens",
-        ("Answered", "Given", "From the cache"),
+        gettext_noop("Tokens"),
+        (gettext_noop("Answered"), gettext_noop("Given"), gettext_noop("From the cache")),
         lambda sums: (
             sums.output_tokens,
             sums.input_tokens + sums.cache_write_tokens,
@@ -224,8 +234,8 @@ PLOTTED: tuple[Plot, ...] = (
         number_text,
     ),
     (
-        "Time to the first token",
-        ("Median", "p95"),
+        gettext_noop("Time to the first token"),
+        (gettext_noop("Median"), "p95"),
         lambda sums: (sums.median_ms or 0, (sums.p95_ms or 0) - (sums.median_ms or 0)),
         duration_text,
     ),
@@ -253,12 +263,21 @@ def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> Iterato
             title = f"{day}: {words(sum(pieces))}"
             bars.append({"x": number * SLOT, "title": title, "parts": parts})
         peak = shown[[sum(pieces) for pieces in values].index(most)]
+        summary = gettext(
+            "%(name)s by day, %(count)s days from %(first)s: highest on %(peak)s, %(value)s."
+        )
         yield {
-            "name": name,
-            "kinds": kinds,
+            "name": gettext(name),
+            "kinds": [gettext(kind) for kind in kinds],
             "top": words(most),
-            "summary": f"{name} by day, {len(shown)} days from {first}: highest on {peak}, "
-            f"{words(most)}.",
+            "summary": summary
+            % {
+                "name": gettext(name),
+                "count": len(shown),
+                "first": first,
+                "peak": peak,
+                "value": words(most),
+            },
             "bars": bars,
             "width": len(bars) * SLOT,
         }

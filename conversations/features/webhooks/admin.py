@@ -1,3 +1,5 @@
+from django.utils.translation import gettext_lazy
+
 from conversations.admin import Table, choice_filter, show_tables
 
 from .models import DELIVERY_STATES
@@ -12,7 +14,7 @@ show_tables(
         ),
         "conversations.Delivery": Table(
             "uuid webhook session event state attempts created_at",
-            filters=(choice_filter("state", DELIVERY_STATES),),
+            filters=(choice_filter("state", gettext_lazy("state"), DELIVERY_STATES),),
         ),
     }
 )

@@ -5,6 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from conversations import feature
 
@@ -16,9 +17,9 @@ class WebhooksConfig(feature.Feature):
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
         if place == "workspace.programs":
             yield feature.Link(
-                label="Webhooks",
+                label=gettext("Webhooks"),
                 url=reverse("workspace_webhooks", args=[about["slug"]]),
-                says="notify other programs about runs.",
+                says=gettext("notify other programs about runs."),
             )
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
@@ -39,7 +40,8 @@ class WebhooksConfig(feature.Feature):
         from .models import Delivery
 
         return feature.PurgedTables(
-            removed={Delivery: lambda pk: Delivery.objects.filter(session=pk)}
+            removed={Delivery: lambda pk: Delivery.objects.filter(session=pk)},
+            names={Delivery: gettext_noop("deliveries")},
         )
 
     def forget_old(self, now: datetime) -> None:

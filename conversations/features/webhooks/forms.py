@@ -1,9 +1,11 @@
 """A webhook as a person writes it down."""
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
+from conversations.rendering.messages import translate
 
 from .models import EVENTS, RUN_COMPLETED, RUN_FAILED, WAITING_APPROVAL
 from .worker import check_webhook_url
@@ -13,24 +15,28 @@ USUAL = [RUN_COMPLETED, RUN_FAILED, WAITING_APPROVAL]
 
 class WebhookForm(forms.Form):
     url = forms.CharField(
-        label="Address",
+        label=gettext_lazy("Address"),
         max_length=2000,
         strip=True,
-        help_text="Messages are sent here by POST. Only visible to owners of this workspace.",
+        help_text=gettext_lazy(
+            "Messages are sent here by POST. Only visible to owners of this workspace."
+        ),
         widget=forms.TextInput(
             attrs={"inputmode": "url", "autocomplete": "off", "placeholder": "https://"}
         ),
     )
     events = forms.MultipleChoiceField(
-        label="Events",
-        choices=list(EVENTS.items()),
+        label=gettext_lazy("Events"),
+        choices=[(event, gettext_lazy(label)) for event, label in EVENTS.items()],
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"required": "Choose at least one."},
+        error_messages={"required": gettext_lazy("Choose at least one.")},
     )
     with_text = forms.BooleanField(
-        label="Include transcript text",
+        label=gettext_lazy("Include transcript text"),
         required=False,
-        help_text="The title, the answer and what a call would do. Otherwise only IDs and states.",
+        help_text=gettext_lazy(
+            "The title, the answer and what a call would do. Otherwise only IDs and states."
+        ),
     )
 
     use_required_attribute = False
@@ -39,8 +45,8 @@ class WebhookForm(forms.Form):
         try:
             return check_webhook_url(storable(self.cleaned_data["url"]))
         except Rejected as error:
-            raise forms.ValidationError(error.message) from error
+            raise forms.ValidationError(translate(error.message)) from error
 
 
 class ChangeForm(WebhookForm):
-    is_active = forms.BooleanField(label="On", required=False)
+    is_active = forms.BooleanField(label=gettext_lazy("On"), required=False)

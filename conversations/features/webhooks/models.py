@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext, gettext_noop
 
 from conversations.models.sessions import Session
 from conversations.models.workspaces import Workspace
@@ -15,11 +16,11 @@ WAITING_APPROVAL = "run.waiting_approval"
 TEST = "webhook.test"
 
 EVENTS = {
-    RUN_COMPLETED: "a run has completed",
-    RUN_FAILED: "a run has failed",
-    RUN_STOPPED: "a run was stopped",
-    RUN_INTERRUPTED: "a run was interrupted: its process is gone",
-    WAITING_APPROVAL: "a run waits for a person’s approval",
+    RUN_COMPLETED: gettext_noop("a run has completed"),
+    RUN_FAILED: gettext_noop("a run has failed"),
+    RUN_STOPPED: gettext_noop("a run was stopped"),
+    RUN_INTERRUPTED: gettext_noop("a run was interrupted: its process is gone"),
+    WAITING_APPROVAL: gettext_noop("a run waits for a person’s approval"),
 }
 """What a webhook can be told of → what happened. Beside these there is :data:`TEST`."""
 
@@ -75,6 +76,12 @@ class Webhook(models.Model):
             return "on" if self.failing_since is None else "failing"
         return "off" if self.switched_off_at is None else "turned_off"
 
+    @property
+    def state_word(self) -> str:
+        """For pages, in the language that is active."""
+        words = {"on": gettext("on"), "failing": gettext("failing")}
+        return words.get(self.state) or gettext("off")
+
 
 class Delivery(models.Model):
     """A message to a webhook, kept in the transaction of what it tells, and what became
@@ -119,3 +126,13 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event} ({self.state})"
+
+    @property
+    def state_word(self) -> str:
+        """For pages, in the language that is active."""
+        words = {
+            PENDING: gettext("pending"),
+            DELIVERED: gettext("delivered"),
+            FAILED: gettext("failed"),
+        }
+        return words[self.state]

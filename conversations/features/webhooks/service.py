@@ -59,8 +59,9 @@ def create_webhook(
             return found
         if Webhook.objects.filter(workspace=workspace).count() >= MAX_WEBHOOKS:
             raise Rejected(
-                f"This workspace already has {MAX_WEBHOOKS} webhooks. Delete one first.",
+                "This workspace already has %(limit)s webhooks. Delete one first.",
                 code="too_many_webhooks",
+                limit=MAX_WEBHOOKS,
             )
         webhook = Webhook.objects.create(
             uuid=uuid or uuid4(),
@@ -115,9 +116,9 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
         found.generation += 1
         if found.generation - found.oldest_generation >= MAX_SECRETS:
             raise Conflict(
-                f"The secret was already changed {MAX_SECRETS - 1} times today. Try again "
-                "tomorrow.",
+                "The secret was already changed %(count)s times today. Try again tomorrow.",
                 code="too_many_secrets",
+                count=MAX_SECRETS - 1,
             )
         found.rotated_at = now
         found.save(update_fields=["generation", "oldest_generation", "rotated_at"])
@@ -172,7 +173,11 @@ def _key(webhook: Webhook, generation: int) -> bytes:
 def _events_text(events: Sequence[str]) -> str:
     chosen = [event for event in EVENTS if event in events]
     if not chosen or set(events) - set(EVENTS):
-        raise Rejected(f"Choose at least one of the events {', '.join(EVENTS)}.", code="bad_events")
+        raise Rejected(
+            "Choose at least one of the events %(events)s.",
+            code="bad_events",
+            events=", ".join(EVENTS),
+        )
     return dump_json(chosen)
 
 

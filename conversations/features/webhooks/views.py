@@ -7,12 +7,14 @@ from django.contrib.auth.decorators import login_required
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from conversations.access import get_workspace_for, post_by_person, visit_of
 from conversations.archive.rights import MANAGE
 from conversations.domain.errors import Rejected
 from conversations.models import Workspace
+from conversations.rendering.messages import translate
 
 from . import deliveries, service
 from .forms import USUAL, ChangeForm, WebhookForm
@@ -25,8 +27,8 @@ def site_of(request: HttpRequest) -> str:
 
 
 STATES = {
-    "failing": "Deliveries are failing and are retried.",
-    "turned_off": (
+    "failing": gettext_lazy("Deliveries are failing and are retried."),
+    "turned_off": gettext_lazy(
         "The server has disabled it: no delivery succeeded for too long, or the receiver wants "
         "no more messages."
     ),
@@ -47,7 +49,7 @@ def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
                 found, **form.cleaned_data, site=site_of(request), origin=visit_of(request).origin
             )
         except Rejected as error:
-            form.add_error(None, error.message)
+            form.add_error(None, translate(error.message))
         else:
             return _show_secret(request, made)
     context = {"workspace": found, "form": form, "webhooks": service.list_webhooks(found)}
@@ -76,7 +78,7 @@ def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpRes
         service.change_webhook(
             found, **form.cleaned_data, site=site_of(request), origin=visit_of(request).origin
         )
-        messages.success(request, "Saved.")
+        messages.success(request, gettext("Saved."))
         return redirect("workspace_webhook", slug=slug, webhook=webhook)
     context = {
         "workspace": workspace,
@@ -98,9 +100,9 @@ def workspace_webhook_test(request: HttpRequest, slug: str, webhook: UUID) -> Ht
     _, found = _find(request, slug, webhook)
     if found.is_active:
         deliveries.send_test(found)
-        messages.success(request, "A test message is being sent. Refresh in a moment.")
+        messages.success(request, gettext("A test message is being sent. Refresh in a moment."))
     else:
-        messages.error(request, "The webhook is off; turn it on first.")
+        messages.error(request, gettext("The webhook is off; turn it on first."))
     return redirect("workspace_webhook", slug=slug, webhook=webhook)
 
 
@@ -111,7 +113,7 @@ def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> 
     try:
         service.rotate_secret(found, origin=visit_of(request).origin)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
         return redirect("workspace_webhook", slug=slug, webhook=webhook)
     return _show_secret(request, found)
 
@@ -120,7 +122,7 @@ def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> 
 def workspace_webhook_remove(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     _, found = _find(request, slug, webhook)
     service.remove_webhook(found, origin=visit_of(request).origin)
-    messages.success(request, "The webhook is deleted.")
+    messages.success(request, gettext("The webhook is deleted."))
     return redirect("workspace_webhooks", slug=slug)
 
 
@@ -132,7 +134,7 @@ def workspace_webhook_again(
     try:
         deliveries.deliver_again(found, delivery)
     except Rejected as error:
-        messages.error(request, error.message)
+        messages.error(request, translate(error.message))
     else:
-        messages.success(request, "The message is being sent again. Refresh in a moment.")
+        messages.success(request, gettext("The message is being sent again. Refresh in a moment."))
     return redirect("workspace_webhook", slug=slug, webhook=webhook)

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from conversations.agent.tools.web_client import Allows
+from conversations.domain.messages import say
 from conversations.runtime import outbox
 from conversations.runtime.outbox import DeliveryAttempt, OutboxWorker, post_once
 
@@ -62,7 +63,7 @@ def allowed_addresses() -> Allows:
 def check_webhook_url(text: str) -> str:
     """The address of a webhook, for who makes one. Raises Rejected with a sentence."""
     private = settings.LOOM.webhook_private_addresses
-    return outbox.check_receiver_url(text, what="A webhook's URL", private=private)
+    return outbox.check_receiver_url(text, what=say("A webhook's URL"), private=private)
 
 
 def sign(keys: Iterable[bytes], *, message_id: str, at: datetime, body: bytes) -> dict[str, str]:

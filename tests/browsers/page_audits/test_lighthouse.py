@@ -1,14 +1,19 @@
-"""Lighthouse on every kind of page, and whether the pages can be installed: ``make
-test-page-audits``."""
+"""Lighthouse on every kind of page, whether the pages can be installed, and what axe finds
+on them in German: ``make test-page-audits``."""
 
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+from playwright.sync_api import BrowserContext
+
 from benchmarks.processes import ROOT
 from benchmarks.processes import Server as Plain
+from tests.e2e.accessibility import violations_everywhere
 from tests.e2e.conftest import Server
 from tests.e2e.hostile import example_folder
 
@@ -30,7 +35,9 @@ PAGES = (
 )
 
 
-def test_every_page_is_good_and_the_first_can_be_installed(server: Server) -> None:
+@pytest.fixture(scope="session")
+def addresses(server: Server) -> list[str]:
+    """Of a page of each kind, with something on it."""
     folder = example_folder(server)
     (folder / "plan.md").write_text("# Plan\n\n| a | b |\n|--|--|\n| 1 | $x^2$ |\n")
     (folder / "page.html").write_text("<h1>Page</h1><style>h1{color:red}</style>")
@@ -47,8 +54,13 @@ def test_every_page_is_good_and_the_first_can_be_installed(server: Server) -> No
             },
         ]
     )
-    urls = [server.url + page.format(s=f"/s/{uuid}/") for page in PAGES]
-    found = measure(urls, cookies_of(server))
+    return [server.url + page.format(s=f"/s/{uuid}/") for page in PAGES]
+
+
+def test_every_page_is_good_and_the_first_can_be_installed(
+    server: Server, addresses: list[str]
+) -> None:
+    found = measure(addresses, cookies_of(server))
     installable = found.pop()
     assert len(found) == len(PAGES)
     for page in found:
@@ -56,6 +68,19 @@ def test_every_page_is_good_and_the_first_can_be_installed(server: Server) -> No
     poor = [page for page in found if min(page["scores"].values()) < LEAST]
     assert poor == []
     assert installable == {"installabilityErrors": []}
+
+
+def test_axe_finds_nothing_on_any_page_in_german(
+    addresses: list[str], open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context(locale="de-DE").new_page()
+    found = {}
+    for number, address in enumerate(addresses):
+        page.goto(address)
+        assert page.evaluate("document.documentElement.lang") == "de"
+        if wrong := violations_everywhere(page, f"german-{number}"):
+            found[address] = wrong
+    assert found == {}
 
 
 def cookies_of(server: Server) -> list[dict[str, str]]:

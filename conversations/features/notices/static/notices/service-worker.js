@@ -1,6 +1,7 @@
 // The worker of this site. It keeps the pages that were read last, to be read without a network,
 // and shows what its person is told. What is kept and shown goes when they sign out.
 const settings = self.LOOM;
+const gettext = (text) => self.words?.[text] ?? text;
 const PREFIX = "loom-";
 const SHELL = `${PREFIX}shell-${settings.shell.join("|").replace(/[^\w|]/g, "")}`;
 const PAGES = `${PREFIX}pages`;
@@ -94,10 +95,11 @@ async function readCopy(url) {
   const html = await found.text();
   const time = new Date(Number(found.headers.get(READ_AT)));
   const text = time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const when = `<time datetime="${time.toISOString()}">${text}</time>`;
+  const said = gettext("Offline, as of %(time)s.").replace("%(time)s", when);
   const bar = `<link rel="stylesheet" href="${settings.offlineStyle}">`
     + `<script type="module" src="${settings.offlineScript}"></script>`
-    + `<p class="offline-bar" role="status">Offline, as of <time datetime="${time.toISOString()}">${text}</time>. `
-    + `<a href="${url.pathname}">Try again</a></p>`;
+    + `<p class="offline-bar" role="status">${said} <a href="${url.pathname}">${gettext("Try again")}</a></p>`;
   const headers = new Headers(found.headers);
   headers.delete("Content-Length");
   headers.delete("Content-Encoding");
@@ -140,7 +142,7 @@ async function tell() {
   if (answer?.status === 401) return forget();
   if (!answer?.ok) {
     return registration.showNotification("Loom Web", {
-      body: "Something has happened. Open Loom Web to see what.",
+      body: gettext("Something has happened. Open Loom Web to see what."),
       tag: "unreachable",
       icon: settings.icon,
       data: { url: "/" },
@@ -158,7 +160,7 @@ async function tell() {
   if (notices.length) await post(settings.shown, JSON.stringify({ notices: notices.map(({ id }) => id) }), csrf, "application/json");
 }
 
-const TITLES = { approve: "Approve", deny: "Deny" };
+const TITLES = { approve: gettext("Approve"), deny: gettext("Deny") };
 
 function show({ id, event, title, body, url, at, decide, call, actions = [] }) {
   return registration.showNotification(title, {
@@ -192,7 +194,7 @@ async function open(url) {
 
 /** Nothing is said where it went well: the answer goes on. */
 async function decide({ title, tag, data }, act) {
-  let problem = "This could not be sent. Open the session to answer.";
+  let problem = gettext("This could not be sent. Open the session to answer.");
   try {
     const { csrf } = await (await fetch(settings.waiting, { cache: "no-store" })).json();
     const body = new URLSearchParams({ act, call: data.call }).toString();

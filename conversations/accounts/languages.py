@@ -1,0 +1,42 @@
+"""The language of pages: what the person has chosen, or else what the browser asks for."""
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import translation
+
+from conversations.api.problems import ROOT
+from conversations.models import Preferences
+
+from .people import read_preferences
+
+
+class AccountLanguageMiddleware:
+    """After Django's LocaleMiddleware, which takes the browser's language: that of the account.
+    Programs are answered in English, by which they may have been written."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.path.startswith(ROOT) and request.path != reverse("api_docs"):
+            translation.activate(settings.LANGUAGE_CODE)
+        # Whoever has no cookie is not asked for: that takes the database.
+        elif settings.SESSION_COOKIE_NAME in request.COOKIES and (
+            language := preferences_of(request).page_language
+        ):
+            translation.activate(language)
+        return self._get_response(request)
+
+
+def preferences_of(request: HttpRequest) -> Preferences:
+    """Those of whoever is signed in, read once in a request."""
+    known: Preferences | None = getattr(request, "preferences", None)
+    if known is None:
+        user = request.user
+        known = read_preferences(user.pk) if isinstance(user, User) else Preferences()
+        request.preferences = known  # type: ignore[attr-defined]
+    return known

@@ -1,0 +1,110 @@
+"""Sentences for people in the language of whoever reads them.
+
+A page is made for one person, so it translates at once. A row is made for everybody and
+stored: its HTML has a mark where a sentence stands, with what the sentence is made of, and
+``fill_marks`` puts the words there when it is read. A mark is between characters that
+Unicode keeps for internal use, and has no tag and no quotation mark in it. So a text that
+holds such characters all the same has its own words put in another order at most: it never
+becomes HTML, nor ends an attribute's value.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from html import escape, unescape
+from typing import Any
+
+from django.utils.html import conditional_escape
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext, ngettext
+
+from conversations.domain.messages import Message, put_values, say
+from conversations.domain.text import write_out
+
+from .source_text import MARK_END, MARK_PART, MARK_START, show_hidden
+
+_MARK = re.compile(f'{MARK_START}([^{MARK_START}{MARK_END}<>"]*){MARK_END}')
+
+
+def translate(text: str) -> str:
+    """A message in the language that is active; any other text as it is."""
+    if not isinstance(text, Message):
+        return text
+    said = _look_up(text.template, text.plural, text.number)
+    if not text.values:
+        return said
+    values = {
+        name: translate(value) if isinstance(value, str) else value
+        for name, value in text.values.items()
+    }
+    return put_values(said, values)
+
+
+def mark(text: str, *, change: Callable[[str], str] = str) -> SafeString:
+    """A message as a mark in HTML, for :func:`fill_marks`; any other text, escaped. Of a
+    message's texts each is what ``change`` makes of it."""
+    if not isinstance(text, Message):
+        return conditional_escape(text)
+    values = {
+        name: mark(value, change=change)
+        if isinstance(value, Message)
+        else conditional_escape(value if isinstance(value, SafeString) else change(str(value)))
+        for name, value in text.values.items()
+    }
+    template, plural = change(text.template), change(text.plural)
+    return make_mark(template, values, plural=plural, number=text.number)
+
+
+def mark_text(text: str) -> SafeString:
+    """The same with nothing unseen in it (``show_hidden``), for use between tags."""
+    if not isinstance(text, Message):
+        return mark_safe(show_hidden(text))
+    return mark(text, change=partial(write_out, name=str))
+
+
+def mark_notice(text: str) -> SafeString:
+    """The same for the text of a notice: one without values is stored as its own template."""
+    return mark_text(text if isinstance(text, Message) else say(text))
+
+
+def make_mark(
+    template: str, values: dict[str, Any], *, plural: str = "", number: int = 0
+) -> SafeString:
+    """The mark of a sentence. Its ``values`` are escaped texts."""
+    parts = [escape(template)]
+    if plural or values:
+        parts += [escape(plural), str(number)]
+        parts += [f"{name}={value}" for name, value in values.items()]
+    return mark_safe(f"{MARK_START}{MARK_PART.join(parts)}{MARK_END}")
+
+
+def fill_marks(html: str, *, in_json: bool = False) -> SafeString:
+    """The HTML with words in the language that is active. ``in_json``: it is JSON, some texts
+    of which are such HTML."""
+
+    def say(found: re.Match[str]) -> str:
+        template, *parts = found[1].split(MARK_PART)
+        plural, number = (parts[0], parts[1]) if len(parts) > 1 else ("", "0")
+        if in_json:
+            template, plural = json.loads(f'"{template}"'), json.loads(f'"{plural}"')
+        count = int(number) if number.isdecimal() else 0
+        said = escape(_look_up(unescape(template), unescape(plural), count))
+        if in_json:
+            said = json.dumps(said, ensure_ascii=False)[1:-1]
+        values = dict(part.partition("=")[::2] for part in parts[2:])
+        return put_values(said, defaultdict(str, values)) if len(parts) > 1 else said
+
+    # Values may be marks in turn.
+    while MARK_START in html:
+        html, count = _MARK.subn(say, html)
+        if not count:
+            break
+    return mark_safe(html)
+
+
+def _look_up(template: str, plural: str, number: int) -> str:
+    if not template:  # Its translation would be the head of the catalog.
+        return ""
+    return ngettext(template, plural, number) if plural else gettext(template)

@@ -1,0 +1,48 @@
+"""The tags and filters of words for templates of rows, which are made once for everybody.
+
+Loaded in place of Django's, they leave a mark where those write words (see ``messages``).
+Nothing that a row's template writes depends on the language that is active.
+"""
+
+from typing import Any
+
+from django import template
+from django.template.base import FilterExpression, Node, Parser, Token, render_value_in_context
+from django.templatetags.i18n import BlockTranslateNode, do_block_translate
+from django.utils.safestring import SafeString
+
+from .messages import make_mark, mark
+
+register = template.Library()
+register.filter("said", mark)
+
+
+@register.simple_tag
+def translate(text: str) -> SafeString:
+    return make_mark(text, {})
+
+
+@register.tag
+def blocktranslate(parser: Parser, token: Token) -> Node:
+    return _Mark(do_block_translate(parser, token))
+
+
+class _Mark(Node):
+    def __init__(self, node: BlockTranslateNode) -> None:
+        self._node = node
+
+    def render(self, context: template.Context) -> SafeString:
+        node = self._node
+        number: Any = 0
+        with context.push(
+            **{name: value.resolve(context) for name, value in node.extra_context.items()}
+        ):
+            if node.plural and node.countervar and isinstance(node.counter, FilterExpression):
+                number = context[node.countervar] = node.counter.resolve(context)
+            one, names = node.render_token_list(node.singular)
+            many, more = node.render_token_list(node.plural or [])
+            values = {
+                name: render_value_in_context(context.get(name, ""), context)
+                for name in dict.fromkeys(names + more)
+            }
+        return make_mark(one, values, plural=many, number=number if isinstance(number, int) else 0)

@@ -1,0 +1,126 @@
+"""The catalogs of the pages' languages: what ``make messages`` does.
+
+``manage.py makemessages`` with the functions that take sentences here, for pages and scripts;
+then the compiled catalogs, and the words of scripts as a file that a page loads. Needs GNU
+gettext; the product does not, since what is made here is part of it.
+"""
+
+import gettext
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import django
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.commands import makemessages
+
+ROOT = Path(__file__).parents[1]
+WORDS = Path("static", "js", "words")
+APT = ("apt-get", "install", "-y", "-qq", "--no-install-recommends", "gettext")
+IGNORED = ["tests/*", "benchmarks/*", "scripts/*", "docs/*", "static/vendor/*"]
+
+
+# What the model, programs and terminals are told is English; no page shows these errors.
+ENGLISH = re.compile(
+    r"conversations/(agent/(tools|recall)|api|management|features/(model_apis|terminal|discord))/"
+    r"|conversations/features/\w+/(api\.py|management/)"
+)
+
+
+_CLASS = re.compile(r"^class (\w+)\((?:\w+\.)?(\w+)\):", re.MULTILINE)
+
+
+class Command(makemessages.Command):
+    """Django's, which also knows what takes a sentence in ``conversations``: ``say``, and each
+    deliberate error (``domain.errors``) that a page can show."""
+
+    def process_locale_dir(self, locale_dir: str, files: list[Any]) -> None:
+        usual, known = makemessages.Command.xgettext_options, ["say", "say_number:1,2"]
+        more = ["require_found:2", *sorted(_error_names())]
+        for is_english, words in ((False, [*known, *more]), (True, known)):
+            self.xgettext_options = [*usual, *(f"--keyword={word}" for word in words)]
+            chosen = [file for file in files if bool(ENGLISH.search(file.path)) == is_english]
+            super().process_locale_dir(locale_dir, chosen)
+
+
+def _error_names() -> set[str]:
+    """Of the deliberate errors, wherever they are defined."""
+    texts = (file.read_text() for file in (ROOT / "conversations").rglob("*.py"))
+    bases = dict(pair for text in texts for pair in _CLASS.findall(text))
+    names = {"LoomError"}
+    while more := {name for name, base in bases.items() if base in names} - names:
+        names |= more
+    return names
+
+
+def extract(root: Path = ROOT) -> None:
+    """Bring the catalogs below ``root`` up to date with the code there."""
+    locale = root / "locale"
+    os.chdir(root)
+    command = Command()
+    languages = [code for code, _ in settings.LANGUAGES if code != settings.LANGUAGE_CODE]
+    settings.LOCALE_PATHS = [str(locale)]
+    options = {"locale": languages, "no_wrap": True, "no_location": True, "no_obsolete": True}
+    ignored = {"ignore_patterns": [*IGNORED], "verbosity": 0}
+    call_command(command, **options, **ignored)
+    call_command(command, domain="djangojs", **options, **ignored)
+    for file in locale.rglob("*.po"):
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if "POT-Creation-Date" not in line))
+
+
+def compile_catalogs(root: Path = ROOT) -> None:
+    for file in (root / "locale").rglob("*.po"):
+        subprocess.run(
+            ["msgfmt", "--check-format", "-o", file.with_suffix(".mo"), file], check=True
+        )
+
+
+def write_words(root: Path = ROOT) -> None:
+    """What ``gettext`` of ``dom.js`` reads: for each sentence its translation, or one for each
+    form of the plural."""
+    for file in (root / "locale").glob("*/LC_MESSAGES/djangojs.mo"):
+        with file.open("rb") as opened:
+            catalog = gettext.GNUTranslations(opened)._catalog  # type: ignore[attr-defined]
+        forms: dict[str, dict[int, str]] = defaultdict(dict)
+        for key, text in catalog.items():
+            template, number = key if isinstance(key, tuple) else (key, -1)
+            forms[template][number] = text
+        table = {
+            template: text[-1] if -1 in text else [text[number] for number in sorted(text)]
+            for template, text in sorted(forms.items())
+            if template
+        }
+        content = json.dumps(table, ensure_ascii=False, separators=(",", ":"))
+        language = file.parts[-3]
+        (root / WORDS / f"{language}.js").write_text(f"globalThis.words = {content};\n")
+
+
+def find_gettext() -> None:
+    """Installs GNU gettext with the system's packages, where that is allowed."""
+    if shutil.which("xgettext"):
+        return
+    if not shutil.which("apt-get") or os.geteuid() != 0:
+        print("Install GNU gettext: without it the check of the catalogs is skipped.")
+        return
+    print("Installing GNU gettext for the catalogs …")
+    subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
+    if subprocess.run(APT, check=False, stdout=subprocess.DEVNULL).returncode:
+        print("It could not be installed: the check of the catalogs is skipped.")
+
+
+if __name__ == "__main__":
+    find_gettext()
+    if sys.argv[1:] != ["find"]:
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
+        django.setup()
+        extract()
+        compile_catalogs()
+        write_words()

@@ -1,0 +1,88 @@
+"""A chat in another language: the same rows in each reader's own, live and stored."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.e2e.accessibility import violations_everywhere, violations_light_and_dark
+from tests.e2e.conftest import Chat, Server, long_session, settle
+from tests.e2e.test_tools import card, done, same_after_reload, writing
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+ANSWER = """\
+> [!NOTE]
+> As noted[^1], and once more.
+
+- one
+- two[^1]
+
+  with a paragraph
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+![alt](https://example.com/a.png)
+
+```python
+x = 1
+```
+
+[^1]: A footnote.
+"""
+
+
+def words(page: Page) -> str:
+    return " ".join(page.locator("#rows").inner_text().split())
+
+
+def test_two_people_see_one_chat_each_in_their_language(
+    wire: WireThread, open_chat: Callable[..., Chat]
+) -> None:
+    german = open_chat(locale="de-DE").new()
+    page = german.page
+    english = open_chat().open(german.uuid).wait_connected()
+    wire.enqueue(writing("beans.md"), Scenario(text=ANSWER, chunk=3))
+    page.locator("#message").fill("Schreib es")
+    page.get_by_role("button", name="Senden").click()
+    expect(card(page)).to_contain_text("beans.md anlegen")
+    expect(card(english.page)).to_contain_text("Create beans.md")
+    assert violations_light_and_dark(page, "german-card") == []
+    card(page).get_by_role("button", name="Freigeben", exact=True).click()
+    expect(done(page)).to_contain_text("Fertig")
+    expect(done(english.page)).to_contain_text("Done")
+    same_after_reload(german)
+    same_after_reload(english)
+    for text in ("Als CSV kopieren", "Umbruch", "Hinweis", "Bild: alt (example.com)"):
+        assert text in words(page)
+    assert "Copy as CSV" in words(english.page)
+    expect(page.get_by_role("button", name="Fußnote 1").first).to_be_visible()
+    assert violations_everywhere(page, "german-chat") == []
+
+
+def test_older_rows_and_the_panel_are_in_it_too(
+    server: Server, open_chat: Callable[..., Chat]
+) -> None:
+    uuid = long_session(server, turns=60)
+    chat = open_chat(locale="de-DE").open(uuid)
+    page = chat.page
+    page.get_by_role("button", name="Ältere laden").click()
+    expect(page.locator("[data-seq='1']")).to_be_visible()
+    page.locator("#meter, .bar [data-action=panel]").first.click()
+    expect(page.locator("#panel")).to_contain_text("Kontext")
+    settle()
+    assert violations_everywhere(page, "german-panel") == []
+
+
+def test_the_language_is_chosen_in_the_account(
+    server: Server, open_chat: Callable[..., Chat]
+) -> None:
+    page = open_chat(locale="de-DE").page
+    page.goto(f"{server.url}/account/preferences/")
+    page.get_by_label("Sprache", exact=True).select_option("en")
+    page.get_by_role("button", name="Speichern").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Preferences")
+    page.get_by_label("Language", exact=True).select_option("")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Einstellungen")
