@@ -10,7 +10,7 @@ CLIENTS := .cache/clients
 # Else every process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test soak test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres bench lint format browser sandbox clean
+.PHONY: run test soak test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres bench lint format messages browser sandbox gettext clean
 
 run: $(RUNNING)
 	@exec $(PYTHON) manage.py serve
@@ -19,7 +19,7 @@ run: $(RUNNING)
 # the extra way to sign in with settings of its own; then in a browser.
 ON_POSTGRES = tests/archive tests/runtime $(addprefix tests/features/,retention usage webhooks) $(addprefix tests/web/test_,rights.py outage.py search.py::test_any_text_is_a_query search.py::test_nothing_of_others_is_found_by_any_parameter) $(addprefix tests/api/test_,idempotency.py keys.py) tests/tools/test_conversation_recall.py $(addprefix tests/test_admin.py::test_,every_table_can_be_looked_at rows_are_found_by_uuid_title_and_owner_of_their_session rows_are_filtered_by_role_and_state) tests/test_migrations.py
 NOT_ON_POSTGRES = $(addprefix tests/features/*/test_,pages.py budget_pages.py api.py) $(addprefix tests/runtime/test_,approvals.py attachments.py compaction.py following.py needles.py kinds_of_models.py product_tools.py program_tools.py sampling.py small_windows.py titles.py tool_server_sign_in.py tool_server_tasks.py tool_servers.py tools_fill_state.py windows.py window_frames.py)
-test: $(ENVIRONMENT) browser sandbox
+test: $(ENVIRONMENT) browser sandbox gettext
 	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e --ignore=tests/browsers --ignore=tests/clients --ignore=tests/real
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore-glob=%)
 	$(PYTHON) -m pytest -q -p no:playwright --ds=tests.sso.settings tests/sso
@@ -79,11 +79,18 @@ format: $(ENVIRONMENT)
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
+# The catalogs of the pages' languages, from the code.
+messages: $(ENVIRONMENT)
+	$(PYTHON) -m scripts.messages
+
 browser: $(ENVIRONMENT)
 	@$(PYTHON) -m scripts.find_browser
 
 sandbox: $(ENVIRONMENT)
 	@$(PYTHON) -m scripts.find_sandbox
+
+gettext: $(ENVIRONMENT)
+	@$(PYTHON) -m scripts.messages find
 
 clean:
 	rm -rf .venv .uv .cache

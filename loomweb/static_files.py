@@ -19,6 +19,7 @@ class LoomStaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[m
     """Imports of modules have the hashed names as well."""
 
     support_js_module_import_aggregation = True
+    max_post_process_passes = 10  # as deep as modules import one another, and more
 
 
 class StaticFiles:

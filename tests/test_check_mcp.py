@@ -39,7 +39,7 @@ def test_it_says_what_each_server_offers(
         "plot:",
         "  plain (stdio): ready",
         "    echo",
-        "    left out: large: its schema is too long (30,037 characters).",
+        "    left out: large: its schema is too long (30\u202f037 characters).",
         "    left out: echo: another tool has the same name.",
     ]
 

@@ -42,12 +42,13 @@ def _make(template: str, plural: str, number: int, values: dict[str, Any]) -> Me
     return message
 
 
-def join_sentences(sentences: Iterable[str]) -> str:
+def join_messages(messages: Iterable[str], separator: str = " ") -> str:
     """One after the other, as a message of its own; empty where there are none."""
-    told = ""
-    for one in filter(None, sentences):
-        told = say("%(before)s %(more)s", before=told, more=one) if told else one
-    return told
+    told = [one for one in messages if one]
+    if len(told) < 2:
+        return next(iter(told), "")
+    values = {f"part{number}": one for number, one in enumerate(told, 1)}
+    return _make(separator.join(f"%({name})s" for name in values), "", 0, values)
 
 
 def put_values(text: str, values: Mapping[str, Any]) -> str:

@@ -42,8 +42,13 @@ def render_notebook(text: str, *, clean_html: Callable[[str], str]) -> str | Non
     language = find_language(name) if is_short else PLAIN_LANGUAGE
     html = "".join(_render_cell(cell, language, clean_html) for cell in shown)
     if (left := len(cells) - MAX_CELLS) > 0:
-        one, many = "%(count)s more cell is not shown.", "%(count)s more cells are not shown."
-        html += f"<p>{mark(say_number(one, many, left, count=number_text(left)))}</p>"
+        told = say_number(
+            "%(count)s more cell is not shown.",
+            "%(count)s more cells are not shown.",
+            left,
+            count=number_text(left),
+        )
+        html += f"<p>{mark(told)}</p>"
     return html
 
 

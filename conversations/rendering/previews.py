@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import nh3
 
-from conversations.domain.messages import Message, join_sentences, say, say_number
+from conversations.domain.messages import Message, join_messages, say, say_number
 from conversations.domain.text import number_text
 
 from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
@@ -165,8 +165,12 @@ def _show_text(name: str, source: str) -> Preview:
 
 
 def _lines_left(count: int) -> Message:
-    one, many = "%(count)s more line is not shown.", "%(count)s more lines are not shown."
-    return say_number(one, many, count, count=number_text(count))
+    return say_number(
+        "%(count)s more line is not shown.",
+        "%(count)s more lines are not shown.",
+        count,
+        count=number_text(count),
+    )
 
 
 def _show_markdown(name: str, source: str) -> Preview:
@@ -188,11 +192,21 @@ def _show_table(name: str, source: str) -> Preview:
     left = len(rows) - 1 - MAX_ROWS
     notes = []
     if left > 0:
-        one, many = "%(count)s more row is not shown.", "%(count)s more rows are not shown."
-        notes.append(say_number(one, many, left, count=number_text(left)))
+        told = say_number(
+            "%(count)s more row is not shown.",
+            "%(count)s more rows are not shown.",
+            left,
+            count=number_text(left),
+        )
+        notes.append(told)
     if (more := max(map(len, rows)) - MAX_COLUMNS) > 0:
-        one, many = "%(count)s more column is not shown.", "%(count)s more columns are not shown."
-        notes.append(say_number(one, many, more, count=number_text(more)))
+        told = say_number(
+            "%(count)s more column is not shown.",
+            "%(count)s more columns are not shown.",
+            more,
+            count=number_text(more),
+        )
+        notes.append(told)
     html = (
         f'<table class="sheet"><thead><tr><th></th>{_cells("th", head)}</tr></thead><tbody>'
         + "".join(
@@ -201,7 +215,7 @@ def _show_table(name: str, source: str) -> Preview:
         )
         + "</tbody></table>"
     )
-    return Preview(html, join_sentences(notes))
+    return Preview(html, join_messages(notes))
 
 
 def _read_rows(name: str, source: str) -> Iterator[list[str]]:

@@ -5,10 +5,12 @@ from datetime import UTC, datetime
 from typing import cast
 
 from django import template
+from django.conf import settings
 from django.template.base import NodeList, Parser, Token, TokenType
 from django.templatetags.static import static
-from django.utils.html import format_html
+from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_noop, ngettext
 
 from .messages import translate
 
@@ -45,6 +47,40 @@ class _Nodes(template.Node):
 
     def render(self, context: template.Context) -> SafeString:
         return self.nodelist.render(context)
+
+
+@register.simple_tag
+def words_of_scripts(language: str) -> SafeString:
+    """Where the page's modules find their words, as an attribute. They are written in English."""
+    if language == settings.LANGUAGE_CODE:
+        return SafeString()
+    return format_html(' data-words="{}"', static(f"js/words/{language}.js"))
+
+
+# The sentences of the scripts that a chat comes with, which it does not wait for.
+CHAT_WORDS = (
+    gettext_noop("Not connected. Try again in a moment."),
+    gettext_noop("Show all"),
+    gettext_noop("%(count)s tool calls"),
+    gettext_noop("%(count)s new"),
+)
+TOO_LONG = "The message is %(count)s character too long. At most %(max)s fit."
+
+
+@register.simple_tag
+def chat_words(language: str) -> SafeString:
+    if language == settings.LANGUAGE_CODE:
+        return SafeString()
+    words: dict[str, str | list[str]] = {text: gettext(text) for text in CHAT_WORDS}
+    words[TOO_LONG] = [
+        ngettext(
+            "The message is %(count)s character too long. At most %(max)s fit.",
+            "The message is %(count)s characters too long. At most %(max)s fit.",
+            number,
+        )
+        for number in (1, 2)
+    ]
+    return json_script(words, "words")
 
 
 @register.simple_tag

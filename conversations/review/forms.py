@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.utils.text import capfirst
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from conversations.domain.text import storable
 from conversations.models.review import LABELS, TEXT_LIMIT
@@ -135,7 +135,7 @@ def flag_name(label: str) -> str:
 
 def _remark_kinds() -> list[tuple[str, str]]:
     flags = [(name, gettext("Flag: %(kind)s") % {"kind": flag_name(name)}) for name in LABELS]
-    return [("", gettext("Note")), *flags]
+    return [("", pgettext("of a reviewer", "Note")), *flags]
 
 
 class RemarkForm(forms.Form):

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import pgettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for_review
@@ -147,7 +147,11 @@ def read_parts(
 
 def _open_elsewhere(remarks: Remarks, here: set[int | None]) -> list[dict[str, Any]]:
     flags = [(flag.turn, flag_name(flag.label)) for flag in remarks.flags if not flag.resolved_at]
-    notes = [(note.turn, gettext("Note")) for note in remarks.notes if not note.withdrawn_at]
+    notes = [
+        (note.turn, pgettext("of a reviewer", "Note"))
+        for note in remarks.notes
+        if not note.withdrawn_at
+    ]
     found: dict[int, list[str]] = defaultdict(list)
     for turn, what in (*flags, *notes):
         if turn is not None and turn not in here:

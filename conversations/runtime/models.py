@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,7 +27,7 @@ from conversations.archive.learnt_models import (
 )
 from conversations.archive.sessions import WindowFacts
 from conversations.domain.errors import ProviderError
-from conversations.domain.messages import join_sentences, say
+from conversations.domain.messages import join_messages, say
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import (
     DOCUMENTS,
@@ -112,11 +111,8 @@ def describe_model(model: ModelInfo, prices: PriceList) -> str:
     size = model.max_input_tokens
     short = f"{size / 1_000_000:g}M" if size >= 1_000_000 else f"{size // 1000}k"
     limit = say("%(count)s tokens", count=short) if size else ""
-    abilities = reduce(
-        lambda some, more: say("%(some)s, %(more)s", some=some, more=more), takes + lacks, ""
-    )
-    facts = filter(None, (model.id, model.provider, limit, abilities, cost))
-    return reduce(lambda some, more: say("%(some)s · %(more)s", some=some, more=more), facts)
+    abilities = join_messages(takes + lacks, ", ")
+    return join_messages((model.id, model.provider, limit, abilities, cost), " · ")
 
 
 _TAKES = {IMAGES: say("images"), DOCUMENTS: "PDF"}
@@ -224,7 +220,7 @@ class Models:
             if state.error
         ]
         return ProviderError(
-            join_sentences([say("No provider offers a model."), *reasons]),
+            join_messages([say("No provider offers a model."), *reasons]),
             code="connection_failed",
             transient=True,
         )

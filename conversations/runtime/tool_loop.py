@@ -37,7 +37,7 @@ from conversations.archive.tool_calls import (
 from conversations.domain import runs as run_states
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info
-from conversations.domain.messages import join_sentences, say
+from conversations.domain.messages import join_messages, say
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import (
     ASK,
@@ -573,7 +573,7 @@ def _question(record: ToolCallRecord, plan: CallPlan) -> ApprovalRequest:
     summary, label = one_line(storable(plan.summary), limit=300), plan.kind_label or plan.kind_key
     is_cut = max(len(diff), len(command)) > MAX_SHOWN_CHARS
     cut = say("Only the beginning is shown.") if is_cut else ""
-    note = join_sentences((plan.note, cut))
+    note = join_messages((plan.note, cut))
     return ApprovalRequest(
         call=str(record.uuid),
         call_id=record.call_id,

@@ -26,7 +26,7 @@ from conversations.archive.rights import WRITE
 from conversations.archive.storage import translate_storage_error
 from conversations.domain.attachments import HIDDEN, TEXT, clean_name, shown_attachment
 from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull
-from conversations.domain.messages import join_sentences
+from conversations.domain.messages import join_messages
 from conversations.domain.text import storable
 from conversations.models import Attachment, Session
 from conversations.rendering.messages import translate
@@ -102,7 +102,7 @@ def require_files(
     results = save_files(session_pk, files, user_pk=user_pk)
     kept = [result["attachment"]["uuid"] for result in results if "attachment" in result]
     if reasons := [result["reason"] for result in results if "reason" in result]:
-        reason = join_sentences(dict.fromkeys(reasons))
+        reason = join_messages(dict.fromkeys(reasons))
         raise FilesRefused(reason, kept=kept, is_full=lacks_space(results))
     return kept
 

@@ -61,7 +61,7 @@ from conversations.archive.rights import WRITE
 from conversations.archive.storage import require_space, translate_storage_error
 from conversations.domain.audit import UPLOADED
 from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull, TooLarge
-from conversations.domain.messages import join_sentences, say, say_number
+from conversations.domain.messages import join_messages, say, say_number
 from conversations.domain.text import number_text, storable
 from conversations.feature import links_at
 from conversations.models import Session, Workspace
@@ -579,7 +579,7 @@ def _take_files(request: HttpRequest, at: FileAddress) -> list[str]:
         audit.record(visit_of(request, person(request)).origin, note)
     if refused:
         kept = [say("Uploaded: %(names)s.", names=_name_all(done))] if done else []
-        raise Rejected(join_sentences([*refused, *kept]), code="upload_refused")
+        raise Rejected(join_messages([*refused, *kept]), code="upload_refused")
     return done
 
 

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.formats import number_format
-from django.utils.translation import gettext, gettext_lazy, ngettext
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import Access, get_session_for
@@ -167,7 +167,7 @@ def list_turns(manifest: Manifest) -> Iterator[FactText]:
     more = len(manifest.turns) - MAX_RANGES
     if more > 0:
         ranges.append((gettext("and %(count)s more") % {"count": more}, None))
-    yield gettext("Included"), ranges or [(gettext("none"), None)]
+    yield gettext("Included"), ranges or [(pgettext("turns", "none"), None)]
     if manifest.head is not None:
         head = gettext("Turn %(number)s, whose answer starts further down")
         head %= {"number": number_text(manifest.head)}

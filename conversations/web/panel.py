@@ -11,7 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
@@ -69,7 +69,7 @@ from .pages import is_fragment, render_page
 GROUPS = {
     FOCUS: gettext_lazy("Focus"),
     RULE: gettext_lazy("Rules"),
-    PREFERENCE: gettext_lazy("Preferences"),
+    PREFERENCE: pgettext_lazy("of the session state", "Preferences"),
     DECISION: gettext_lazy("Decisions"),
     VALUE: gettext_lazy("Changed values"),
     FILE: gettext_lazy("Files"),

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from conversations.access import visit_of
 from conversations.accounts.people_pages import administrator_form, administrator_page
@@ -132,7 +132,7 @@ def _render(request: HttpRequest, **more: Any) -> HttpResponse:
             "config": config,
             "key": gettext("in %(variable)s") % {"variable": config.key_env}
             if config.key_env
-            else gettext("none"),
+            else pgettext("key", "none"),
             "state": models.states.get(config.name) if models else None,
             "rows": _list_models(models, config.name),
         }

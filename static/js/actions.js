@@ -1,10 +1,11 @@
 // What can be done with a row: copy, link, edit, regenerate, retry, continue.
 // Loaded with the first use.
-import { announce, byId, create, find, fromTemplate, gettext } from "./dom.js";
+import { announce, byId, create, find, fromTemplate } from "./dom.js";
 import { putBack, refuse } from "./composer.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
+import { gettext } from "./words.js";
 
 async function sourceOf({ dataset }) {
   const response = await fetch(`${byId("transcript").dataset.url}t/${dataset.turn}/source/`);

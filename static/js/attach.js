@@ -1,7 +1,8 @@
 // Files of the next message: chosen, pasted or dropped, uploaded at once, kept by uuid
 // until they are sent. Loaded with the first use.
-import { announce, byId, create, find, findAll, gettext, keep, ngettext, recall } from "./dom.js";
+import { announce, byId, create, find, findAll, keep, recall } from "./dom.js";
 import { loadStyle } from "./view.js";
+import { gettext, ngettext } from "./words.js";
 
 const { session, url } = byId("transcript").dataset;
 const KEY = `loom:files:${session}`;

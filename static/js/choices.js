@@ -1,6 +1,7 @@
 // A list of choices that belongs to a text field: the keyboard stays in the field, and
 // screen readers hear what is chosen (the ARIA pattern of a combobox with a listbox).
-import { create, find, findAll, ngettext } from "./dom.js";
+import { create, find, findAll } from "./dom.js";
+import { ngettext } from "./words.js";
 
 let made = 0;
 

@@ -1,6 +1,7 @@
 // Preferences that a page changes by itself: kept with the account, or in this browser
 // where nobody is signed in. Loaded with the first use.
-import { byId, find, findAll, gettext } from "./dom.js";
+import { byId, find, findAll } from "./dom.js";
+import { gettext } from "./words.js";
 
 const root = document.documentElement;
 

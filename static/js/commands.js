@@ -1,7 +1,8 @@
 // Commands in the composer, and files by name. Loaded with the first "/" or "@" in it,
 // and by the palette. The server has the table of commands and carries most of them out.
-import { announce, byId, create, find, findAll, gettext } from "./dom.js";
+import { announce, byId, create, find, findAll } from "./dom.js";
 import { addStyle, Choices, fitting } from "./choices.js";
+import { gettext } from "./words.js";
 
 const { url } = byId("transcript").dataset;
 const form = byId("composer");

@@ -1,5 +1,6 @@
 // A field whose text is to be sent to somebody.
-import { byId, gettext } from "./dom.js";
+import { byId } from "./dom.js";
+import { gettext } from "./words.js";
 
 document.addEventListener("click", async ({ target }) => {
   const button = target.closest("[data-copy]");

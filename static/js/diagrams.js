@@ -1,6 +1,7 @@
 // Diagrams in rows: each is drawn in a frame of its own once it is in sight. Loaded with the
 // first one. The frame is not trusted: of what it says, the page takes a height within limits.
-import { create, find, gettext } from "./dom.js";
+import { create, find } from "./dom.js";
+import { gettext } from "./words.js";
 
 const MAX_CHARS = 20000; // of a text that is drawn
 const MIN_HEIGHT = 32;

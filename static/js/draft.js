@@ -1,6 +1,7 @@
 // The running answer: one element for each part and, in it, one for each block, so
 // that a finished block is written once and never moves. Loaded with the first answer.
-import { byId, create, find, fromTemplate, gettext } from "./dom.js";
+import { byId, create, find, fromTemplate } from "./dom.js";
+import { gettext } from "./words.js";
 
 const holder = byId("draft");
 const parts = new Map();

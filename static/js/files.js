@@ -1,5 +1,5 @@
 // Uploads into a folder: dropped files, and how far they are.
-import { gettext } from "./dom.js";
+import { gettext } from "./words.js";
 
 const form = document.querySelector(".upload");
 if (form) {

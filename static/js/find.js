@@ -1,9 +1,10 @@
 // Finding in the session: hits in the panel, one after the other in the transcript.
 // Loaded with the first use, and with a page that such a hit has led to.
-import { byId, create, find, gettext } from "./dom.js";
+import { byId, create, find } from "./dom.js";
 import { allHits, leaveWords, wordsOf } from "./hits.js";
 import { close, load, show } from "./panel.js";
 import { reveal } from "./reveal.js";
+import { gettext } from "./words.js";
 
 const body = byId("panel-body");
 const opener = byId("find-open");

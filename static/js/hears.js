@@ -1,5 +1,6 @@
 // What a screen reader is told of an answer, as its reader has chosen. Loaded with the first that ends.
-import { byId, create, find, findAll, gettext } from "./dom.js";
+import { byId, create, find, findAll } from "./dom.js";
+import { gettext } from "./words.js";
 
 const log = create("div", { className: "sr", role: "log" });
 log.ariaLive = "polite";

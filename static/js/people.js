@@ -1,5 +1,6 @@
 // Who else has the session open, and who writes. Loaded with the first other one.
-import { byId, create, find, gettext } from "./dom.js";
+import { byId, create, find } from "./dom.js";
+import { gettext } from "./words.js";
 
 const { me } = byId("transcript").dataset;
 const AGAIN = 3000; // milliseconds; the server takes it back after five seconds

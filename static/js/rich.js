@@ -1,6 +1,7 @@
 // What rows get that hold more than plain Markdown. Loaded with the first of them, like their
 // style sheet; without scripts all of it can be read.
-import { byId, create, find, findAll, gettext } from "./dom.js";
+import { byId, create, find, findAll } from "./dom.js";
+import { gettext } from "./words.js";
 
 const { richStyle } = byId("transcript").dataset;
 if (!find('link[href*="css/rich."]')) document.head.append(create("link", { rel: "stylesheet", href: richStyle }));

@@ -1,6 +1,7 @@
 // The search page: a word when the next results do not come.
 import "./hits.js";
-import { byId, create, find, gettext } from "./dom.js";
+import { byId, create, find } from "./dom.js";
+import { gettext } from "./words.js";
 
 function fail() {
   const more = byId("more-hits");

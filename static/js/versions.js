@@ -1,9 +1,10 @@
 // Versions of a message or an answer: which one a row is, and the others in its place. Loaded
 // where something was edited or answered again.
-import { byId, create, find, findAll, gettext, localise, parseHtml } from "./dom.js";
+import { byId, create, find, findAll, localise, parseHtml } from "./dom.js";
 import { refuse } from "./composer.js";
 import { allRows } from "./marks.js";
 import { unfollow } from "./transcript.js";
+import { gettext } from "./words.js";
 
 const { dataset } = byId("transcript");
 const list = byId("rows");

@@ -1,6 +1,7 @@
 // An attachment of a row: an image large, above the page; anything else is saved.
 // Loaded with the first use.
-import { byId, create, find, gettext } from "./dom.js";
+import { byId, create, find } from "./dom.js";
+import { gettext } from "./words.js";
 
 export function loadStyle() {
   const { filesStyle } = byId("transcript").dataset;

@@ -29,6 +29,7 @@ from conversations.providers.config import (
     append_provider,
     read_provider_prices,
 )
+from conversations.rendering.messages import fill_marks
 from conversations.runtime.models import group_models
 from conversations.runtime.service import Runtime
 from tests.archive import files
@@ -96,7 +97,7 @@ async def test_every_kind_gives_the_same_turns_and_rows(
         assert run.state == "completed"
         rows = (await sync_to_async(read_page)(await fresh(session), limit=100)).rows
         # The footer's tokens and cost are as the protocol counts them.
-        html = "".join(row.html for row in rows[:-1])
+        html = fill_marks("".join(row.html for row in rows[:-1]))
         html = re.sub(r"Thought for [\d.,]+ m?s", "Thought", html)
         html = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", html).replace(model, "MODEL")
         seen.append((await told(session), re.sub(r"[\d.,]+ ?(m?s|tokens|%|\$|k)?", "N", html)))

@@ -56,7 +56,7 @@ def test_too_large_a_file_is_refused_by_its_size(
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_attachment_bytes", 1000)
     [answer] = upload(browser_of(user), session, ("a.txt", b"x" * 1001))
-    assert answer["reason"] == "a.txt has 1,001 bytes; the limit is 1,000 bytes."
+    assert answer["reason"] == "a.txt has 1\u202f001 bytes; the limit is 1\u202f000 bytes."
     assert not Attachment.objects.exists()
 
 

@@ -23,7 +23,7 @@ from conversations.agent.sandbox.running import default_limits
 from conversations.agent.undo.disk import Author, carry_through
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
-from conversations.domain.messages import join_sentences, say
+from conversations.domain.messages import join_messages, say
 from conversations.domain.tool_calls import PLAIN_PROGRAMS, Kind
 
 from .git_words import NotAllowed, read_list, read_words
@@ -100,7 +100,7 @@ def command_note(*, allows_network: bool, text: str) -> str:
         )
     if names_self_running(text):
         notes.append(NAMES_SELF_RUNNING)
-    return join_sentences(notes)
+    return join_messages(notes)
 
 
 async def execute(

@@ -24,7 +24,7 @@ from conversations.agent.files.walking import FolderWalk
 from conversations.agent.undo.apply import FileAction, Move, Put, Remove, apply_changes
 from conversations.agent.undo.disk import Author
 from conversations.domain.errors import Rejected, TooLarge
-from conversations.domain.messages import join_sentences, say
+from conversations.domain.messages import join_messages, say
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan
 
 from . import file_edits, tool
@@ -73,7 +73,7 @@ def _declare[A: tool.Arguments](
             effect=CHANGES if prepared.action else READS,
             summary=prepared.summary,
             diff=prepared.diff,
-            note=join_sentences((prepared.note, RUNS_ITSELF if runs else "")),
+            note=join_messages((prepared.note, RUNS_ITSELF if runs else "")),
             # "Always" is no answer for these: nobody would see the next one.
             kind_key="" if runs else "files",
             kind_label="" if runs else say("file changes"),

@@ -21,7 +21,7 @@ from conversations.agent.files.text_files import RecentlyUsed
 from conversations.agent.sandbox.repositories import LINK, Part, Reach, find_repositories
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import LoomError
-from conversations.domain.messages import join_sentences, say
+from conversations.domain.messages import join_messages, say
 from conversations.domain.text import number_text
 
 from .disk import FileState, NoFolder, folder_of, put_file, put_link
@@ -70,7 +70,7 @@ class Disarmed:
                     "new in its deepest folders."
                 )
             )
-        return join_sentences(told)
+        return join_messages(told)
 
 
 def disarm(

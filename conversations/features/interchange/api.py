@@ -20,6 +20,7 @@ from conversations.archive.rights import WRITE as TO_WRITE
 from . import service
 from .export import FORMATS as EXPORT_FORMATS
 from .models import STATES, STOPPED, Import
+from .reports import read_notes
 from .views import export_response
 
 router = Router()
@@ -137,7 +138,8 @@ def list_imports(request: HttpRequest) -> dict[str, Any]:
 def get_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
     """How far an import is, and what became of it."""
     found = service.get_import(caller_of(request).user, import_uuid)
-    reports = [{"place": place, "text": text} for place, text in json.loads(found.report)]
+    notes = read_notes(found.report)
+    reports = [{"place": str(place), "text": str(text)} for place, text in notes]
     return _as_import(found) | {"reports": reports}
 
 

@@ -67,12 +67,12 @@ class CheckedCopy:
         if kind == "turn":
             _, turn, _ = read_turn(value)
             self.turns += 1
-            turn = replace(turn, created_at=self._time(turn.created_at, "a turn"))
+            turn = replace(turn, created_at=self._time(turn.created_at, "a turn without a time"))
             self.turn_digest = link_turn(self.turn_digest, self.turns, turn)
         elif kind == "event":
             _, event, _ = read_event(value)
             self.events += 1
-            event.created_at = self._time(event.created_at, "an event")
+            event.created_at = self._time(event.created_at, "an event without a time")
             self.event_digest = link_event(self.event_digest, self.events, event)
         elif kind == "attachment":
             file = read_attachment(value)
@@ -86,10 +86,10 @@ class CheckedCopy:
                     name = file["name"]
                     self.damage.append(f"the attachment {name} does not match its digest")
 
-    def _time(self, given: datetime | None, what: str) -> datetime:
+    def _time(self, given: datetime | None, problem: str) -> datetime:
         time = given or self.created_at
         if time is None:
-            raise Unusable(f"{what} without a time")
+            raise Unusable(problem)
         return time
 
     def compare(self) -> Self:

@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any, BinaryIO
 
+from conversations.domain.messages import say
 from conversations.domain.text import load_json, one_line
 
+from .fields import Unusable
 from .making import (
     FILE_KINDS,
     Archive,
@@ -59,9 +61,9 @@ def read_claude_code(file: SourceFile, source: ImportSource, archive: Archive) -
         with file.on_disk() as path, path.open("rb") as stream:
             yield from _ClaudeCode(stream, file.name, archive).read()
     except DAMAGE as error:
-        yield Note(file.name, f"it cannot be read: {error}")
+        yield Note(file.name, say("it cannot be read: %(error)s", error=str(error)))
     except TooBranched as error:
-        yield Note(file.name, str(error))
+        yield Note(file.name, error.message)
 
 
 class _ClaudeCode(Conversation):
@@ -93,12 +95,14 @@ class _ClaudeCode(Conversation):
             try:
                 if raw.strip():
                     self._index(_parse(raw), offset)
-            except ValueError as error:
-                yield Note(f"{self.place}:{number}", f"not JSON ({error})")
+            except Unusable as error:
+                yield Note(f"{self.place}:{number}", error.message)
             offset += len(raw)
         if self.left:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.left.items()))
-            text = f"skipped because they are not part of the conversation: {kinds}"
+            text = say(
+                "skipped because they are not part of the conversation: %(kinds)s", kinds=kinds
+            )
             yield Note(self.place, text, is_skipped=False)
         if not self.nodes:
             return
@@ -257,9 +261,13 @@ class _ClaudeCode(Conversation):
 
 
 def _parse(raw: bytes) -> Object:
-    value = load_json(raw.removeprefix(_BOM).decode("utf-8", "surrogateescape"))
+    """Raises Unusable."""
+    try:
+        value = load_json(raw.removeprefix(_BOM).decode("utf-8", "surrogateescape"))
+    except ValueError as error:
+        raise Unusable("not JSON (%(error)s)", error=str(error)) from error
     if not isinstance(value, dict):
-        raise ValueError("no object")
+        raise Unusable("not JSON (no object)")
     return value
 
 

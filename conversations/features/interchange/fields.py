@@ -20,6 +20,8 @@ from django.contrib.auth.models import User
 from django.db import models
 
 from conversations.archive.turns import COLUMNS
+from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json, instant, is_storable, load_json, storable
 from conversations.domain.turns import ROLES, SYSTEM, USER, NewTurn, text_of_blocks
 from conversations.models import (
@@ -79,8 +81,8 @@ KEYS = {"turn_number": "turn", "turn_count": "turns", "last_seq": "events"}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class Unusable(ValueError):
-    """A line of which nothing can be kept; the text says why."""
+class Unusable(Rejected):
+    """A line of which nothing can be kept; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +124,13 @@ def parse_object(raw: bytes | None) -> dict[str, Any]:
     """The line's object. Raises Unusable. Bytes that are no UTF-8 become lone
     surrogates, which are kept exactly like any other text that cannot be stored."""
     if raw is None:
-        raise Unusable(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
+        raise Unusable("longer than %(size)s MiB", size=MAX_LINE_BYTES // 2**20)
     try:
         value = load_json(raw.decode("utf-8", "surrogateescape"))
     except ValueError as error:
-        raise Unusable(f"not JSON ({error})") from error
+        raise Unusable("not JSON (%(error)s)", error=str(error)) from error
     if not isinstance(value, dict):
-        raise Unusable(f"not an object but {type(value).__name__}")
+        raise Unusable("not an object but %(type)s", type=type(value).__name__)
     return value
 
 
@@ -231,7 +233,7 @@ class _Keys:
         found = {name: self.number(KEYS.get(name, name)) for name in names}
         missing = ", ".join(KEYS.get(name, name) for name in names if found[name] is None)
         if missing:
-            raise Unusable(f"no number for {missing}")
+            raise Unusable("no number for %(names)s", names=missing)
         return {name: number for name, number in found.items() if number is not None}
 
     def raw_text(self, name: str) -> str | None:
@@ -410,7 +412,7 @@ def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
     if extra and (payload is None or _is_object(_opened(payload))):
         payload = add_metadata(payload or "{}", extra)
     elif extra:
-        odd = tuple(f"{name} (left out)" for name in extra)
+        odd = tuple(say("%(name)s (left out)", name=name) for name in extra)
     columns |= {
         "event_type": columns["event_type"] or "unknown",
         "payload": "{}" if payload is None else payload,

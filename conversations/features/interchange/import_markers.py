@@ -46,8 +46,9 @@ def store_rewind(
         for name in (f"from_{what}", f"to_{what}"):
             columns[name] = _place(columns[name], numbering)
         if columns[f"from_{what}"] < 1 or columns[f"to_{what}"] > end:
-            rows = "turns" if what == "turn" else "events"
-            raise Unusable(f"it rewinds {rows} that do not exist")
+            if what == "turn":
+                raise Unusable("it rewinds turns that do not exist")
+            raise Unusable("it rewinds events that do not exist")
     back_to = columns["back_to"]
     if back_to is not None and not 0 <= back_to < session.rewinds.count():
         raise Unusable("it goes back to a moment that does not exist")
@@ -138,7 +139,9 @@ def store_attachment(
     try:
         found = None if data is None else examine(data, name)
     except Rejected as error:
-        raise Unusable(f"its content cannot be attached: {error.message}") from error
+        raise Unusable(
+            "its content cannot be attached: %(reason)s", reason=error.message
+        ) from error
     is_news = False
     for content, content_digest in contents:
         if content is not None and not touch_blob(content_digest):

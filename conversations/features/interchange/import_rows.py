@@ -31,6 +31,7 @@ from conversations.archive.state_updates import (
 )
 from conversations.domain.errors import Conflict
 from conversations.domain.events import INFO, Malformed, parse_payload
+from conversations.domain.messages import say
 from conversations.domain.session_state import STATE_EDIT
 from conversations.domain.text import dump_json, first_digest, load_json, storable
 from conversations.domain.turns import NewTurn
@@ -143,9 +144,18 @@ def _compare[T](
         elif found == digest:
             unchanged += 1
         else:
-            why = "is archived with different content" if found else "is missing from the archive"
-            conflicts.append((line, f"{what} {number} {why}"))
+            conflicts.append((line, _conflict(what, number, is_there=bool(found))))
     return new, unchanged
+
+
+def _conflict(what: str, number: int, *, is_there: bool) -> str:
+    if what == "turn":
+        if is_there:
+            return say("turn %(number)s is archived with different content", number=number)
+        return say("turn %(number)s is missing from the archive", number=number)
+    if is_there:
+        return say("event %(number)s is archived with different content", number=number)
+    return say("event %(number)s is missing from the archive", number=number)
 
 
 def _event_values(session: Session, seq: int, event: ChatEvent, link: str) -> tuple[Any, ...]:

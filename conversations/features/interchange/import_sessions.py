@@ -22,6 +22,7 @@ from django.db import models, transaction
 from conversations.archive.append import walk_rows
 from conversations.archive.session_state import catch_up_state
 from conversations.domain.errors import Conflict
+from conversations.domain.messages import join_messages, say
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json, one_line
 from conversations.domain.turns import NewTurn
@@ -174,7 +175,7 @@ class SessionImporter(Archive):
         try:
             value = parse_object(raw)
         except Unusable as error:
-            self.skip(line, str(error))
+            self.skip(line, error.message)
             # It may have begun another session, whose rows must not end up in this one.
             self._is_adrift = True
             if _SESSION_TYPE.search(raw or b"", 0, 500):
@@ -193,9 +194,9 @@ class SessionImporter(Archive):
             else:
                 self._take_row(line, value)
         except Unusable as error:
-            self._note_skip(line, str(error))
+            self._note_skip(line, error.message)
         except RecursionError:
-            self._note_skip(line, "nested too deeply")
+            self._note_skip(line, say("nested too deeply"))
 
     def skip(self, line: ImportedRowSource, reason: str) -> None:
         """Something that could not be read."""
@@ -241,12 +242,13 @@ class SessionImporter(Archive):
 
     def _note_skip(self, line: ImportedRowSource, reason: str) -> None:
         self._counts.skipped += 1
-        self._report(line, f"skipped: {reason}")
+        self._report(line, say("skipped: %(reason)s", reason=reason))
 
     def _note_repairs(self, line: ImportedRowSource, odd: tuple[str, ...]) -> None:
         if odd:
             self._counts.repaired += 1
-            self._report(line, f"imported with changes: {', '.join(odd)}")
+            names = join_messages(odd, ", ")
+            self._report(line, say("imported with changes: %(names)s", names=names))
 
     def _take_session(
         self, line: ImportedRowSource, value: Object, raw: bytes, following: bytes
@@ -273,7 +275,7 @@ class SessionImporter(Archive):
     def _take_row(self, line: ImportedRowSource, value: Object) -> None:
         kind, opened = value.get("type"), self._open
         if kind not in ("turn", "event", "attachment", *MARKERS):
-            raise Unusable(f"unknown type {_shown(kind)}")
+            raise Unusable("unknown type %(type)s", type=_shown(kind))
         if self._is_adrift and opened is not None:
             chains = {"turn": ("number", opened.turns), "event": ("seq", opened.events)}
             name, numbering = chains.get(kind, ("", None))
@@ -330,11 +332,20 @@ class SessionImporter(Archive):
         number = numbering.place(original)
         if numbering.is_renumbered and kind not in opened.warned:
             opened.warned.add(kind)
-            self.note(
-                line,
-                f"its {kind}s are not numbered without gaps: from here on they get the next "
-                f"numbers, in the order of the file ({_shown(original)} becomes {number})",
-            )
+            values = {"given": _shown(original), "number": number}
+            if kind == "turn":
+                told = say(
+                    "its turns are not numbered without gaps: from here on they get the next "
+                    "numbers, in the order of the file (%(given)s becomes %(number)s)",
+                    **values,
+                )
+            else:
+                told = say(
+                    "its events are not numbered without gaps: from here on they get the next "
+                    "numbers, in the order of the file (%(given)s becomes %(number)s)",
+                    **values,
+                )
+            self.note(line, told)
         return number
 
     def _count_pending(self, opened: _Open, chars: int) -> None:
@@ -363,7 +374,7 @@ class SessionImporter(Archive):
             return
         for line, reason in sorted(conflicts):
             self._counts.conflicts += 1
-            self._report(line, f"conflict: {reason}")
+            self._report(line, say("conflict: %(reason)s", reason=reason))
         for name, count in stored.items():
             self._count(name, count)
         opened.has_grown |= bool(stored["turns_added"] or stored["events_added"])
@@ -381,19 +392,19 @@ class SessionImporter(Archive):
                     try:
                         is_new = store(session, columns, turns=opened.turns, events=opened.events)
                     except Unusable as error:
-                        self._note_skip(line, str(error))
+                        self._note_skip(line, error.message)
                     else:
                         self._count(f"{kind}s_added", is_new)
                         opened.has_grown |= is_new and kind == "rewind"
             is_exact = is_exact_copy(session, opened.header)
             if is_exact is False:
                 self._counts.damaged += 1
-                missing = "its rows differ from the export: some are missing or changed"
+                missing = say("its rows differ from the export: some are missing or changed")
                 self._report(opened.line, missing)
             if is_exact and opened.header.journal_turn is not None:
                 gaps = opened.markers["gap"]
                 for bad in restore_coverage(session, opened.header, [gap for _, gap in gaps]):
-                    self._note_skip(gaps[bad][0], "this gap does not match the session")
+                    self._note_skip(gaps[bad][0], say("this gap does not match the session"))
             elif opened.has_grown or not session.runs.exists():
                 compute_coverage(session, has_grown=opened.has_grown)
             render_uncovered_turns(session)

@@ -13,6 +13,7 @@ from django.utils.text import slugify
 
 from conversations.archive.rights import role_of
 from conversations.archive.workspaces import add_member, create_workspace
+from conversations.domain.messages import say
 from conversations.domain.text import first_digest, one_line, without_unseen
 from conversations.models import Membership, Session, Workspace
 
@@ -88,7 +89,12 @@ class ImportTarget:
             return found
         folder = self.root / slug
         folder.mkdir(parents=True, exist_ok=True)
-        tell(f"created the workspace {slug} on the folder {folder}")
+        told = say(
+            "created the workspace %(workspace)s on the folder %(folder)s",
+            workspace=slug,
+            folder=str(folder),
+        )
+        tell(told)
         return create_workspace(root=folder.resolve(), name=slug, slug=slug, owner=owner)
 
     def _create(
@@ -104,7 +110,7 @@ class ImportTarget:
         columns = dict(header.columns)
         key = columns["key"]
         if key is not None and Session.objects.filter(workspace=workspace, key=key).exists():
-            tell("another session of the workspace has its key; imported without a key")
+            tell(say("another session of the workspace has its key; imported without a key"))
             extra["original_key"], columns["key"] = key, None
         if header.owner and header.owner != owner.username:
             extra["original_owner"] = header.owner
@@ -117,9 +123,12 @@ class ImportTarget:
             if owner == self.owner:
                 add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
             else:
-                tell(
-                    f"its owner {owner.username} is not a member of the workspace {workspace.slug}"
+                told = say(
+                    "its owner %(owner)s is not a member of the workspace %(workspace)s",
+                    owner=owner.username,
+                    workspace=workspace.slug,
                 )
+                tell(told)
         created_at = columns["created_at"]
         if created_at is None:  # when the first row was written
             with suppress(Unusable):

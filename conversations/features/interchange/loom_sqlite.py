@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from conversations.domain.messages import say, say_number
 from conversations.domain.text import load_json
 
 from .making import Archive, ImportLine, Item, Note, Object, own_uuid, stable_uuid, without
@@ -64,7 +65,7 @@ def read_loom_database(file: SourceFile, source: ImportSource, archive: Archive)
         with file.on_disk() as path, open_unchanged(path) as connection:
             yield from _Database(connection, file.name).read()
     except (NoDatabase, *SQLITE_DAMAGE) as error:
-        yield Note(file.name, f"the database cannot be read: {error}")
+        yield Note(file.name, say("the database cannot be read: %(error)s", error=str(error)))
 
 
 class _Database:
@@ -91,7 +92,8 @@ class _Database:
                 for row in self.connection.execute(query):
                     found.setdefault(row["session_id"])
             except SQLITE_DAMAGE as error:
-                yield Note(self._place(table), f"not all sessions could be listed: {error}")
+                text = say("not all sessions could be listed: %(error)s", error=str(error))
+                yield Note(self._place(table), text)
         uuids: set[str] = set()
         for session in found:
             line = _session(_text(session), rows.get(session))
@@ -109,7 +111,12 @@ class _Database:
                 missed = self.connection.execute(query).fetchone()["n"] - self.seen[table]
                 # Without a session, or hidden by a damaged index.
                 if missed > 0:
-                    yield Note(self._place(table), f"{missed} of its rows belong to no session")
+                    text = say_number(
+                        "%(count)s of its rows belong to no session",
+                        "%(count)s of its rows belong to no session",
+                        missed,
+                    )
+                    yield Note(self._place(table), text)
 
     def _place(self, table: str, row: Any = None) -> str:
         return f"{self.name}: {table}" + ("" if row is None else f" {row}")
@@ -176,12 +183,13 @@ class _Database:
                     try:
                         yield rowid, read([rowid])[rowid]
                     except (*SQLITE_DAMAGE, KeyError) as error:
-                        reason = f"the row cannot be read: {error}"
+                        reason = say("the row cannot be read: %(error)s", error=str(error))
                         yield rowid, Note(self._place(table, rowid), reason)
             else:
                 yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
         if problem is not None:
-            yield 0, Note(self._place(table), f"not all rows could be listed: {problem}")
+            reason = say("not all rows could be listed: %(error)s", error=str(problem))
+            yield 0, Note(self._place(table), reason)
 
 
 def _text(value: Any) -> str:

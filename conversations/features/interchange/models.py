@@ -17,7 +17,7 @@ OPEN_STATES = (WAITING, RUNNING)
 class Import(models.Model):
     """A file that becomes sessions of ``user`` in ``workspace``. It lies in the data folder
     under its uuid until that is over. ``counts`` and ``report`` are JSON: ``ImportCounts``, and
-    a list of ``[place, what was said of it]``, of which ``report_left`` more did not fit.
+    what was noted (``reports``), of which ``report_left`` more did not fit.
     ``attempts`` is how often it was begun: a server that stops meanwhile begins it again.
     """
 

@@ -24,6 +24,7 @@ from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 
 from .making import Item, Note
@@ -42,8 +43,8 @@ MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
-class NotReadable(ValueError):
-    """What was given cannot be read at all; the text says why, for a person."""
+class NotReadable(Rejected):
+    """What was given cannot be read at all; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,9 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
                 shown = found.relative_to(path).as_posix()
                 source.files.append(SourceFile(shown, found.stat().st_size, path=found))
                 if len(source.files) > MAX_FILES:
-                    raise NotReadable(f"The folder has more than {MAX_FILES:,} files.")
+                    raise NotReadable(
+                        "The folder has more than %(count)s files.", count=f"{MAX_FILES:,}"
+                    )
         yield source
         return
     with path.open("rb") as file:
@@ -115,7 +118,9 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
             packed.most = None
             yield _list_archive(archive, name, max_bytes)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise NotReadable(f"The archive is damaged or protected: {error}.") from error
+        raise NotReadable(
+            "The archive is damaged or protected: %(error)s.", error=str(error)
+        ) from error
 
 
 class _ArchiveFile(io.FileIO):
@@ -125,31 +130,33 @@ class _ArchiveFile(io.FileIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if self.most is not None and size is not None and size > self.most:
-            raise NotReadable(say("The archive's file list is too long."))
+            raise NotReadable("The archive's file list is too long.")
         return super().read(-1 if size is None else size) or b""
 
 
 def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> ImportSource:
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if len(infos) > MAX_FILES:
-        raise NotReadable(f"The archive has more than {MAX_FILES:,} files.")
+        raise NotReadable("The archive has more than %(count)s files.", count=f"{MAX_FILES:,}")
     total = sum(info.file_size for info in infos)
     if max_bytes and total > max_bytes:
         raise NotReadable(
-            f"The archive would expand to {total:,} bytes; the limit is {max_bytes:,}."
+            "The archive would expand to %(size)s bytes; the limit is %(limit)s.",
+            size=f"{total:,}",
+            limit=f"{max_bytes:,}",
         )
     source = ImportSource(name)
     for info in infos:
         path = PurePosixPath(info.filename.replace("\\", "/"))
         grows = info.file_size > MAX_RATIO * max(1, info.compress_size)
         if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-            reason = "its name leads outside the archive"
+            reason = say("its name leads outside the archive")
         elif stat.S_ISLNK(info.external_attr >> 16):
-            reason = "it is a link"
+            reason = say("it is a link")
         elif info.flag_bits & 1:
-            reason = "it is protected by a password"
+            reason = say("it is protected by a password")
         elif info.file_size > SMALL and grows:
-            reason = f"it would expand to more than {MAX_RATIO} times its size"
+            reason = say("it would expand to more than %(count)s times its size", count=MAX_RATIO)
         else:
             file = SourceFile(info.filename, info.file_size, archive=archive, info=info)
             source.files.append(file)
@@ -167,8 +174,8 @@ _NO_SPACE = re.compile(r"[^ \t\r\n]|\Z")
 _decoder = json.JSONDecoder()
 
 
-class DamagedJson(ValueError):
-    """From here on the file cannot be read; the text says why."""
+class DamagedJson(Rejected):
+    """From here on the file cannot be read; the message says why."""
 
 
 def read_items(stream: IO[bytes], *, chunk: int = CHUNK) -> Iterator[Any]:
@@ -223,7 +230,7 @@ class _Text:
             except ValueError as error:
                 left = len(self._text) - self.at
                 if self._has_ended or left > MAX_ITEM_CHARS:
-                    raise DamagedJson(f"not JSON ({error})") from error
+                    raise DamagedJson("not JSON (%(error)s)", error=str(error)) from error
                 self._grow(max(self._chunk, left))
 
 

@@ -122,10 +122,8 @@ class Running:
             found = self._choose(source)
             if not found and not source.refused:
                 raise NotReadable(
-                    say(
-                        "The format is unknown: it is not a Loom database or interchange file, a "
-                        "Claude Code session, or an export of ChatGPT, Claude or Open WebUI."
-                    )
+                    "The format is unknown: it is not a Loom database or interchange file, a "
+                    "Claude Code session, or an export of ChatGPT, Claude or Open WebUI."
                 )
             for file, format in found:
                 source.used.add(file.name)
@@ -148,11 +146,16 @@ class Running:
                 self._hand_over(item, 0)
             unread = [file.name for file in source.files if file.name not in source.used]
             if unread:
-                more = f" and {len(unread) - NAMED_FILES} more" if len(unread) > NAMED_FILES else ""
-                named = ", ".join(unread[:NAMED_FILES])
-                self.report(ImportedRowSource(0, source.name), f"no conversations in {named}{more}")
+                named, more = ", ".join(unread[:NAMED_FILES]), len(unread) - NAMED_FILES
+                if more > 0:
+                    text = say(
+                        "no conversations in %(files)s and %(count)s more", files=named, count=more
+                    )
+                else:
+                    text = say("no conversations in %(files)s", files=named)
+                self.report(ImportedRowSource(0, source.name), text)
             if not found:
-                raise NotReadable(say("Nothing in it could be read."))
+                raise NotReadable("Nothing in it could be read.")
 
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
         if self.format != AUTO and len(source.files) == 1:
@@ -160,7 +163,11 @@ class Running:
             with suppress(*DAMAGE):  # whoever reads it says so
                 recognised = recognise(file)
                 if recognised and recognised != self.format:
-                    raise NotReadable(f"It was given as {self.format}, but it is {recognised}.")
+                    raise NotReadable(
+                        "It was given as %(given)s, but it is %(found)s.",
+                        given=self.format,
+                        found=recognised,
+                    )
             return [(file, self.format)]
         wanted = None if self.format == AUTO else self.format
         found = []
@@ -168,7 +175,8 @@ class Running:
             try:
                 format = recognise(file)
             except DAMAGE as error:
-                source.refused.append(Note(file.name, f"it cannot be read: {error}"))
+                reason = say("it cannot be read: %(error)s", error=str(error))
+                source.refused.append(Note(file.name, reason))
                 continue
             if format and wanted in (None, format):
                 found.append((file, format))

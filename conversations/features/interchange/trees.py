@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from uuid import UUID
 
+from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
+
 from .fields import Unusable, read_turn
 from .making import WORDS, Archive, Files, ImportLine, Item, Note, Object, Words, stable_uuid
 from .opening import DAMAGE, DamagedJson, SourceFile, read_items
@@ -24,8 +27,8 @@ from .opening import DAMAGE, DamagedJson, SourceFile, read_items
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 200, 10_000, 2_000_000
 
 
-class TooBranched(ValueError):
-    """The sessions of a tree would be too large; the text says so."""
+class TooBranched(Rejected):
+    """The sessions of a tree would be too large; the message says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,7 @@ class Conversation:
             said = [words for turn, _ in made if (words := _words_of(turn)) is not None]
             if any(words != next(told, words) for words in said):
                 return index, sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
-            place = f"{self.place}, message {node}"
+            place = say("%(place)s, message %(id)s", place=self.place, id=node)
             for turn, lines in made:
                 number += 1
                 yield ImportLine(
@@ -235,16 +238,18 @@ def read_conversations(
     try:
         with file.open() as stream:
             for number, item in enumerate(read_items(stream), 1):
-                place = f"{file.name}: conversation {number}"
+                place = say("%(file)s: conversation %(number)s", file=file.name, number=number)
                 if not isinstance(item, dict):
-                    yield Note(place, "it is not an object")
+                    yield Note(place, say("it is not an object"))
                     continue
                 try:
                     yield from conversation(item, place).read()
                 except TooBranched as error:
-                    yield Note(place, str(error))
+                    yield Note(place, error.message)
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     reason = f"{type(error).__name__}: {error}"
-                    yield Note(place, f"its structure is not as expected ({reason})")
+                    text = say("its structure is not as expected (%(reason)s)", reason=reason)
+                    yield Note(place, text)
     except (DamagedJson, *DAMAGE) as error:
-        yield Note(f"{file.name}: after conversation {number}", str(error))
+        place = say("%(file)s: after conversation %(number)s", file=file.name, number=number)
+        yield Note(place, error.message if isinstance(error, DamagedJson) else str(error))

@@ -44,6 +44,7 @@ from . import service
 from .export import FORMATS as EXPORT_FORMATS
 from .export import ExportFormat
 from .models import STOPPED
+from .reports import read_error, read_notes
 from .running import AUTO, FORMATS
 
 MAX_NAME_CHARS = 60
@@ -205,13 +206,13 @@ def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
     """How far one is, and what became of it; to htmx only that."""
     found = service.get_import(person(request), import_uuid)
     counts = json.loads(found.counts)
-    if found.error:  # it is stored in English
-        found.error = gettext(found.error)
+    found.error = translate(read_error(found.report, found.error))
+    notes = read_notes(found.report)
     context = {
         "import": found,
         "format": FORMAT_NAMES.get(found.format, found.format) if found.format != AUTO else "",
         "counts": [(words, counts[name]) for name, words in TOLD.items() if counts.get(name)],
-        "report": json.loads(found.report),
+        "report": [(translate(place), translate(text)) for place, text in notes],
     }
     is_part = request.headers.get("HX-Request") == "true"
     return render(request, "imports/one.html#state" if is_part else "imports/one.html", context)

@@ -24,10 +24,12 @@ from conversations.domain.text import dump_json
 from conversations.runtime.ownership import only_one
 
 from . import service
+from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts
 from .import_targets import ImportTarget
 from .models import DONE, FAILED, RUNNING, Import
 from .opening import NotReadable
+from .reports import as_note, write_report
 from .running import Running
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ class ImportWorker:
             else:
                 logger.exception("import_failed")
                 error = say("A server error ended the import. Everything imported so far stays.")
-        watch.tell()
+        watch.tell(error)
         service.end_import(found.pk, FAILED if error else DONE, error=error)
         path.unlink(missing_ok=True)
 
@@ -131,7 +133,7 @@ class ImportWorker:
                 path, name=found.name, max_bytes=GROWTH * settings.LOOM.max_import_bytes
             )
         except NotReadable as error:
-            return str(error)
+            return error.message
         except FileNotFoundError:
             return say("The uploaded file no longer exists. Upload it again.")
         counts = watch.counts
@@ -152,14 +154,14 @@ class _Watch:
         self.running = Running(target, self.counts, self.report, self.progress, found.format)
         self._pk = found.pk
         self._stopping = stopping
-        self._report: list[tuple[str, str]] = []
+        self._notes: list[dict[str, Any]] = []
         self._left = 0
         self._next = time.monotonic()
 
-    def report(self, line: Any, text: str) -> None:
-        place = str(line)[:500]
-        if len(self._report) < MAX_REPORT:
-            self._report.append((f"line {place}" if place.isdigit() else place, text[:500]))
+    def report(self, line: ImportedRowSource, text: str) -> None:
+        if len(self._notes) < MAX_REPORT:
+            place = line.place or say("line %(number)s", number=line.number)
+            self._notes.append(as_note(place, text))
         else:
             self._left += 1
 
@@ -173,11 +175,11 @@ class _Watch:
             if not self.tell():
                 raise ImportStopped
 
-    def tell(self) -> bool:
-        """False when it is to end."""
+    def tell(self, error: str = "") -> bool:
+        """False when it is to end. ``error``: what ends it."""
         is_told = Import.objects.filter(pk=self._pk, state=RUNNING).update(
             counts=dump_json(asdict(self.counts)),
-            report=dump_json(self._report),
+            report=write_report(self._notes, error),
             report_left=self._left,
             format=self.running.format,
         )

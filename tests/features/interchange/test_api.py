@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
+from django.utils.translation import override
 
 from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.models import Import
@@ -55,6 +56,16 @@ def test_an_upload_is_imported_and_tells_what_became_of_it(
     assert [set(report) for report in done["reports"]] in ([], [{"place", "text"}])
     [listed] = owner.get("/api/v1/imports").json()["items"]
     assert listed == {name: value for name, value in done.items() if name != "reports"}
+
+
+@pytest.mark.django_db
+def test_what_was_noted_is_told_in_english(owner: Client, workspace: Workspace) -> None:
+    address = upload(owner, b'{"type":"session"}\n[]\n')["Location"]
+    carry_out()
+    assert '"said"' in Import.objects.get().report
+    with override(settings.LANGUAGE_CODE):  # the language of a request stays after it
+        done = owner.get(address, headers={"Accept-Language": "de"}).json()
+    assert done["reports"] == [{"place": "line 2", "text": "skipped: not an object but list"}]
 
 
 @pytest.mark.django_db

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +14,17 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils.translation import override
 
 from conversations.archive.sessions import create_session
 from conversations.archive.turns import append_turn
+from conversations.domain.messages import say
 from conversations.domain.turns import NewTurn
 from conversations.features.interchange import opening
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.models import Import
+from conversations.features.interchange.reports import as_note, write_report
 from conversations.features.interchange.service import MAX_OPEN, begin_next_import, import_path
 from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker
 from conversations.models import Membership, Session, Turn, Workspace
@@ -332,3 +336,83 @@ def test_an_import_of_somebody_else_is_not_there(
     stranger.force_login(other_user)
     assert stranger.get(f"/import/{the_import().uuid}/").status_code == 404
     assert stranger.get(f"/import/{UUID(int=1)}/").status_code == 404
+
+
+# What an import has noted, in the language of whoever reads it.
+
+
+def page_in_german(owner: Client) -> str:
+    with override(settings.LANGUAGE_CODE):  # the language of a request stays after it
+        page = owner.get(f"/import/{the_import().uuid}/", headers={"Accept-Language": "de"})
+    return " ".join(unescape(page.text).split())
+
+
+def test_what_was_noted_is_said_in_the_readers_language(
+    owner: Client, workspace: Workspace
+) -> None:
+    odd = {"type": "event", "seq": 1, "payload_raw": "{broken", "event_type": "info"}
+    told = [line(type="session"), b"[]\n", line(type="banana"), line(**odd, mood=1, place="here")]
+    upload(owner, b"".join(told))
+    carry_out()
+    english = owner.get(f"/import/{the_import().uuid}/").text
+    assert "<span>Skipped: not an object but list</span>" in english
+    assert '<span class="muted">line 2</span>' in english
+    german = page_in_german(owner)
+    assert "<span>Übersprungen: kein Objekt, sondern list</span>" in german
+    assert '<span class="muted">Zeile 2</span>' in german
+    assert '<span>Übersprungen: unbekannter Typ "banana"</span>' in german
+    assert "Mit Änderungen importiert: mood (weggelassen), place (weggelassen)" in german
+
+
+def test_so_is_where_it_stands_in_another_programs_file(
+    owner: Client, workspace: Workspace
+) -> None:
+    upload(owner, json.dumps([*json.loads(CHATGPT), 7]).encode())
+    carry_out()
+    german = page_in_german(owner)
+    assert "Übersprungen: kein Objekt" in german
+    assert "ever.bin: Unterhaltung 3" in german
+
+
+def test_why_it_failed_is_said_in_the_readers_language(owner: Client, workspace: Workspace) -> None:
+    upload(owner, format="openwebui")
+    carry_out()
+    assert the_import().error == "It was given as openwebui, but it is chatgpt."
+    expected = "Als Format wurde openwebui angegeben, es ist aber chatgpt."
+    assert expected in page_in_german(owner)
+    upload(owner, b'{"some": "settings"}')
+    carry_out()
+    assert "Nichts darin konnte gelesen werden." in page_in_german(owner)
+
+
+@pytest.mark.parametrize(
+    ("report", "shown"),
+    [
+        ([["line 3", "skipped: it is a link"]], "Skipped: it is a link"),
+        ([["line 3", "it is a link"]], "Ist ein Link"),
+        ([["line 3", "100 %(what)s"]], "100 %(what)s"),
+        ({"notes": [{"place": "line 3", "text": "it is a link"}]}, "Ist ein Link"),
+        (  # what it is made of is something else
+            {"notes": [as_note("line 3", say("skipped: %(reason)s", reason="a")) | {"text": "b"}]},
+            "B",
+        ),
+    ],
+)
+def test_what_is_not_known_to_be_a_sentence_is_shown_as_it_is(
+    owner: Client, workspace: Workspace, report: Any, shown: str
+) -> None:
+    upload(owner)
+    error = "The server stopped 3 times during this import."
+    Import.objects.update(report=json.dumps(report), error=error, state="failed")
+    german = page_in_german(owner)
+    assert f'<span>{shown}</span><span class="muted">line 3</span>' in german
+    assert error in german
+
+
+def test_of_a_long_text_the_beginning_is_kept(owner: Client, workspace: Workspace) -> None:
+    long = say("skipped: %(reason)s", reason="x" * 1000)
+    note = as_note(long, long)
+    assert note == {"place": long[:500], "text": long[:500]}
+    upload(owner)
+    Import.objects.update(report=write_report([note], long))
+    assert f"S{long[1:500]}</span>" in page_in_german(owner)

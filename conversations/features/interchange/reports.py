@@ -1,0 +1,62 @@
+"""What an import has noted, as it is kept: in English, and beside each sentence that has values
+what it is made of (``said``), so that a page can say it in another language.
+
+``{"notes": [{"place": …, "text": …, "said": {"text": …}}], "error": …}``, where ``error`` is what
+the sentence is made of that stands in a column of its own. Older ones are lists of
+``[place, text]``.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from conversations.domain.messages import Message, message_data, read_message, say
+from conversations.domain.text import dump_json
+
+MAX_CHARS = 500  # Of a text; of a longer one nothing else is kept than its beginning.
+
+
+def as_note(place: str, text: str) -> dict[str, Any]:
+    told = {"place": place, "text": text}
+    said = {name: data for name, one in told.items() if (data := _said(one))}
+    kept = {name: one[:MAX_CHARS] for name, one in told.items()}
+    return kept | ({"said": said} if said else {})
+
+
+def write_report(notes: Sequence[dict[str, Any]], error: str = "") -> str:
+    said = _said(error)
+    return dump_json({"notes": notes} | ({"error": said} if said else {}))
+
+
+def read_notes(report: str) -> list[tuple[str, str]]:
+    """The place and the text of each note, as messages where they are known to be some."""
+    found = json.loads(report)
+    return [_read_note(note) for note in (found["notes"] if isinstance(found, dict) else found)]
+
+
+def read_error(report: str, error: str) -> str:
+    """The column ``error`` as a message."""
+    found = json.loads(report)
+    return _made_of(found.get("error") if isinstance(found, dict) else None, error) or say(error)
+
+
+def _read_note(note: Any) -> tuple[str, str]:
+    if isinstance(note, list):
+        place, text = note
+        return place, say(text)
+    place, text, said = note["place"], note["text"], note.get("said", {})
+    place = _made_of(said.get("place"), place) or place  # it may be any file's name
+    return place, _made_of(said.get("text"), text) or say(text)
+
+
+def _said(text: str) -> dict[str, Any]:
+    """Nothing for what is its own template."""
+    if not isinstance(text, Message) or not text.values or len(text) > MAX_CHARS:
+        return {}
+    return message_data(text)
+
+
+def _made_of(data: Any, text: str) -> str:
+    """The message that is this text, if it is one."""
+    message = read_message(data)
+    return message if message == text else ""

@@ -1,0 +1,95 @@
+"""The catalogs of the pages' languages: whole, of this code, and fit to its sentences. Without a
+feature they have more than the code."""
+
+import gettext
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from conversations.rendering.template_tags import CHAT_WORDS, TOO_LONG
+from scripts import messages
+
+ROOT = Path(__file__).parents[2]
+CATALOGS = ("django", "djangojs")
+LANGUAGES = [code for code, _ in settings.LANGUAGES if code != settings.LANGUAGE_CODE]
+VALUE = re.compile(r"%\((\w+)\)s|%%")
+TAG = re.compile(r"<[^>]*>")
+
+needs_gettext = pytest.mark.skipif(not shutil.which("xgettext"), reason="GNU gettext is missing")
+
+
+def read_catalog(file: Path) -> dict[Any, str]:
+    with file.open("rb") as opened:
+        catalog: dict[Any, str] = gettext.GNUTranslations(opened)._catalog  # type: ignore[attr-defined]
+    return catalog
+
+
+@needs_gettext
+def test_the_catalogs_are_those_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ``make messages`` makes is there, and each sentence has its translation."""
+    for folder in ("conversations", "loomweb", "templates", "static/js", "locale"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(settings, "LOCALE_PATHS", settings.LOCALE_PATHS)  # puts it back
+    messages.extract(tmp_path)
+    for file in tmp_path.glob("locale/*/LC_MESSAGES/*.po"):
+        kept = ROOT / file.relative_to(tmp_path)
+        assert file.read_text() == kept.read_text(), "run `make messages`"
+        for left_out in ("--untranslated", "--only-fuzzy"):
+            command = ["msgattrib", left_out, "--no-obsolete", file]
+            told = subprocess.run(command, capture_output=True, text=True, check=True)
+            assert told.stdout == "", "translate what is listed"
+    messages.compile_catalogs(tmp_path)
+    messages.write_words(tmp_path)
+    for file in tmp_path.glob("locale/*/LC_MESSAGES/*.mo"):
+        assert read_catalog(file) == read_catalog(ROOT / file.relative_to(tmp_path))
+    for language in LANGUAGES:
+        script = messages.WORDS / f"{language}.js"
+        assert (tmp_path / script).read_text() == (ROOT / script).read_text()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", CATALOGS)
+def test_a_translation_has_the_values_and_tags_of_its_sentence(language: str, name: str) -> None:
+    catalog = read_catalog(ROOT / "locale" / language / "LC_MESSAGES" / f"{name}.mo")
+    assert len(catalog) > 100
+    for key, text in catalog.items():
+        template, is_plural = (key[0], True) if isinstance(key, tuple) else (key, False)
+        values, needed = set(VALUE.findall(text)), set(VALUE.findall(template))
+        # The form for one may leave the number out.
+        assert values <= needed | {"count", "number"} if is_plural else values == needed, template
+        if not is_plural and template:
+            assert sorted(TAG.findall(text)) == sorted(TAG.findall(template)), template
+
+
+def test_the_words_of_scripts_are_a_script() -> None:
+    text = (ROOT / "static" / "js" / "words" / "de.js").read_text()
+    words = json.loads(text.removeprefix("globalThis.words = ").removesuffix(";\n"))
+    assert words["Copied"] == "Kopiert"
+    assert all(isinstance(word, str) or len(word) == 2 for word in words.values())
+
+
+def test_a_chat_brings_the_words_of_the_scripts_that_come_with_it() -> None:
+    """The others are there when a module asks for them first."""
+    modules, waiting = set(), ["chat.js"]
+    while waiting:
+        modules.add(name := waiting.pop())
+        text = (ROOT / "static/js" / name).read_text()
+        waiting += set(re.findall(r'^import [^"\n]*"\./(\w+\.js)"', text, re.MULTILINE)) - modules
+    assert "words.js" not in modules
+    sentences = [
+        sentence
+        for name in modules
+        for sentence in re.findall(
+            r'\bn?gettext\(\s*"([^"]+)"', (ROOT / "static/js" / name).read_text()
+        )
+    ]
+    assert sorted(sentences) == sorted([*CHAT_WORDS, TOO_LONG])
