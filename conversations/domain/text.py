@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from .errors import NotEncodable
 
@@ -185,6 +186,14 @@ def first_digest(session_uuid: UUID, *, chain: str) -> str:
 def next_digest(previous: str, fields: tuple[Any, ...]) -> str:
     text = json.dumps([previous, *fields], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """UTC where this machine does not know the zone."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
 
 
 def instant(moment: datetime) -> str:

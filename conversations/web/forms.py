@@ -1,7 +1,7 @@
 """What people type into the pages, checked."""
 
 import re
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, tzinfo
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -256,9 +256,9 @@ def date_field(label: "_StrOrPromise") -> forms.DateField:
     )
 
 
-def midnight(day: date | None) -> datetime | None:
-    """When the day begins: days are those of UTC."""
-    return datetime.combine(day, time.min, tzinfo=UTC) if day else None
+def midnight(day: date | None, zone: tzinfo = UTC) -> datetime | None:
+    """When the day begins."""
+    return datetime.combine(day, time.min, tzinfo=zone) if day else None
 
 
 class PersonField(forms.CharField):

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
 from conversations.archive.outline import first_turn_since, read_outline
+from conversations.domain.text import zone_of
 
 from .forms import date_field, midnight
 from .panel import render_panel
@@ -19,7 +20,7 @@ SHOWN = 100  # Messages of a page of the outline
 
 
 class JumpForm(forms.Form):
-    """Where to: a turn, or the first one of a day (of UTC, as in searches)."""
+    """Where to: a turn, or the first one of a day, which is the browser's where it has scripts."""
 
     turn = forms.IntegerField(
         min_value=1,
@@ -28,6 +29,9 @@ class JumpForm(forms.Form):
         widget=forms.NumberInput(attrs={"min": 1}),
     )
     date = date_field(gettext_lazy("Day"))
+    zone = forms.CharField(
+        max_length=64, required=False, widget=forms.HiddenInput(attrs={"data-zone": ""})
+    )
     before = forms.IntegerField(min_value=1, required=False, widget=forms.HiddenInput)
 
     use_required_attribute = False
@@ -41,7 +45,8 @@ def session_outline(request: HttpRequest, uuid: UUID) -> HttpResponse:
     form = JumpForm(request.GET.dict(), auto_id="jump-%s")
     is_valid = form.is_valid()
     if is_valid and found.turn_count:
-        turn, moment = form.cleaned_data["turn"], midnight(form.cleaned_data["date"])
+        turn, zone = form.cleaned_data["turn"], zone_of(form.cleaned_data["zone"])
+        moment = midnight(form.cleaned_data["date"], zone)
         if turn:
             return redirect("turn", uuid=uuid, number=min(turn, found.turn_count))
         if moment is not None:

@@ -3,6 +3,12 @@ import { find, findAll, keep, localise } from "./dom.js";
 const root = document.documentElement;
 const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 
+// A day is that of whoever asks for it.
+document.addEventListener("formdata", ({ target, formData }) => {
+  const name = find("[data-zone]", target)?.name;
+  if (name) formData.set(name, new Intl.DateTimeFormat().resolvedOptions().timeZone);
+});
+
 // Rows get theirs from marks.js.
 findAll(document.body.matches(".chat") ? ".side, .dock" : "body").forEach(localise);
 setInterval(lists, 60000);

@@ -54,7 +54,7 @@ def test_two_people_see_one_chat_each_in_their_language(
     expect(done(english.page)).to_contain_text("Done")
     same_after_reload(german)
     same_after_reload(english)
-    for text in ("Als CSV kopieren", "Umbruch", "Hinweis", "Bild: alt (example.com)"):
+    for text in ("Als CSV kopieren", "Umbrechen", "Hinweis", "Bild: alt (example.com)"):
         assert text in words(page)
     assert "Copy as CSV" in words(english.page)
     expect(page.get_by_role("button", name="Fußnote 1").first).to_be_visible()

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
 from tests.e2e.accessibility import violations, violations_everywhere
-from tests.e2e.conftest import NARROW, Chat, long_session, settle, take_picture
+from tests.e2e.conftest import NARROW, Chat, Server, long_session, settle, take_picture
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -312,3 +313,21 @@ def test_the_outline_leads_to_a_message_a_turn_and_a_day(chat: Chat) -> None:
     page.get_by_label("Day").fill("2020-02-02")
     page.get_by_role("button", name="Go").click()
     expect(page).to_have_url(re.compile("/t/1/$"))
+
+
+def test_a_day_begins_where_its_reader_is(server: Server, open_chat: Callable[..., Chat]) -> None:
+    uuid = str(uuid4())
+    lines: list[dict[str, object]] = [
+        {"type": "session", "uuid": uuid, "workspace": "example", "title": "Two nights"}
+    ]
+    for number, hour in enumerate(("20", "22", "23"), 1):
+        at = f"2026-03-01T{hour}:30:00+00:00"
+        turn = {"type": "turn", "number": number, "role": "user", "created_at": at}
+        lines.append(turn | {"content": f"At {hour}"})
+    server.import_lines(lines)
+    for zone, place in (("UTC", 3), ("Asia/Tokyo", 1), ("Europe/Athens", 2)):
+        page = open_chat(timezone_id=zone).page
+        page.goto(f"{server.url}/s/{uuid}/outline/")
+        page.get_by_label("Day").fill("2026-03-02")
+        page.get_by_role("button", name="Go").click()
+        expect(page).to_have_url(re.compile(f"/t/{place}/$"))

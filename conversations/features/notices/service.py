@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import transaction
@@ -16,6 +15,7 @@ from django.utils import timezone
 
 from conversations.access import person, read_signed_in
 from conversations.domain.errors import Rejected, require_found
+from conversations.domain.text import zone_of
 from conversations.models import Device, Session
 
 from . import vapid
@@ -175,14 +175,6 @@ def forget_views(before: datetime) -> None:
 
 
 # Quiet hours.
-
-
-def zone_of(name: str) -> ZoneInfo:
-    """UTC where this machine does not know the zone."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
-        return ZoneInfo("UTC")
 
 
 def quiet_until(choice: NoticeChoice, now: datetime) -> datetime | None:

@@ -32,6 +32,7 @@ PAGES = (
     *("/account/tokens/", "/account/data/", "/account/notifications/", "/import/", "/people/"),
     *("/providers/", "/audit/", "/review/", "/review/search/"),
     *("{s}", "{s}window/", "{s}state/", "{s}changes/", "{s}outline/", "{s}branches/", "{s}share/"),
+    "{d}",
 )
 
 
@@ -41,20 +42,19 @@ def addresses(server: Server) -> list[str]:
     folder = example_folder(server)
     (folder / "plan.md").write_text("# Plan\n\n| a | b |\n|--|--|\n| 1 | $x^2$ |\n")
     (folder / "page.html").write_text("<h1>Page</h1><style>h1{color:red}</style>")
-    uuid = str(uuid4())
-    server.import_lines(
-        [
-            {"type": "session", "uuid": uuid, "workspace": "example", "title": "Beans"},
-            {"type": "turn", "number": 1, "role": "user", "content": "When?"},
-            {
-                "type": "turn",
-                "number": 2,
-                "role": "assistant",
-                "content": "In *May*.\n\n```py\n1\n```",
-            },
-        ]
-    )
-    return [server.url + page.format(s=f"/s/{uuid}/") for page in PAGES]
+    answers = {"s": "In *May*.\n\n```py\n1\n```", "d": "```mermaid\ngraph LR; a-->b\n```"}
+    found = {}
+    for name, answer in answers.items():
+        uuid = str(uuid4())
+        found[name] = f"/s/{uuid}/"
+        server.import_lines(
+            [
+                {"type": "session", "uuid": uuid, "workspace": "example", "title": "Beans"},
+                {"type": "turn", "number": 1, "role": "user", "content": "When?"},
+                {"type": "turn", "number": 2, "role": "assistant", "content": answer},
+            ]
+        )
+    return [server.url + page.format_map(found) for page in PAGES]
 
 
 def test_every_page_is_good_and_the_first_can_be_installed(
