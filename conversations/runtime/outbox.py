@@ -27,6 +27,7 @@ from conversations.agent.tools.web_client import (
     read_url,
 )
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import Message, say
 
 if TYPE_CHECKING:
     import aiohttp
@@ -192,17 +193,30 @@ async def post_once(
         return DeliveryAttempt(arrived=False, error=explain(error, url))
 
 
+GONE = 410  # the status of a receiver that is no more
+
+
 def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
     status = response.status
     failed = partial(DeliveryAttempt, arrived=False, status=status)
     if 200 <= status < 300:
         return DeliveryAttempt(arrived=True, status=status)
-    if 300 <= status < 400:
-        return failed(error=f"The receiver redirects ({status}); redirects are not followed.")
-    if status == 410:
-        return failed(error="The receiver wants no more messages (410).", is_gone=True)
+    told = describe_status(status)
+    if status == GONE or 300 <= status < 400:
+        return failed(error=told, is_gone=status == GONE)
     wait = _read_wait(response.headers.get("Retry-After", ""))
-    return failed(error=f"The receiver responded with {status}.", wait=wait)
+    return failed(error=told, wait=wait)
+
+
+def describe_status(status: int) -> Message:
+    """What an answer says that is no success."""
+    if 300 <= status < 400:
+        return say(
+            "The receiver redirects (%(status)s); redirects are not followed.", status=status
+        )
+    if status == GONE:
+        return say("The receiver wants no more messages (410).")
+    return say("The receiver responded with %(status)s.", status=status)
 
 
 def _read_wait(text: str) -> timedelta | None:

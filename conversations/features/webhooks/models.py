@@ -9,6 +9,8 @@ from django.utils.translation import gettext, gettext_noop
 
 from conversations.models.sessions import Session
 from conversations.models.workspaces import Workspace
+from conversations.rendering.messages import translate
+from conversations.runtime.outbox import describe_status
 
 RUN_COMPLETED, RUN_FAILED = "run.completed", "run.failed"
 RUN_STOPPED, RUN_INTERRUPTED = "run.stopped", "run.interrupted"
@@ -136,3 +138,8 @@ class Delivery(models.Model):
             FAILED: gettext("failed"),
         }
         return words[self.state]
+
+    @property
+    def problem(self) -> str:
+        """What became of it, the same way; as it was stored where there was no answer."""
+        return translate(describe_status(self.status)) if self.error and self.status else self.error
