@@ -12,13 +12,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from html import escape, unescape
 from typing import Any
 
 from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import get_language, gettext, ngettext
 
 from conversations.domain.messages import Message, put_values, say
 from conversations.domain.text import write_out
@@ -84,17 +84,16 @@ def fill_marks(html: str, *, in_json: bool = False) -> SafeString:
     """The HTML with words in the language that is active. ``in_json``: it is JSON, some texts
     of which are such HTML."""
 
+    language = get_language() or ""
+
     def say(found: re.Match[str]) -> str:
         template, *parts = found[1].split(MARK_PART)
-        plural, number = (parts[0], parts[1]) if len(parts) > 1 else ("", "0")
-        if in_json:
-            template, plural = json.loads(f'"{template}"'), json.loads(f'"{plural}"')
-        count = int(number) if number.isdecimal() else 0
-        said = escape(_look_up(unescape(template), unescape(plural), count))
-        if in_json:
-            said = json.dumps(said, ensure_ascii=False)[1:-1]
+        if len(parts) < 2:
+            return _say(template, "", 0, language, in_json)
+        count = int(parts[1]) if parts[1].isdecimal() else 0
+        said = _say(template, parts[0], count, language, in_json)
         values = dict(part.partition("=")[::2] for part in parts[2:])
-        return put_values(said, defaultdict(str, values)) if len(parts) > 1 else said
+        return put_values(said, defaultdict(str, values))
 
     # Values may be marks in turn.
     while MARK_START in html:
@@ -102,6 +101,15 @@ def fill_marks(html: str, *, in_json: bool = False) -> SafeString:
         if not count:
             break
     return mark_safe(html)
+
+
+@lru_cache(maxsize=2_000)  # A page of rows has hundreds of marks, nearly all of them the same.
+def _say(template: str, plural: str, number: int, language: str, in_json: bool) -> str:
+    """The sentence in the language, which is the active one, as HTML, or as that in JSON."""
+    if in_json:
+        template, plural = json.loads(f'"{template}"'), json.loads(f'"{plural}"')
+    said = escape(_look_up(unescape(template), unescape(plural), number))
+    return json.dumps(said, ensure_ascii=False)[1:-1] if in_json else said
 
 
 def _look_up(template: str, plural: str, number: int) -> str:
