@@ -139,9 +139,10 @@ class DeviceMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self._get_response(request)
-        if request.session.accessed and isinstance(request.user, User):
+        if request.session.accessed:
             try:
-                _see(request, request.user)
+                if isinstance(request.user, User):
+                    _see(request, request.user)
             except DatabaseError as error:
                 # What was asked for is done; it must not be answered as a failure.
                 if not is_storage_error(error):

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import translation
 
 from conversations.api.problems import ROOT
+from conversations.archive.storage import is_storage_error
 from conversations.models import Preferences
 
 from .people import read_preferences
@@ -24,12 +26,22 @@ class AccountLanguageMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.path.startswith(ROOT) and request.path != reverse("api_docs"):
             translation.activate(settings.LANGUAGE_CODE)
-        # Whoever has no cookie is not asked for: that takes the database.
-        elif settings.SESSION_COOKIE_NAME in request.COOKIES and (
-            language := preferences_of(request).page_language
-        ):
+        elif language := _chosen(request):
             translation.activate(language)
         return self._get_response(request)
+
+
+def _chosen(request: HttpRequest) -> str:
+    # Whoever has no cookie is not asked for: that takes the database.
+    if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+        return ""
+    try:
+        return preferences_of(request).page_language
+    except DatabaseError as error:
+        # Some pages say how the server is while the database is away.
+        if is_storage_error(error):
+            return ""
+        raise
 
 
 def preferences_of(request: HttpRequest) -> Preferences:

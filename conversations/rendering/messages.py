@@ -83,10 +83,9 @@ def make_mark(
 def fill_marks(html: str, *, in_json: bool = False) -> SafeString:
     """The HTML with words in the language that is active. ``in_json``: it is JSON, some texts
     of which are such HTML."""
-
     language = get_language() or ""
 
-    def say(found: re.Match[str]) -> str:
+    def fill(found: re.Match[str]) -> str:
         template, *parts = found[1].split(MARK_PART)
         if len(parts) < 2:
             return _say(template, "", 0, language, in_json)
@@ -97,7 +96,7 @@ def fill_marks(html: str, *, in_json: bool = False) -> SafeString:
 
     # Values may be marks in turn.
     while MARK_START in html:
-        html, count = _MARK.subn(say, html)
+        html, count = _MARK.subn(fill, html)
         if not count:
             break
     return mark_safe(html)
