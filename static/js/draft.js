@@ -5,6 +5,7 @@ import { gettext } from "./words.js";
 
 const holder = byId("draft");
 const parts = new Map();
+let hears;
 const MAX_TEXT = 2000; // of a text that grows: all of it is laid out anew for each word
 
 function add(element) {
@@ -66,7 +67,10 @@ function write(part, { text, blocks = [], drop, open }) {
   for (const html of blocks) {
     if (html.includes('rich"')) import("./rich.js");
     writeBlock(part, html);
-    if (document.documentElement.dataset.hears === "parts" && !part.body.closest(".think")) import("./hears.js").then(({ tellPart }) => tellPart(html));
+    if (document.documentElement.dataset.hears === "parts" && !part.body.closest(".think")) {
+      // By one promise: those of several imports may be kept in another order.
+      (hears ??= import("./hears.js")).then(({ tellPart }) => tellPart(html));
+    }
     part.open = null;
     part.html = "";
   }
