@@ -51,6 +51,11 @@ def join_messages(messages: Iterable[str], separator: str = " ") -> str:
     return _make(separator.join(f"%({name})s" for name in values), "", 0, values)
 
 
+def head_of(text: str, most: int) -> str:
+    """The text, a message as it is; of more than ``most`` characters the beginning."""
+    return text if len(text) <= most else text[:most]
+
+
 def put_values(text: str, values: Mapping[str, Any]) -> str:
     """The text with its values, and nothing else that ``%`` could do: it may be a stored one.
     Raises KeyError."""

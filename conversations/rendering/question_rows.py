@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from conversations.domain.events import Info
-from conversations.domain.messages import say
+from conversations.domain.messages import head_of, say
 from conversations.domain.text import number_text
 from conversations.domain.tool_questions import (
     FLAG,
@@ -101,7 +101,7 @@ def answered_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     return {
         "call": asked,
         "step": STEPS["decided"],
-        "answer_html": mark_notice(payload.text),
+        "answer_html": mark_notice(head_of(payload.text, MAX_SHOWN_CHARS)),
         "given": [
             (show_hidden(str(name)), mark_text(_write(value))) for name, value in given.items()
         ],

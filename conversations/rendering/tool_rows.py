@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
-from conversations.domain.messages import Message, say, say_number
+from conversations.domain.messages import Message, head_of, say, say_number
 from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.text import dump_json, load_json, number_text, one_line, storable
 from conversations.domain.tool_calls import (
@@ -263,14 +263,14 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         "name": asked.name,
         "word": mark_text(word),
         "icon": icon,
-        "summary_html": mark_text(asked.summary),
+        "summary_html": mark_text(head_of(asked.summary, 1000)),
         "command_html": show_hidden(asked.command[:CARD_CHARS]),
         "diff_html": diff.html if asked.diff else "",
         "changes": changes_text(diff.added, diff.removed),
         "left_out": left_out,
-        "note_html": mark_text(asked.note),
+        "note_html": mark_text(head_of(asked.note, 1000)),
         "always_html": asked.kind_label
-        and mark_text(say("Always allow %(kind)s", kind=asked.kind_label)),
+        and mark_text(say("Always allow %(kind)s", kind=head_of(asked.kind_label, 300))),
         "record_url": url,
     }
 
@@ -286,7 +286,7 @@ def decided_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         for name in ("decision", "by", "reason")
     )
     short = decision_text(decision, by=by, reason=reason) if decision in (ONCE, DENY) else ""
-    text = mark_notice(short or payload.text)
+    text = mark_notice(head_of(short or payload.text, 2500))
     return {"call": call, "step": STEPS["decided"], "decision_html": text}
 
 

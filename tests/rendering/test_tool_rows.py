@@ -611,3 +611,16 @@ def test_a_picture_is_a_thumbnail_that_leads_to_it() -> None:
     html = render(message)
     assert f'<img src="{url}thumb/"' in html
     assert "<b>old.txt</b>" in html
+
+
+def test_texts_of_others_are_cut() -> None:
+    """Of an imported row too, whose texts can be of any length."""
+    long = "x" * 5_000
+    card = asked(summary=long, note=long, kind_label=long)
+    assert [len(run) for run in re.findall("x{99,}", card)] == [1000, 1000, 300]
+    data = {"call": CALL, "decision": "other"}
+    decided = render_row(Info(text=long, code="approval_decided", data=data), place=PLACE)
+    assert [len(run) for run in re.findall("x{99,}", decided)] == [2500]
+    answered = Info(text=long, code="question_answered", data={"question": "q", "content": {}})
+    html = render_row(answered, place=PLACE)
+    assert [len(run) for run in re.findall("x{99,}", html)] == [2000]

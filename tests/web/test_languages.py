@@ -74,3 +74,11 @@ def test_a_refusal_with_values_is_translated(owner: Client, session: Session) ->
     page = owner.post(reverse("session_send", args=[session.uuid]), form, headers=german)
     assert page.status_code in (400, 413)
     assert "erlaubt sind 400\u202f000." in page.text
+
+
+def test_roles_are_shown_in_it(owner: Client, user: User, session: Session) -> None:
+    german = {"Accept-Language": "de"}
+    members = reverse("workspace_members", args=[session.workspace.slug])
+    for address in (members, "/", reverse("account")):
+        shown = re.findall(r"<span[^>]*>\s*(\w+)\s*</span>", owner.get(address, headers=german).text)
+        assert "Eigentümer" in shown, address
