@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
-from .messages import Message, message_data, read_message
+from .messages import Message, message_data, remake
 from .text import dump_json, load_json, text_of
 
 PAYLOAD_VERSION = 1
@@ -285,8 +285,8 @@ def parse_payload(event_type: str, text: str) -> Payload:
             raise Malformed(f"{name!r} is missing")
         found[name] = empty if (field := read(given)) == "" else field
     payload: Any = cls(**found)
-    if isinstance(payload, Info) and (said := read_message(value.get("said"))) == payload.text:
-        payload = replace(payload, text=said)
+    if isinstance(payload, Info) and "said" in value:
+        payload = replace(payload, text=remake(payload.text, value["said"]))
     if isinstance(payload, Info) and value.get("markup") is True:
         return replace(payload, text=_STYLE.sub("", payload.text).replace("\\[", "["))
     return payload  # type: ignore[no-any-return]

@@ -63,13 +63,25 @@ def put_values(text: str, values: Mapping[str, Any]) -> str:
 
 
 def message_data(message: Message) -> dict[str, Any]:
-    """A message as JSON; :func:`read_message` makes it again."""
+    """A message as JSON; :func:`remake` makes it again."""
     values = {
         name: message_data(value) if isinstance(value, Message) else value
         for name, value in message.values.items()
     }
     numbers = {"plural": message.plural, "number": message.number} if message.plural else {}
     return {"template": message.template, **numbers, "values": values}
+
+
+def remake(text: str, data: Any) -> str:
+    """The stored text as the message that its data make (``message_data``); the text itself
+    where they make another one or none."""
+    message = read_message(data)
+    return message if message == text else text
+
+
+def as_message(text: str) -> Message:
+    """A text that is no message yet is its own template."""
+    return text if isinstance(text, Message) else say(text)
 
 
 def read_message(data: Any) -> str:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from .events import Payload, ToolCallCompleted
-from .messages import Message, message_data, read_message
+from .messages import Message, message_data, remake
 from .text import dump_json, estimate_tokens, storable
 from .turns import NewTurn, indicate
 
@@ -238,9 +238,6 @@ def read_asked(data: dict[str, Any]) -> ApprovalRequest:
 
     def read(name: str) -> str:
         text = data.get(name)
-        if not isinstance(text, str):
-            return ""
-        message = read_message(messages.get(name))
-        return message if message == text else text
+        return remake(text, messages.get(name)) if isinstance(text, str) else ""
 
     return ApprovalRequest(**{name: read(name) for name in ApprovalRequest.__dataclass_fields__})

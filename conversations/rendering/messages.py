@@ -20,7 +20,7 @@ from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext, ngettext
 
-from conversations.domain.messages import Message, put_values, say
+from conversations.domain.messages import Message, as_message, put_values
 from conversations.domain.text import write_out
 
 from .source_text import MARK_END, MARK_PART, MARK_START, show_hidden
@@ -66,7 +66,7 @@ def mark_text(text: str) -> SafeString:
 
 def mark_notice(text: str) -> SafeString:
     """The same for the text of a notice: one without values is stored as its own template."""
-    return mark_text(text if isinstance(text, Message) else say(text))
+    return mark_text(as_message(text))
 
 
 def make_mark(

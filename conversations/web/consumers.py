@@ -26,7 +26,7 @@ from conversations.archive.sessions import save_reading_position
 from conversations.archive.storage import translate_storage_error
 from conversations.domain import errors
 from conversations.domain.keyset import parse_cursor
-from conversations.domain.messages import read_message
+from conversations.domain.messages import remake
 from conversations.domain.text import dump_json, is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
@@ -377,7 +377,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             if not is_state:
                 return fill_marks(text, in_json=True)
             frame = json.loads(text)
-            frame["text"] = translate(read_message(frame.pop("said", None)) or frame["text"])
+            frame["text"] = translate(remake(frame["text"], frame.pop("said", None)))
             return dump_json(frame)
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from conversations.domain.messages import Message, message_data, read_message, say
+from conversations.domain.messages import Message, as_message, message_data, remake
 from conversations.domain.text import dump_json
 
 MAX_CHARS = 500  # Of a text; of a longer one nothing else is kept than its beginning.
@@ -37,16 +37,17 @@ def read_notes(report: str) -> list[tuple[str, str]]:
 def read_error(report: str, error: str) -> str:
     """The column ``error`` as a message."""
     found = json.loads(report)
-    return _made_of(found.get("error") if isinstance(found, dict) else None, error) or say(error)
+    said = found.get("error") if isinstance(found, dict) else None
+    return as_message(remake(error, said))
 
 
 def _read_note(note: Any) -> tuple[str, str]:
     if isinstance(note, list):
         place, text = note
-        return place, say(text)
+        return place, as_message(text)
     place, text, said = note["place"], note["text"], note.get("said", {})
-    place = _made_of(said.get("place"), place) or place  # it may be any file's name
-    return place, _made_of(said.get("text"), text) or say(text)
+    # A place may be any file's name.
+    return remake(place, said.get("place")), as_message(remake(text, said.get("text")))
 
 
 def _said(text: str) -> dict[str, Any]:
@@ -54,9 +55,3 @@ def _said(text: str) -> dict[str, Any]:
     if not isinstance(text, Message) or not text.values or len(text) > MAX_CHARS:
         return {}
     return message_data(text)
-
-
-def _made_of(data: Any, text: str) -> str:
-    """The message that is this text, if it is one."""
-    message = read_message(data)
-    return message if message == text else ""
