@@ -7,7 +7,6 @@ from django import forms
 from django.contrib.auth.forms import UserCreationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
-from django.utils.functional import lazy
 from django.utils.translation import gettext_lazy
 
 from conversations.domain.people import (
@@ -23,40 +22,34 @@ from conversations.domain.people import (
     THEMES,
     TIMES,
 )
-from conversations.rendering.messages import translate
-
-_said = lazy(translate, str)
 
 
-def _choices(words: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(value, _said(label)) for value, label in words.items()]
-
-
-def role_name(role: str) -> str:
-    return translate(ROLE_NAMES[role])
+def choices_of(words: Mapping[str, str]) -> list[tuple[str, Any]]:
+    """The choices of a field, of which the words are marked where they stand (``say``)."""
+    return [(value, gettext_lazy(label)) for value, label in words.items()]
 
 
 class PreferencesForm(forms.Form):
-    theme = forms.ChoiceField(choices=_choices(THEMES), label=gettext_lazy("Theme"))
+    theme = forms.ChoiceField(choices=choices_of(THEMES), label=gettext_lazy("Theme"))
     page_language = forms.ChoiceField(
-        choices=_choices(PAGE_LANGUAGES), required=False, label=gettext_lazy("Language")
+        choices=choices_of(PAGE_LANGUAGES), required=False, label=gettext_lazy("Language")
     )
     language = forms.ChoiceField(
-        choices=_choices(LANGUAGES), required=False, label=gettext_lazy("Language of dates")
+        choices=choices_of(LANGUAGES), required=False, label=gettext_lazy("Language of dates")
     )
-    clock = forms.ChoiceField(choices=_choices(CLOCKS), label=gettext_lazy("Clock"))
-    times = forms.ChoiceField(choices=_choices(TIMES), label=gettext_lazy("Times in lists"))
+    clock = forms.ChoiceField(choices=choices_of(CLOCKS), label=gettext_lazy("Clock"))
+    times = forms.ChoiceField(choices=choices_of(TIMES), label=gettext_lazy("Times in lists"))
     enter = forms.ChoiceField(
-        choices=_choices(ENTERS),
+        choices=choices_of(ENTERS),
         label=gettext_lazy("Enter in a message"),
         help_text=gettext_lazy("Ctrl Enter always sends. Shift Enter always starts a new line."),
     )
-    keys = forms.ChoiceField(choices=_choices(KEYS), label=gettext_lazy("Keys"))
+    keys = forms.ChoiceField(choices=choices_of(KEYS), label=gettext_lazy("Keys"))
     figures = forms.ChoiceField(
-        choices=_choices(FIGURES), label=gettext_lazy("Tokens and cost of an answer")
+        choices=choices_of(FIGURES), label=gettext_lazy("Tokens and cost of an answer")
     )
     hears = forms.ChoiceField(
-        choices=_choices(HEARS), label=gettext_lazy("A screen reader says of an answer")
+        choices=choices_of(HEARS), label=gettext_lazy("A screen reader says of an answer")
     )
 
 
@@ -72,19 +65,19 @@ class InvitationForm(forms.Form):
 
 class WorkspaceInvitationForm(InvitationForm):
     role = forms.ChoiceField(
-        choices=_choices(ROLE_NAMES), initial=MEMBER, label=gettext_lazy("Role")
+        choices=choices_of(ROLE_NAMES), initial=MEMBER, label=gettext_lazy("Role")
     )
 
 
 class MemberForm(forms.Form):
     username = forms.CharField(max_length=150, strip=True, label=gettext_lazy("Username"))
-    role = forms.ChoiceField(choices=_choices(ROLE_NAMES), label=gettext_lazy("Role"))
+    role = forms.ChoiceField(choices=choices_of(ROLE_NAMES), label=gettext_lazy("Role"))
 
 
 class GroupRoleForm(forms.Form):
     group = forms.ChoiceField(label=gettext_lazy("Group"))
     role = forms.ChoiceField(
-        choices=_choices(ROLE_NAMES), initial=MEMBER, label=gettext_lazy("Role")
+        choices=choices_of(ROLE_NAMES), initial=MEMBER, label=gettext_lazy("Role")
     )
 
     def __init__(self, *args: Any, groups: Iterable[tuple[int, str]], **kwargs: Any) -> None:

@@ -19,7 +19,7 @@ from conversations.domain.text import storable
 from conversations.models import Workspace
 from conversations.rendering.messages import translate
 
-from .forms import GroupRoleForm, InvitationForm, MemberForm, WorkspaceInvitationForm, role_name
+from .forms import GroupRoleForm, InvitationForm, MemberForm, WorkspaceInvitationForm
 from .invitations import create_invitation, list_invitations, revoke_invitation
 from .people import find_group
 
@@ -36,22 +36,10 @@ def _members_page(request: HttpRequest, found: Workspace, form: MemberForm) -> H
     context = {
         "workspace": found,
         "form": form,
-        "people": [(name, role_name(role)) for name, role in archive_workspaces.members_of(found)],
-        "groups": [
-            group | {"role": role_name(group["role"])}
-            for group in archive_workspaces.groups_of(found)
-        ],
+        "people": archive_workspaces.members_of(found),
+        "groups": archive_workspaces.groups_of(found),
         "group_form": GroupRoleForm(groups=groups, auto_id="group_%s") if groups else None,
-        "invitations": [
-            {
-                "pk": made.pk,
-                "label": made.label,
-                "created_by": made.created_by,
-                "expires_at": made.expires_at,
-                "role": role_name(made.role),
-            }
-            for made in list_invitations(found)
-        ],
+        "invitations": list_invitations(found),
         "invitation_form": WorkspaceInvitationForm(auto_id="invite_%s"),
     }
     return render(request, "settings/members.html", context, status=400 if form.errors else 200)

@@ -39,7 +39,7 @@ from conversations.models import Device, Membership, Preferences, WorkspaceGroup
 from conversations.rendering.messages import translate
 
 from .devices import list_devices, sign_out_device, sign_out_devices
-from .forms import PreferencesForm, role_name
+from .forms import PreferencesForm, choices_of
 from .languages import preferences_of
 from .people import read_preferences
 from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
@@ -51,9 +51,7 @@ def account(request: HttpRequest) -> HttpResponse:
     user = person(request)
     context = {
         "name": user.get_full_name(),
-        "workspaces": [
-            found | {"role": role_name(found["role"])} for found in list_workspaces(user.pk)
-        ],
+        "workspaces": list_workspaces(user.pk),
         "is_reviewer": is_reviewer(user),
         "is_administrator": is_administrator(user),
     }
@@ -288,7 +286,7 @@ class TokenForm(forms.Form):
         help_text=gettext_lazy("Only shown to you."),
     )
     scopes = forms.MultipleChoiceField(
-        choices=[(scope, gettext_lazy(label)) for scope, label in SCOPES.items()],
+        choices=choices_of(SCOPES),
         widget=forms.CheckboxSelectMultiple,
         label=gettext_lazy("Scopes"),
         initial=[READ, WRITE],

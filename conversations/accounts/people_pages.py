@@ -24,7 +24,7 @@ from conversations.web.pages import MAX_FILTER_CHARS
 
 from . import people as archive_people
 from .devices import list_devices
-from .forms import InvitationForm, role_name
+from .forms import InvitationForm
 from .invitations import list_invitations, revoke_invitation
 from .members import invite
 from .tokens import list_tokens
@@ -96,7 +96,6 @@ def person_page(request: HttpRequest, pk: int) -> HttpResponse:
     context = archive_people.read_person(pk)
     found, me = context["person"], person(request)
     context |= {
-        "workspaces": [(name, slug, role_name(role)) for name, slug, role in context["workspaces"]],
         "devices": list_devices(pk),
         "tokens": len(list_tokens(pk)),
         "is_self": found == me,
@@ -208,10 +207,7 @@ def _group_page(
         "error": error,
         "group": found,
         "people": found.user_set.order_by("username")[:MAX_GROUP_MEMBERS],
-        "workspaces": [
-            {"workspace": place.workspace, "role": role_name(place.role)}
-            for place in found.workspaces.select_related("workspace").order_by("workspace__name")
-        ],
+        "workspaces": found.workspaces.select_related("workspace").order_by("workspace__name"),
     }
     return render(request, "people/group.html", context, status=400 if error else 200)
 

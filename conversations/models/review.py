@@ -10,11 +10,14 @@ from django.conf import settings
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q
 
+from conversations.domain.messages import say
+
 from .fields import actor_field
 from .sessions import Session
 
 # What a flag is about → how it is said on a page.
-LABELS = {name: name.title() for name in ("safety", "quality", "policy", "privacy", "other")}
+_KINDS = (say("safety"), say("quality"), say("policy"), say("privacy"), say("other"))
+LABELS = {name: name.title() for name in _KINDS}
 
 TEXT_LIMIT = 4000  # Characters of a note, and of what is said with a flag.
 

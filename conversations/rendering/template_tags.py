@@ -12,10 +12,19 @@ from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_noop, ngettext
 
+from conversations.domain.people import ROLE_NAMES
+
 from .messages import translate
 
 register = template.Library()
 register.filter("said", translate)
+
+
+@register.filter
+def role_name(role: str) -> str:
+    return translate(ROLE_NAMES[role])
+
+
 _LINE_BREAK = re.compile(r"\s*\n\s*")
 
 

@@ -129,7 +129,7 @@ class SampleForm(SessionFilterForm):
 
 
 def flag_name(label: str) -> str:
-    """What a flag is about, as a page says it; ``review/session.html`` has the words."""
+    """What a flag is about, as a page says it."""
     return capfirst(gettext(label))
 
 

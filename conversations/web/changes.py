@@ -26,6 +26,7 @@ from conversations.agent.undo.records import Scope, recent_reverts
 from conversations.agent.undo.revert import LOST
 from conversations.agent.undo.review import FileReview, content_of, review_changes
 from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import number_text, storable
 from conversations.models import Session, Workspace
 from conversations.rendering.diffs import render_diff
@@ -66,10 +67,10 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
         fact = gettext("folder removed") if is_folder else gettext("removed")
     elif before.permissions != after.permissions and before.digest == after.digest:
         fact = f"{filemode(before.mode)} → {filemode(after.mode)}"
-    # The page has words for the state; its style depends on it too.
-    state = "cannot be undone" if plan and plan.state == LOST else ""
+    # The page's style depends on the English state.
+    state = say("cannot be undone") if plan and plan.state == LOST else ""
     if file.is_back or file.is_conflict:
-        state = "undone" if file.is_back else "changed afterwards"
+        state = say("undone") if file.is_back else say("changed afterwards")
     since = _diff(root, file.path, after, plan.current) if plan and file.is_conflict else {}
     calls: dict[Any, Any] = {}
     for change in file.changes:

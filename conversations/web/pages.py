@@ -26,7 +26,6 @@ from conversations.access import (
     post_to_session,
     sees_readers,
 )
-from conversations.accounts.forms import role_name
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
 from conversations.archive.asides import require_aside
@@ -120,10 +119,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 def _home(request: HttpRequest, form: forms.WorkspaceForm) -> HttpResponse:
     context = {
-        "workspaces": [
-            item | {"role_name": role_name(item["role"]) if item["role"] else ""}
-            for item in archive_workspaces.list_workspaces(person(request).pk)
-        ],
+        "workspaces": archive_workspaces.list_workspaces(person(request).pk),
         "form": form,
         "can_create": True,
         "roots": settings.LOOM.workspace_roots,

@@ -79,6 +79,9 @@ async def test_the_settings_say_how_each_is_and_connect_one_again(
     assert again.since is not None
     assert since is not None
     assert again.since > since
+    address, german = "/w/plot/tool-servers/good/connect/", {"Accept-Language": "de"}
+    response = await client.post(address, follow=True, headers=german)
+    assert "good: bereit." in response.content.decode()
     metrics = await read(client, "/metrics")
     assert "loom_tool_servers_ready 1.0" in metrics or "loom_tool_servers_ready 1" in metrics
     assert "loom_tool_servers_failed 1" in metrics

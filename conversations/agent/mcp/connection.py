@@ -220,7 +220,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CONNECTING, READY, FAILED, OFF = "connecting", "ready", "failed", "off"
+CONNECTING, READY, FAILED, OFF = say("connecting"), say("ready"), say("failed"), say("off")
 
 # Seconds between a server's word that its list is another one and the look at it.
 RELIST_PAUSE = 0.2
@@ -266,7 +266,7 @@ class ToolServerConnection:
         self.config = config
         self.grants = grants
         self.root = root
-        self.state = OFF
+        self.state: str = OFF
         self.reason = ""
         self.title = ""
         self.since = datetime.now(UTC)

@@ -579,7 +579,7 @@ class ToolServers:
         )
 
     def count_states(self) -> dict[str, int]:
-        counts = dict.fromkeys((CONNECTING, READY, FAILED, OFF), 0)
+        counts: dict[str, int] = dict.fromkeys((CONNECTING, READY, FAILED, OFF), 0)
         for connection in list(self._connections.values()):
             counts[connection.state] += 1
         return counts

@@ -3,6 +3,7 @@
 from django import forms
 from django.utils.translation import gettext_lazy
 
+from conversations.accounts.forms import choices_of
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 from conversations.rendering.messages import translate
@@ -27,7 +28,7 @@ class WebhookForm(forms.Form):
     )
     events = forms.MultipleChoiceField(
         label=gettext_lazy("Events"),
-        choices=[(event, gettext_lazy(label)) for event, label in EVENTS.items()],
+        choices=choices_of(EVENTS),
         widget=forms.CheckboxSelectMultiple,
         error_messages={"required": gettext_lazy("Choose at least one.")},
     )
