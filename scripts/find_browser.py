@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 
+from .packages import can_install, install
+
 SHELL = "chromium-headless-shell"
 OTHERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -23,19 +25,13 @@ def install_browser() -> None:
     """With the system's packages where that is allowed; else, where there is none, the shell
     that Playwright has."""
     is_any = find_browser() is not None
-    if shutil.which("apt-get") and os.geteuid() == 0:
+    if can_install():
         print("Installing a Chromium for the browser tests …")
-        subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
-        if _install(SHELL) or is_any or _install("chromium"):
+        if install(SHELL) or is_any or install("chromium"):
             return
     if not is_any:
         command = ["playwright", "install", "--only-shell", "chromium"]
         subprocess.run([sys.executable, "-m", *command], check=True)
-
-
-def _install(package: str) -> bool:
-    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
-    return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
 def install_firefox() -> None:
@@ -43,8 +39,7 @@ def install_firefox() -> None:
     if shutil.which("firefox-esr") or shutil.which("firefox"):
         return
     print("Installing a Firefox …")
-    subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
-    if not _install("firefox-esr"):
+    if not install("firefox-esr"):
         sys.exit("Install Firefox to run these tests.")
 
 

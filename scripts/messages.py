@@ -9,7 +9,6 @@ import gettext
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -21,9 +20,10 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.commands import makemessages
 
+from .packages import provide
+
 ROOT = Path(__file__).parents[1]
 WORDS = Path("static", "js", "words")
-APT = ("apt-get", "install", "-y", "-qq", "--no-install-recommends", "gettext")
 IGNORED = ["tests/*", "benchmarks/*", "scripts/*", "docs/*", "static/vendor/*"]
 
 
@@ -103,21 +103,13 @@ def write_words(root: Path = ROOT) -> None:
         (root / WORDS / f"{language}.js").write_text(f"globalThis.words = {content};\n")
 
 
-def find_gettext() -> None:
-    """Installs GNU gettext with the system's packages, where that is allowed."""
-    if shutil.which("xgettext"):
-        return
-    if not shutil.which("apt-get") or os.geteuid() != 0:
-        print("Install GNU gettext: without it the check of the catalogs is skipped.")
-        return
-    print("Installing GNU gettext for the catalogs …")
-    subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
-    if subprocess.run(APT, check=False, stdout=subprocess.DEVNULL).returncode:
-        print("It could not be installed: the check of the catalogs is skipped.")
-
-
 if __name__ == "__main__":
-    find_gettext()
+    provide(
+        "GNU gettext for the catalogs",
+        "gettext",
+        programs=("xgettext",),
+        without="without it the check of the catalogs is skipped",
+    )
     if sys.argv[1:] != ["find"]:
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
         django.setup()
