@@ -111,7 +111,22 @@ def _forget_source(session_pk: int) -> int:
     return found.update(session=None, turn=None, item="")
 
 
+# What a plan and a receipt call the tables, for whoever reads them to translate.
 _NAMES: dict[type[Model], str] = {
+    Session: say("sessions"),
+    Turn: say("turns"),
+    Run: say("runs"),
+    ToolCall: say("tool calls"),
+    ModelCall: say("model calls"),
+    DraftChunk: say("draft chunks"),
+    ApiAnswer: say("api answers"),
+    Attachment: say("attachments"),
+    Revert: say("reverts"),
+    Rewind: say("rewinds"),
+    JournalGap: say("journal gaps"),
+    ReviewNote: say("review notes"),
+    ReviewFlag: say("review flags"),
+    ReviewMark: say("review marks"),
     MemoryEntry: say("links from the workspace memory"),
     ChatEvent: say("events"),
     SearchEntry: say("search entries"),

@@ -80,5 +80,7 @@ def test_roles_are_shown_in_it(owner: Client, user: User, session: Session) -> N
     german = {"Accept-Language": "de"}
     members = reverse("workspace_members", args=[session.workspace.slug])
     for address in (members, "/", reverse("account")):
-        shown = re.findall(r"<span[^>]*>\s*(\w+)\s*</span>", owner.get(address, headers=german).text)
+        shown = re.findall(
+            r"<span[^>]*>\s*(\w+)\s*</span>", owner.get(address, headers=german).text
+        )
         assert "Eigentümer" in shown, address

@@ -13,7 +13,7 @@ from django.forms import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
@@ -106,38 +106,6 @@ def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
         "is_whole": found.digest == digest_of_receipt(found),
     }
     return render(request, "retention/receipt.html", context)
-
-
-# What the core's tables are called in a plan and a receipt, to be translated; those of the
-# features say it themselves (``feature.PurgedTables``).
-_TABLES = (
-    gettext_noop("summaries for the model"),
-    gettext_noop("file changes"),
-    gettext_noop("reverts"),
-    gettext_noop("api answers"),
-    gettext_noop("tool calls"),
-    gettext_noop("model calls"),
-    gettext_noop("draft chunks"),
-    gettext_noop("runs"),
-    gettext_noop("attachments"),
-    gettext_noop("summaries"),
-    gettext_noop("loaded skills"),
-    gettext_noop("snapshots of the session state"),
-    gettext_noop("rewinds"),
-    gettext_noop("journal gaps"),
-    gettext_noop("events"),
-    gettext_noop("turns"),
-    gettext_noop("vectors of turns"),
-    gettext_noop("search entries"),
-    gettext_noop("positions in the search index"),
-    gettext_noop("reading positions"),
-    gettext_noop("review notes"),
-    gettext_noop("review flags"),
-    gettext_noop("review marks"),
-    gettext_noop("scheduled deletions"),
-    gettext_noop("sessions"),
-    gettext_noop("links from the workspace memory"),
-)
 
 
 def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
