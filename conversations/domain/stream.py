@@ -12,7 +12,10 @@ thinking signatures included), since the provider wants them back unchanged.
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
+
+from .text import dump_json, is_encodable, write_json
 
 type Block = dict[str, Any]
 
@@ -28,10 +31,10 @@ class Usage:
     cache_write_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelRequest:
     """One model call. ``messages``, ``system`` and ``tools`` have the shapes of
-    the Messages API; ``choices`` are further keys of its request."""
+    the Messages API; ``choices`` are further keys of its request. Nobody changes them."""
 
     model: str
     messages: list[dict[str, Any]]
@@ -39,6 +42,32 @@ class ModelRequest:
     tools: list[dict[str, Any]] = field(default_factory=list)
     max_tokens: int = 8192
     choices: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def messages_json(self) -> str:
+        """Written once: it is both sent and described, and may be a megabyte long."""
+        text = f"[{','.join(map(_write_message, self.messages))}]"
+        return text if is_encodable(text) else dump_json(self.messages)
+
+
+class KnownBlock(dict[str, Any]):
+    """A content block that nobody changes, and that many requests have."""
+
+    @cached_property
+    def json(self) -> str:
+        return write_json(self)
+
+
+_HEADS = {role: f'{{"role":"{role}","content":[' for role in ("user", "assistant")}
+
+
+def _write_message(message: dict[str, Any]) -> str:
+    """The same as :func:`write_json`, with what is known."""
+    head, blocks = _HEADS.get(message["role"]), message["content"]
+    if head is None or len(message) != 2 or not isinstance(blocks, list):
+        return write_json(message)
+    texts = [one.json if isinstance(one, KnownBlock) else write_json(one) for one in blocks]
+    return f"{head}{','.join(texts)}]}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

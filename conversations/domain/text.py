@@ -14,7 +14,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from .errors import NotEncodable
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_LONE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
 _MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|\*\*|`+", re.MULTILINE)
 REPLACEMENT = "\ufffd"
@@ -25,7 +24,20 @@ _LEADS = (bytes(range(0xC2, 0xE0)), bytes(range(0xE0, 0xF0)), bytes(range(0xF0, 
 
 def is_storable(text: str) -> bool:
     """Has it no NUL (PostgreSQL refuses it) and no lone surrogate (UTF-8 cannot encode it)?"""
-    return _UNSTORABLE.search(text) is None
+    return "\x00" not in text and is_encodable(text)
+
+
+def is_encodable(text: str) -> bool:
+    """Has it no lone surrogate?"""
+    # Each answer's whole request comes by here: looking for surrogates with an expression took as
+    # long as writing its JSON.
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def require_encodable[Value](value: Value) -> Value:
@@ -36,7 +48,7 @@ def require_encodable[Value](value: Value) -> Value:
     while waiting:
         match waiting.pop():
             case str() as text:
-                if not text.isascii() and _LONE.search(text):
+                if not is_encodable(text):
                     raise NotEncodable(
                         "Half a surrogate pair is not a valid character and cannot be stored. "
                         "Remove it and send the rest again."
@@ -50,7 +62,7 @@ def require_encodable[Value](value: Value) -> Value:
 
 def storable(text: str) -> str:
     """The text with what no database can hold replaced by U+FFFD."""
-    return _UNSTORABLE.sub(REPLACEMENT, text)
+    return text if is_storable(text) else _UNSTORABLE.sub(REPLACEMENT, text)
 
 
 def one_line(text: str, *, limit: int) -> str:
@@ -93,14 +105,17 @@ def cost_text(microusd: int | None) -> str:
 
 
 # JSON as the archive stores it: text that any database keeps byte for byte.
+# Compact JSON, which may have lone surrogates.
+write_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_in_ascii = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def dump_json(value: Any) -> str:
     """Return compact JSON that can be stored as UTF-8 on every database. Dumping, loading and
     dumping again gives the same text, so digests survive an export. Lone surrogates are kept,
     as escapes."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if is_storable(text):
-        return text
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    text = write_json(value)
+    return text if is_encodable(text) else _encode_in_ascii(value)
 
 
 def load_json(text: str | None, *, default: Any = None) -> Any:

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from conversations.domain.stream import ModelInfo, ModelRequest
+from conversations.domain.text import dump_json
 
 from .model_limits import read_models, read_next_page
 from .sdk_client import CONNECT_TIMEOUT, LIST_TIMEOUT, SdkProvider, make_http_options
@@ -35,6 +36,10 @@ class AnthropicProvider(SdkProvider):
 
     def make_body(self, request: ModelRequest) -> dict[str, Any]:
         return make_body(request)
+
+    def write_body(self, request: ModelRequest) -> str:
+        rest = {name: part for name, part in make_body(request).items() if name != "messages"}
+        return f'{{"messages":{request.messages_json},{dump_json(rest)[1:]}'
 
     def make_client(self) -> "anthropic.AsyncAnthropic":
         import anthropic

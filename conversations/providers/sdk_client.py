@@ -86,6 +86,9 @@ class SdkProvider:
     def make_body(self, request: ModelRequest) -> dict[str, Any]:
         raise NotImplementedError
 
+    def write_body(self, request: ModelRequest) -> str:
+        return dump_json(self.make_body(request))
+
     def make_translator(self, request: ModelRequest) -> Translator | None:
         return None
 
@@ -152,7 +155,7 @@ class SdkProvider:
         sdk, is_tried = self.import_sdk(), False
         while True:
             # As text, because the SDK copies what it writes down by itself, piece by piece.
-            body = dump_json(self.make_body(request)).encode()
+            body = self.write_body(request).encode()
             try:
                 answer = await client.post(
                     self.path,

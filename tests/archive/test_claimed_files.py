@@ -46,9 +46,9 @@ def test_a_turn_that_names_a_content_does_not_get_it(session: Session) -> None:
     append(session.pk, session_uuid=session.uuid, turns=[turn])
     assert "third pot" not in exported(session)
     assert "no longer stored" in exported(session)
-    assert withhold(session.pk, [[claim()]]) == {DIGEST: MISSING}
+    assert withhold(session.pk, [claim()]) == {DIGEST: MISSING}
 
 
 def test_what_was_attached_is_given(session: Session, user: User) -> None:
     kept = save_attachment(session.pk, data=SECRET, name="a.txt", user_pk=user.pk, turn=1)
-    assert withhold(session.pk, [[attachment_block(kept)]]) == {}
+    assert withhold(session.pk, [attachment_block(kept)]) == {}

@@ -138,7 +138,7 @@ def test_any_history_is_sendable_to_any_model(
         has_tools = takes.get(TOOLS, True)
         for model, (write, read) in KINDS.items():
             pieces = [make_piece(one, model=model, caps=caps) for one in turns]
-            blocks = [piece.blocks for piece in pieces]
+            files = [block for piece in pieces for block in piece.references]
             request, _ = make_request(
                 pieces,
                 Texts(
@@ -156,7 +156,7 @@ def test_any_history_is_sendable_to_any_model(
                 preamble="",
                 go_on=False,
                 cache="5m" if model == UPSTREAM else "off",
-                withheld=withhold(session.pk, blocks, takes=takes),
+                withheld=withhold(session.pk, files, takes=takes),
                 choices=NO_CHOICES,
                 has_tools=has_tools,
             )

@@ -4,7 +4,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from conversations.agent.window.window import NEW_TURNS, _walk_turns
+from conversations.agent.window.messages import MessageCaps, Piece
+from conversations.agent.window.window import NEW_TURNS, KnownTurns, TurnsPlace
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.turns import walk_active_turns_back
@@ -12,6 +13,14 @@ from conversations.domain.turns import NewTurn
 from conversations.models import Session
 
 pytestmark = pytest.mark.django_db
+
+
+CAPS = MessageCaps(message=100, result=100)
+
+
+def known_turns(session: Session, *, floor: int = 1, model: str = "m") -> KnownTurns:
+    place = TurnsPlace(session_pk=session.pk, rewinds=session.rewind_count, floor=floor)
+    return KnownTurns(place, model=model, caps=CAPS)
 
 
 def say(session: Session, *texts: str) -> None:
@@ -24,7 +33,7 @@ def walk(session: Session, *, floor: int = 1) -> tuple[list[str], int]:
     of statements that they took."""
     session.refresh_from_db()
     with CaptureQueriesContext(connection) as queries:
-        found = list(_walk_turns(session.pk, rewinds=session.rewind_count, floor=floor))
+        found = list(known_turns(session, floor=floor).walk_back())
     assert found == list(walk_active_turns_back(session.pk, down_to=floor))
     return [turn.content for turn in found], len(queries)
 
@@ -52,7 +61,21 @@ def test_a_rewind_and_another_floor_are_read_anew(session: Session) -> None:
 def test_who_stops_early_leaves_nothing_that_is_cut_off(session: Session) -> None:
     say(session, *(f"turn {number}" for number in range(1, 31)))
     session.refresh_from_db()
-    walked = _walk_turns(session.pk, rewinds=0, floor=1)
+    walked = known_turns(session).walk_back()
     next(walked)
     walked.close()
     assert len(walk(session)[0]) == 30
+
+
+def test_a_piece_is_made_once_for_a_model(session: Session) -> None:
+    say(session, "hello")
+
+    def make(model: str) -> Piece:
+        known = known_turns(session, model=model)
+        [turn] = known.walk_back()
+        return known.make_piece(turn, CAPS)
+
+    first = make("m")
+    assert make("m") is first
+    assert make("another") is not first
+    assert make("another") == first == make("m")

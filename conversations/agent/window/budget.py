@@ -129,19 +129,23 @@ def mark_cache(
     if system:
         system = [*system[:-1], system[-1] | {"cache_control": control}]
         places.append(("system", len(system) - 1, 0))
-    messages = [message | {"content": list(message["content"])} for message in messages]
-    lengths = [len(message["content"]) for message in messages]
-    blocks = [(at, block) for at, length in enumerate(lengths) for block in range(length)]
-    people = [at for at, message in enumerate(messages) if message["role"] == "user"]
-    ends = [(at, lengths[at] - 1) for at in people[-2:]]
-    before = blocks.index(ends[0]) if len(ends) == 2 else 0
-    if len(blocks) - 1 - before > SPACING:
+    people = {at for at, message in enumerate(messages) if message["role"] == "user"}
+    ends = [(at, len(messages[at]["content"]) - 1) for at in sorted(people)[-2:]]
+    first = ends[0] if len(ends) == 2 else (0, 0)
+    after = [
+        (at, block)
+        for at in range(first[0], len(messages))
+        for block in range(len(messages[at]["content"]))
+        if (at, block) > first
+    ]
+    if len(after) > SPACING:
         # The provider would not find the breakpoint before from the last one.
-        between = blocks[before + 1 : len(blocks) - SPACING]
-        ends[1:1] = [place for place in between if place[0] in people][-1:]
+        ends[1:1] = [place for place in after[:-SPACING] if place[0] in people][-1:]
+    messages = list(messages)
     for at, block in ends:
-        content = messages[at]["content"]
+        content = list(messages[at]["content"])
         content[block] = content[block] | {"cache_control": control}
+        messages[at] = messages[at] | {"content": content}
         places.append(("messages", at, block))
     return system, messages, places
 
@@ -182,9 +186,10 @@ def choose_turns(
     exchanges: list[tuple[int, int]] = []
     units: list[tuple[int, int]] = []
     for turn in newest_first:
+        piece = make(turn, caps)
         turns.append(turn)
-        pieces.append(make(turn, caps))
-        cost += pieces[-1].cost
+        pieces.append(piece)
+        cost += piece.cost
         if turn.role == USER:
             exchanges.append((cost, len(turns)))
         if turn.role in (USER, ASSISTANT):

@@ -7,7 +7,7 @@ is shortened, and the conversation begins and ends with the person.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -68,15 +68,14 @@ def describe_left_out(block: Block, reason: str) -> Block:
 
 def withhold(
     session_pk: int,
-    pieces: Iterable[list[Block]],
+    references: Sequence[Block],
     *,
     are_refused: bool = False,
     takes: Mapping[str, bool] | None = None,
 ) -> dict[str, str]:
     """The digests of contents that cannot go along, with the reason: what is gone or none of the
     session's, what the model cannot read (``takes``), and of what is too much for one request the
-    oldest. ``pieces`` in order. All, where the provider has refused a request with them."""
-    references = [b for blocks in pieces for b in list_references(blocks)]
+    oldest. All, where the provider has refused a request with them."""
     digests = [str(b["source"].get("digest", "")) for b in references]
     if are_refused:
         return dict.fromkeys(digests, REFUSED)
@@ -171,7 +170,8 @@ class MessageCaps:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """A turn as it stands in the window. ``cost`` is in estimated tokens, and ``full_cost`` what it
-    would be if it were not shortened. ``lacks_thinking``: another model's is left out."""
+    would be if it were not shortened. ``lacks_thinking``: another model's is left out.
+    ``references`` are those among the blocks, to attachments."""
 
     number: int
     role: str
@@ -179,6 +179,7 @@ class Piece:
     cost: int
     full_cost: int
     lacks_thinking: bool = False
+    references: Sequence[Block] = ()
 
 
 def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
@@ -215,27 +216,8 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
         cost=cost,
         full_cost=full_cost,
         lacks_thinking=turn.role == ASSISTANT and not _is_own(turn, model) and _has_thinking(turn),
+        references=list_references(short),
     )
-
-
-# Pieces that are remembered, and the estimated tokens that one of them has at most.
-KNOWN_PIECES, KNOWN_COST = 4000, 2000
-
-_known: dict[tuple[str, str, MessageCaps], Piece] = {}
-
-
-def recall_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
-    """The same as :func:`make_piece`, remembered: a turn never changes, and the next call needs
-    nearly all of them again. Nobody changes a piece's blocks."""
-    key = (turn.digest, model, caps)
-    piece = _known.get(key)
-    if piece is None:
-        piece = make_piece(turn, model=model, caps=caps)
-        if turn.digest and piece.cost <= KNOWN_COST:
-            if len(_known) >= KNOWN_PIECES:
-                _known.clear()
-            _known[key] = piece
-    return piece
 
 
 def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
@@ -251,7 +233,8 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
             if open_ids := waiting.get(result["tool_use_id"]):
                 _add(messages, "user", [result | {"tool_use_id": open_ids.pop(0)}])
             continue
-        _answer_dangling(messages, waiting)
+        if waiting:
+            _answer_dangling(messages, waiting)
         if piece.role in (USER, SYSTEM):
             _add(messages, "user", piece.blocks)
         elif piece.role == ASSISTANT:

@@ -30,7 +30,7 @@ from conversations.archive.turns import (
 )
 from conversations.domain.attachments import Block
 from conversations.domain.runs import NO_CHOICES, RunChoices
-from conversations.domain.stream import ModelRequest
+from conversations.domain.stream import KnownBlock, ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json, one_line
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import SLIDING_WINDOW, WindowRules
@@ -54,7 +54,7 @@ from .messages import (
     Piece,
     expand_request,
     join_pieces,
-    recall_piece,
+    make_piece,
     replace_withheld,
     withhold,
     write_calls_as_text,
@@ -177,19 +177,19 @@ def assemble_window(wish: WindowWish) -> Window:
         skills=skills,
     )
 
-    def make(turn: StoredTurn, caps: MessageCaps) -> Piece:
-        return recall_piece(turn, model=wish.model, caps=caps)
+    place = TurnsPlace(session_pk=session, rewinds=wish.rewinds, floor=start, aside=tuple(aside))
+    known = KnownTurns(place, model=wish.model, caps=caps)
 
     def find_head(before: int) -> StoredTurn | None:
         return read_user_turn_before(session, before, has_rewinds=has_rewinds, aside=aside)
 
     choice = choose_turns(
-        _walk_turns(session, rewinds=wish.rewinds, floor=start, aside=tuple(aside)),
+        known.walk_back(),
         floor=start,
         budget=budget.for_history(fixed=parts.cost + frames_of(budget.tokens)),
         rules=wish.rules,
         caps=caps,
-        make=make,
+        make=known.make_piece,
         find_head=find_head,
     )
     before: list[int] = []
@@ -218,46 +218,79 @@ MAX_KNOWN_CHARS, NEW_TURNS = 16_000_000, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _KnownTurns:
-    turns: tuple[StoredTurn, ...]
-    chars: int
+class TurnsPlace:
+    """Which turns of a session: down to the floor, without those that stand ``aside``."""
+
+    session_pk: int
+    rewinds: int
+    floor: int
+    aside: tuple[tuple[int, int], ...] = ()
 
 
-type _Place = tuple[int, int, int, tuple[tuple[int, int], ...]]
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Turns in order, and their pieces by number for one model and these caps."""
 
-# By session, number of rewinds, floor and what stands aside; the one that was used last at the end.
-_known: OrderedDict[_Place, _KnownTurns] = OrderedDict()
-_known_lock = Lock()
-_NOTHING_KNOWN = _KnownTurns(turns=(), chars=0)
+    turns: tuple[StoredTurn, ...] = ()
+    chars: int = 0
+    form: tuple[str, MessageCaps] | None = None
+    pieces: dict[int, Piece] = field(default_factory=dict)
 
 
-def _walk_turns(
-    session_pk: int, *, rewinds: int, floor: int, aside: tuple[tuple[int, int], ...] = ()
-) -> Iterator[StoredTurn]:
-    """The active turns down to the floor, newest first. Those that an earlier window had are not
-    read again, since turns are only appended while the rewinds are the same."""
-    key, has_rewinds = (session_pk, rewinds, floor, aside), rewinds > 0
-    known = _known.get(key, _NOTHING_KNOWN)
-    last = known.turns[-1].digest if known.turns else ""
-    page = NEW_TURNS if last else 100
-    later: list[StoredTurn] = []
-    for turn in walk_active_turns_back(
-        session_pk, has_rewinds=has_rewinds, down_to=floor, page=page, aside=aside
-    ):
-        # The digest is of the whole chain: where it is the same, all turns before it are.
-        if last and turn.digest == last:
-            break
-        later.append(turn)
-        yield turn
-    else:
-        known = _NOTHING_KNOWN
-    chars = known.chars + sum(len(turn.content) + len(turn.blocks or "") for turn in later)
-    with _known_lock:
-        _known.pop(key, None)
-        _known[key] = _KnownTurns(turns=(*known.turns, *reversed(later)), chars=chars)
-        while sum(one.chars for one in _known.values()) > MAX_KNOWN_CHARS:
-            _known.popitem(last=False)
-    yield from reversed(known.turns)
+# The place that was used last at the end.
+_known: OrderedDict[TurnsPlace, _Known] = OrderedDict()
+_lock = Lock()
+
+
+class KnownTurns:
+    """What is known of the turns at a place. A turn never changes, and the next call needs nearly
+    all of them again."""
+
+    def __init__(self, place: TurnsPlace, *, model: str, caps: MessageCaps) -> None:
+        self._place = place
+        self._known = _known.get(place, _Known())
+        self._model, self._caps = model, caps
+        self._pieces = self._known.pieces if self._known.form == (model, caps) else {}
+
+    def make_piece(self, turn: StoredTurn, caps: MessageCaps) -> Piece:
+        """The same as :func:`~.messages.make_piece`. Nobody changes a piece's blocks."""
+        if caps is not self._caps:
+            return make_piece(turn, model=self._model, caps=caps)
+        piece = self._pieces.get(turn.number)
+        if piece is None:
+            made = make_piece(turn, model=self._model, caps=caps)
+            piece = replace(made, blocks=list(map(KnownBlock, made.blocks)))
+            self._pieces[turn.number] = piece
+        return piece
+
+    def walk_back(self) -> Iterator[StoredTurn]:
+        """The active turns down to the floor, newest first. Those that an earlier window had are
+        not read again, since turns are only appended while the rewinds are the same."""
+        place, known = self._place, self._known
+        last = known.turns[-1].digest if known.turns else ""
+        later: list[StoredTurn] = []
+        for turn in walk_active_turns_back(
+            place.session_pk,
+            has_rewinds=place.rewinds > 0,
+            down_to=place.floor,
+            page=NEW_TURNS if last else 100,
+            aside=place.aside,
+        ):
+            # The digest is of the whole chain: where it is the same, all turns before it are.
+            if last and turn.digest == last:
+                break
+            later.append(turn)
+            yield turn
+        else:
+            known = _Known()
+        turns = (*known.turns, *reversed(later))
+        chars = known.chars + sum(len(turn.content) + len(turn.blocks or "") for turn in later)
+        with _lock:
+            _known.pop(place, None)
+            _known[place] = _Known(turns, chars, (self._model, self._caps), self._pieces)
+            while sum(one.chars for one in _known.values()) > MAX_KNOWN_CHARS:
+                _known.popitem(last=False)
+        yield from reversed(known.turns)
 
 
 def _make_window(
@@ -286,8 +319,8 @@ def _make_window(
     max_tokens = budget.max_tokens(estimated=total)
     if wish.choices.max_tokens is not None:
         max_tokens = min(max_tokens, wish.choices.max_tokens)
-    blocks = (piece.blocks for piece in pieces)
-    withheld = withhold(session, blocks, are_refused=wish.refuses_files, takes=wish.takes)
+    files = [block for piece in pieces for block in piece.references]
+    withheld = withhold(session, files, are_refused=wish.refuses_files, takes=wish.takes)
     has_tools = texts.tools != NO_TOOLS
     choices = wish.choices.for_tools(has_any=has_tools, has_own=True)
     request, places = make_request(
@@ -351,7 +384,7 @@ def _make_window(
         "tools_digest": tools_digest,
     }
     return Window(
-        request=expand_request(request),
+        request=expand_request(request) if files else request,
         referring=request,
         floor=floor,
         left_out=left_out,
@@ -456,8 +489,9 @@ def _add_text(messages: list[Message], text: str) -> None:
 
 def request_digest(request: ModelRequest) -> str:
     """Of a request whose attachments are references: they name their contents."""
-    parts: list[Any] = [request.system, request.messages, request.tools]
-    return digest_of(dump_json([*parts, request.choices] if request.choices else parts))
+    after: list[Any] = [request.tools, *([request.choices] if request.choices else [])]
+    parts = (dump_json(request.system), request.messages_json, *map(dump_json, after))
+    return digest_of(f"[{','.join(parts)}]")
 
 
 def digest_of(text: str) -> str:

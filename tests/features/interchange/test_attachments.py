@@ -192,4 +192,4 @@ def test_an_uploaded_import_cannot_claim_a_content(
     assert DIGEST not in (found.digest, found.sent)
     assert found.added_by is None
     assert "third pot" not in exported(found.session)
-    assert withhold(found.session_id, [[claim(attachment=uuid)]]) == {DIGEST: MISSING}
+    assert withhold(found.session_id, [claim(attachment=uuid)]) == {DIGEST: MISSING}
