@@ -14,33 +14,26 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, Max, Model, OuterRef, Q
 
 from conversations.archive.append import walk_rows
-from conversations.archive.journal import read_payload, synthesise_events
-from conversations.archive.transcript import render_turn
-from conversations.archive.turns import COLUMNS
+from conversations.archive.journal import read_payload
 from conversations.domain.events import (
     ASSISTANT_TEXT,
     TOOL_CALL_COMPLETED,
     TOOL_CALL_STARTED,
     USER_MESSAGE,
-    Fallback,
     UserMessage,
 )
-from conversations.domain.text import dump_json, first_digest
-from conversations.domain.turns import SYSTEM, USER, NewTurn, StoredTurn, read_metadata
+from conversations.domain.text import first_digest
+from conversations.domain.turns import SYSTEM, USER, NewTurn, read_metadata
 from conversations.models import ChatEvent, JournalGap, Session, Turn
-from conversations.rendering.rows import RENDER_VERSION
 
 from .fields import SessionLine
 
 # Events that stand for a turn; others that name none are notices, which stand by their time.
 MESSAGES = (USER_MESSAGE, ASSISTANT_TEXT, TOOL_CALL_STARTED, TOOL_CALL_COMPLETED)
-
-MAX_SAVED_ROWS = 500
-MAX_SAVED_CHARS = 4_000_000
 
 
 def is_exact_copy(session: Session, header: SessionLine) -> bool | None:
@@ -186,37 +179,3 @@ def _gap_around_turn() -> Any:
         from_turn__lte=OuterRef("number"),
         to_turn__gte=OuterRef("number"),
     )
-
-
-def render_uncovered_turns(session: Session) -> None:
-    """Make and keep the rows of turns that the journal does not cover, so that the
-    first look at an imported session costs what every look costs. Turns that cannot
-    be read are left: each look says so."""
-    session.refresh_from_db(fields=["journal_turn"])
-    uncovered, after = Q(number__gt=session.journal_turn), session.journal_turn
-    if JournalGap.objects.filter(session=session.pk).exists():
-        uncovered, after = uncovered | Q(Exists(_gap_around_turn())), 0
-    turns = Turn.objects.filter(session=session.pk, number__gt=after).filter(uncovered)
-    turns = turns.exclude(render_version=RENDER_VERSION)
-    rendered: list[tuple[str, int, int]] = []
-    chars = 0
-    for row in walk_rows(turns, "pk", *COLUMNS, key="number"):
-        pk, turn = row.pop("pk"), StoredTurn(**row)
-        if any(isinstance(row, Fallback) for row in synthesise_events(turn)):
-            continue
-        html = dump_json([shown.html for shown in render_turn(session, turn)])
-        rendered.append((html, RENDER_VERSION, pk))
-        chars += len(html)
-        if len(rendered) >= MAX_SAVED_ROWS or chars > MAX_SAVED_CHARS:
-            _save_rows(rendered)
-            rendered, chars = [], 0
-    _save_rows(rendered)
-
-
-def _save_rows(rendered: Sequence[tuple[str, int, int]]) -> None:
-    if rendered:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.executemany(
-                "UPDATE conversations_turn SET html = %s, render_version = %s WHERE id = %s",
-                rendered,
-            )

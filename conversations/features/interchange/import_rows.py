@@ -30,13 +30,12 @@ from conversations.archive.state_updates import (
     read_facts_of,
 )
 from conversations.domain.errors import Conflict
-from conversations.domain.events import INFO, Malformed, parse_payload
+from conversations.domain.events import INFO
 from conversations.domain.messages import say
 from conversations.domain.session_state import STATE_EDIT
-from conversations.domain.text import dump_json, first_digest, load_json, storable
+from conversations.domain.text import dump_json, first_digest, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
-from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row
 
 from .fields import add_metadata
 
@@ -159,16 +158,6 @@ def _conflict(what: str, number: int, *, is_there: bool) -> str:
 
 
 def _event_values(session: Session, seq: int, event: ChatEvent, link: str) -> tuple[Any, ...]:
-    place = RowPosition(
-        session=session.uuid,
-        seq=str(seq),
-        turn="" if event.turn_number is None else str(event.turn_number),
-        created_at=event.created_at,
-    )
-    try:
-        html = storable(render_row(parse_payload(event.event_type, event.payload), place=place))
-    except Malformed:
-        html = ""  # it is shown as it is when somebody opens the page
     return (
         session.pk,
         seq,
@@ -177,8 +166,8 @@ def _event_values(session: Session, seq: int, event: ChatEvent, link: str) -> tu
         event.turn_number,
         moment_value(event.created_at),
         link,
-        html,
-        RENDER_VERSION if html else 0,
+        "",  # it is rendered when somebody opens the page
+        0,
     )
 
 
@@ -190,7 +179,6 @@ def _append(
     moves_activity: bool,
 ) -> bool:
     columns: dict[str, Any] = {}
-    title = preview = ""
     latest = max(
         [event.created_at for _, event, _ in events]
         + [turn.created_at for _, turn, _ in turns if turn.created_at is not None]
@@ -202,7 +190,6 @@ def _append(
             turn_values(session.pk, turn, number=number, created_at=turn.created_at, digest=link)
         )
         facts.append((number, read_facts_of(turn)))
-        title, preview = updated_words(turn, title=title, preview=preview)
         columns |= {"next_turn": number + 1, "turn_digest": link}
     end, covered = columns.get("next_turn", session.next_turn), session.journal_turn
     for seq, event, link in events:
@@ -210,7 +197,10 @@ def _append(
             covered = max(covered, event.turn_number)
         columns |= {"next_seq": seq + 1, "event_digest": link, "journal_turn": covered}
     event_rows = [_event_values(session, *event) for event in events]
-    if preview:
+    words = (updated_words(turn, title="", preview="") for _, turn, _ in turns)
+    title = next((title for title, _ in words if title), "")
+    words = (updated_words(turn, title="", preview="") for _, turn, _ in reversed(turns))
+    if preview := next((preview for _, preview in words if preview), ""):
         columns["preview"] = preview
     own = Session.objects.filter(pk=session.pk)
     with transaction.atomic(), connection.cursor() as cursor:

@@ -49,7 +49,7 @@ from .fields import (
     read_session,
     read_turn,
 )
-from .import_gaps import compute_coverage, is_exact_copy, render_uncovered_turns, restore_coverage
+from .import_gaps import compute_coverage, is_exact_copy, restore_coverage
 from .import_markers import store_attachment, store_compaction, store_rewind, store_skill
 from .import_rows import (
     ImportedRow,
@@ -407,7 +407,6 @@ class SessionImporter(Archive):
                     self._note_skip(gaps[bad][0], say("this gap does not match the session"))
             elif opened.has_grown or not session.runs.exists():
                 compute_coverage(session, has_grown=opened.has_grown)
-            render_uncovered_turns(session)
             catch_up_state(session.pk)
         became = "added" if opened.is_new else "extended" if opened.has_grown else "unchanged"
         self._count(f"sessions_{became}")

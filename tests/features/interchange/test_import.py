@@ -213,7 +213,6 @@ def test_json_inside_a_string_is_understood(importing: Importing) -> None:
     assert importing.reports == []
     assert stored_turn(1).tool_calls == '[{"id":"c","name":"ls"}]'
     assert ChatEvent.objects.get().payload == '{"text": "hello"}'
-    assert ChatEvent.objects.get().render_version == RENDER_VERSION
 
 
 def test_rows_of_five_megabytes_are_kept(importing: Importing) -> None:
@@ -546,9 +545,9 @@ def test_an_event_that_cannot_be_read_becomes_a_visible_row(importing: Importing
         "{broken",
         '{"text":"«event 5»"}',
     ]
+    page = read_page(imported(), limit=50)
     versions = ChatEvent.objects.order_by("seq").values_list("render_version", flat=True)
     assert list(versions) == [0, 0, 0, 0, RENDER_VERSION]
-    page = read_page(imported(), limit=50)
     assert [row.is_fallback for row in page.rows] == [True, True, True, True, False]
 
 
@@ -677,26 +676,19 @@ def conversation(*, turns: int = 6) -> list[Any]:
     return [turn(n, "user" if n % 2 else "assistant") for n in range(1, turns + 1)]
 
 
-def test_a_session_without_events_is_synthesised_and_rendered_beforehand(
-    importing: Importing,
-) -> None:
-    importing(opening(), *conversation())
-    assert coverage() == (0, [])
-    assert set(Turn.objects.values_list("render_version", flat=True)) == {RENDER_VERSION}
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
-        rows = transcript()
-    assert rows == [f"turn:{n}.0" for n in range(1, 7)]
+def test_rows_are_rendered_at_the_first_look_and_kept(importing: Importing) -> None:
+    importing(opening(), *conversation(), event(1, turn=1))
+    assert coverage() == (1, [])
+    assert not Turn.objects.exclude(html="").exists()
+    assert not ChatEvent.objects.exclude(html="").exists()
+    first = read_page(imported(), limit=3)
+    assert [row.cursor for row in first.rows] == [f"turn:{n}.0" for n in (4, 5, 6)]
+    assert Turn.objects.filter(render_version=RENDER_VERSION).count() == 3
+    with CaptureQueriesContext(connection) as queries:
+        assert read_page(imported(), limit=3) == first
     assert not [q for q in queries if "content" in q["sql"]]
-
-
-def test_the_rows_made_at_import_are_those_a_page_would_make(importing: Importing) -> None:
-    importing(opening(), *conversation(), turn(7, "assistant", "**bold** <b>"), event(1, turn=1))
-    made = {row.cursor: row.html for row in read_page(imported(), limit=50).rows}
-    Turn.objects.update(html="", render_version=0)
-    ChatEvent.objects.update(html="", render_version=0)
-    assert {row.cursor: row.html for row in read_page(imported(), limit=50).rows} == made
+    assert transcript() == ["seq:1", *(f"turn:{n}.0" for n in range(2, 7))]
+    assert ChatEvent.objects.get().render_version == RENDER_VERSION
 
 
 def test_turns_after_the_last_event_are_synthesised(importing: Importing) -> None:
@@ -858,13 +850,10 @@ def test_a_long_journal_is_walked_in_pages(
 ) -> None:
     monkeypatch.setattr("conversations.archive.append.FIRST_PAGE_ROWS", 2)
     monkeypatch.setattr("conversations.archive.append.MAX_PAGE_ROWS", 2)
-    monkeypatch.setattr("conversations.features.interchange.import_gaps.MAX_SAVED_ROWS", 2)
     notices = (event(n, "info") for n in range(5, 9))
     covering = (event(n, turn=2 * n) for n in range(1, 5))
     importing(opening(), *conversation(turns=12), *covering, *notices)
     assert coverage() == (8, [(1, 1, 0), (3, 3, 1), (5, 5, 2), (7, 7, 3)])
-    rendered = Turn.objects.filter(render_version=RENDER_VERSION).order_by("number")
-    assert list(rendered.values_list("number", flat=True)) == [1, 3, 5, 7, 9, 10, 11, 12]
 
 
 def test_a_turn_that_cannot_be_read_is_left_to_the_page(importing: Importing) -> None:
