@@ -105,7 +105,8 @@ def cost_text(microusd: int | None) -> str:
 
 
 # JSON as the archive stores it: text that any database keeps byte for byte.
-# Compact JSON, which may have lone surrogates.
+
+# Compact, and with lone surrogates where the value has some.
 write_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _encode_in_ascii = json.JSONEncoder(separators=(",", ":")).encode
 

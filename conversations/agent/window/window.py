@@ -213,7 +213,8 @@ def assemble_window(wish: WindowWish) -> Window:
 
 
 # Of the sessions that were answered last, the active turns that their windows had: characters in
-# all, and the turns of a page in which what is new is read.
+# all (what is made of them takes about twice as much again), and the turns of a page in which what
+# is new is read.
 MAX_KNOWN_CHARS, NEW_TURNS = 16_000_000, 10
 
 
