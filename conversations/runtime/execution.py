@@ -2,9 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 from conversations.agent.mcp.servers import ToolServers
@@ -21,7 +21,6 @@ from .database import Database, PatientWriter
 from .drafts import DraftWorker, LiveAnswer, LiveCalls
 from .models import Models
 from .options import RuntimeOptions
-from .pace import FramePace
 from .program_tools import ProgramTools
 from .publish import Frame, Publisher, rows_frame, state_frame
 
@@ -29,6 +28,43 @@ from .publish import Frame, Publisher, rows_frame, state_frame
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 
 OUTPUT_INTERVAL = 0.04  # Seconds between two frames of a call's output, which may be a flood
+
+
+# How often pages are told of a running answer: at once, while the processor has time.
+SAMPLE_SECONDS = 0.1
+# Of one core, as one thread at a time runs Python. Above it frames are held together, below
+# it less and less: what answers need beside that (pages, commits) has the rest.
+MAX_CPU_SHARE, LOW_CPU_SHARE = 0.85, 0.65
+FIRST_INTERVAL, MAX_INTERVAL = 0.005, 0.2  # Seconds
+
+
+class FramePace:
+    """``shortest`` is the least number of seconds between two frames of an answer."""
+
+    def __init__(
+        self,
+        *,
+        shortest: float,
+        clock: Callable[[], float] = monotonic,
+        cpu_clock: Callable[[], float] = process_time,
+    ) -> None:
+        self._shortest = shortest
+        self._clock, self._cpu_clock = clock, cpu_clock
+        self._added = 0.0
+        self._sampled, self._used = clock(), cpu_clock()
+
+    def interval(self) -> float:
+        """Seconds from one frame of an answer to its next."""
+        now = self._clock()
+        if (elapsed := now - self._sampled) >= SAMPLE_SECONDS:
+            used = self._cpu_clock()
+            share = (used - self._used) / elapsed
+            self._sampled, self._used = now, used
+            if share > MAX_CPU_SHARE:
+                self._added = min(MAX_INTERVAL, max(FIRST_INTERVAL, 1.5 * self._added))
+            elif share < LOW_CPU_SHARE:
+                self._added = self._added / 1.5 if self._added > FIRST_INTERVAL else 0.0
+        return max(self._shortest, self._added)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,12 +35,11 @@ from conversations.search import meaning
 
 from .database import Database
 from .drafts import DraftWorker
-from .execution import RunContext
+from .execution import FramePace, RunContext
 from .forgetting import forget_forever
 from .models import Models
 from .options import RuntimeOptions
 from .ownership import Owner
-from .pace import FramePace
 from .presence import Presence
 from .program_tools import ProgramTools
 from .publish import CatchUp, Frame, Hub, Publisher, Relay, active_frame, read_catch_up

@@ -5,7 +5,7 @@ from itertools import pairwise
 from conversations.domain.text import dump_json
 from conversations.rendering.streaming import BlockStream
 from conversations.runtime.drafts import LiveBlock
-from conversations.runtime.pace import MAX_INTERVAL, SAMPLE_SECONDS, FramePace
+from conversations.runtime.execution import MAX_INTERVAL, SAMPLE_SECONDS, FramePace
 
 
 def test_frames_are_held_together_only_while_the_processor_is_busy() -> None:

@@ -13,7 +13,7 @@ from conversations.archive.journal import walk_events
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import ContentIndicator
 from conversations.models import Session, Workspace
-from conversations.runtime.pace import FramePace
+from conversations.runtime.execution import FramePace
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.sample_tools import sample_tools, witness
