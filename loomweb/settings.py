@@ -285,5 +285,11 @@ if LOOM.uses_allauth:
     SOCIALACCOUNT_REAUTHENTICATION_REQUIRED = True
     MFA_ADAPTER = f"{SSO}.two_factor.TwoFactorAdapter"
     MFA_ALLOW_UNVERIFIED_EMAIL = True
+    MFA_FORMS = {
+        "authenticate": f"{SSO}.two_factor.CodeForm",
+        "reauthenticate": f"{SSO}.two_factor.CodeAgainForm",
+    }
     MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
     MFA_TOTP_ISSUER = "Loom Web"
+    # A code is typed when its 30 seconds are nearly over (RFC 6238, 5.2: one step at most).
+    MFA_TOTP_TOLERANCE = 1

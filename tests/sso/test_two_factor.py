@@ -1,6 +1,7 @@
 """Two factors: set up, asked for, lost, turned off; and where everybody needs them."""
 
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -117,15 +118,33 @@ def test_the_code_alone_signs_nobody_in(secret: str) -> None:
     assert not is_signed_in(client)
 
 
-def test_a_code_is_good_once(secret: str) -> None:
-    """Whoever looks over a shoulder comes too late."""
-    code = code_of(secret)
+def test_a_code_is_good_once(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks over a shoulder comes too late, as long as the code is valid."""
+    now = 30 * (time.time() // 30)
+    monkeypatch.setattr(time, "time", lambda: now)
+    code = code_of(secret, steps=1)
     first, second = Client(), Client()
     sign_in(first)
     answer(first, code)
-    sign_in(second)
-    assert answer(second, code).status_code == 200
-    assert not is_signed_in(second)
+    assert is_signed_in(first)
+    for later in (0, 59):
+        monkeypatch.setattr(time, "time", lambda later=later: now + later)
+        sign_in(second)
+        assert answer(second, f"{code[:3]} {code[3:]}").status_code == 200
+        assert not is_signed_in(second)
+
+
+def test_a_code_is_valid_for_a_step_more_on_either_side(secret: str) -> None:
+    """It is typed when its time is nearly over, and two clocks differ."""
+    for steps in (-1, 0, 1):
+        client = Client()
+        sign_in(client)
+        answer(client, code_of(secret, steps=steps))
+        assert is_signed_in(client)
+    client = Client()
+    sign_in(client)
+    answer(client, code_of(secret, steps=-3))
+    assert not is_signed_in(client)
 
 
 def test_guessing_ends(secret: str) -> None:

@@ -7,7 +7,9 @@ from allauth.account.internal.decorators import login_stage_required
 from allauth.account.internal.flows.login import record_authentication
 from allauth.account.stages import LoginStage
 from allauth.account.utils import perform_login
+from allauth.core.internal.cryptokit import normalize_user_code
 from allauth.mfa.adapter import DefaultMFAAdapter, get_adapter
+from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
 from allauth.mfa.base.internal.flows import post_authentication
 from allauth.mfa.base.views import AuthenticateView, ReauthenticateView
 from allauth.mfa.models import Authenticator
@@ -28,6 +30,7 @@ from django.conf import settings
 from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -39,6 +42,7 @@ from django.views.decorators.cache import never_cache
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 
 _PURPOSE = "two_factor"
+CODE_SECONDS = 30 * (1 + 2 * settings.MFA_TOTP_TOLERANCE)  # how long one code is valid
 
 
 def totp_picture(user: User, secret: str) -> dict[str, str]:
@@ -172,6 +176,30 @@ def two_factor_set_up(request: HttpRequest) -> HttpResponse:
     stage.login.redirect_url = f"{reverse('mfa_view_recovery_codes')}?{wanted}"
     response: HttpResponse = stage.exit()
     return response
+
+
+class _GoodOnce:
+    """A code signs in once, however long it is valid: allauth forgets after 30 seconds which
+    ones were used, whatever its tolerance."""
+
+    user: User
+    authenticator: Authenticator
+
+    def clean_code(self) -> str:
+        code: str = super().clean_code()  # type: ignore[misc]
+        key = f"two_factor.used:{self.user.pk}:{normalize_user_code(code)}"
+        is_app = self.authenticator.type == Authenticator.Type.TOTP
+        if is_app and not cache.add(key, True, timeout=CODE_SECONDS):
+            raise get_adapter().validation_error("incorrect_code")
+        return code
+
+
+class CodeForm(_GoodOnce, AuthenticateForm):  # type: ignore[misc]
+    pass
+
+
+class CodeAgainForm(_GoodOnce, ReauthenticateForm):  # type: ignore[misc]
+    pass
 
 
 class TwoFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
