@@ -65,7 +65,7 @@ _CLASSES: dict[TokenType, str] = {
     Generic.Prompt: "gp",
     Generic.Subheading: "gh",
 }
-# The classes of highlighted code, each of which has its colour in code.css.
+# The classes of highlighted code, each of which has its colour in app.css.
 TOKEN_CLASSES = frozenset(_CLASSES.values())
 
 

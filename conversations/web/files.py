@@ -90,7 +90,7 @@ PREVIEW_POLICY: dict[str, Any] = {
     "base-uri": [CSP.NONE],
     "frame-ancestors": [CSP.SELF],
 }
-PREVIEW_STYLES = ("app.css", "code.css", "rich.css", "tools.css", "preview.css")
+PREVIEW_STYLES = ("app.css", "rich.css", "tools.css", "preview.css")
 PAGE_POLICY = PREVIEW_POLICY | {
     "sandbox": True,
     "style-src": [CSP.UNSAFE_INLINE],

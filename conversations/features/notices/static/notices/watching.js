@@ -3,7 +3,6 @@
 const { watch, token } = document.querySelector("[data-watch]").dataset;
 const transcript = document.getElementById("transcript");
 const INTERVAL = 5000;
-let inView = false;
 let said = "";
 let timer = 0;
 
@@ -14,26 +13,23 @@ async function closeNotices() {
   }
 }
 
-function say(open) {
-  const body = new URLSearchParams({ csrfmiddlewaretoken: token, open: open ? "1" : "" });
+function say(state) {
+  const body = new URLSearchParams({ csrfmiddlewaretoken: token, open: state && "1" });
   fetch(watch, { method: "POST", body, keepalive: true }).catch(() => {});
+  said = state;
 }
 
 /** At once where something has changed, and every few seconds while something can happen. */
 function look() {
   clearTimeout(timer);
-  const isOpen = document.visibilityState === "visible";
-  const state = isOpen ? transcript.dataset.runState : "";
-  if (isOpen || inView) {
-    if (state !== said || state !== "idle") say(isOpen);
-    if (isOpen && state !== said) closeNotices();
-  }
-  said = state;
-  inView = isOpen;
-  if (isOpen && state !== "idle") timer = setTimeout(look, INTERVAL);
+  const state = document.hidden ? "" : transcript.dataset.runState;
+  const isBusy = state && state !== "idle";
+  if (state && state !== said) closeNotices();
+  if (isBusy || state !== said) say(state);
+  if (isBusy) timer = setTimeout(look, INTERVAL);
 }
 
 new MutationObserver(look).observe(transcript, { attributeFilter: ["data-run-state"] });
 document.addEventListener("visibilitychange", look);
-addEventListener("pagehide", () => inView && say(false));
+addEventListener("pagehide", () => said && say(""));
 look();
