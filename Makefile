@@ -10,7 +10,7 @@ CLIENTS := .cache/clients
 # Else every process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test soak test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres bench lint format messages browser sandbox gettext clean
+.PHONY: run test soak test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres test-uvicorn bench lint format messages browser sandbox gettext clean
 
 run: $(RUNNING)
 	@exec $(PYTHON) manage.py serve
@@ -38,6 +38,11 @@ test-features: $(ENVIRONMENT) sandbox
 # All of it on PostgreSQL.
 test-postgres: $(ENVIRONMENT) sandbox
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e --ignore=tests/browsers --ignore=tests/clients --ignore=tests/real
+
+# What starts a server, under the other one.
+test-uvicorn: $(ENVIRONMENT) browser sandbox
+	LOOM_ASGI_SERVER=uvicorn $(PYTHON) -m pytest -q -n auto -p no:playwright tests/crash tests/test_fresh_folder.py $(addprefix tests/,api/test_live.py features/test_deletion.py features/terminal/test_server.py features/model_apis/test_server.py)
+	LOOM_ASGI_SERVER=uvicorn $(PYTHON) -m pytest -q -n auto tests/e2e
 
 # Against a real model server, which is installed for it: minutes of CPU.
 test-real: $(ENVIRONMENT)

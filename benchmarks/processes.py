@@ -28,6 +28,9 @@ FOREIGN = (
 )
 """What an environment may hold that would make a measurement something else."""
 
+CHOSEN = "LOOM_ASGI_SERVER"
+"""What it may hold all the same: everything is measured and tested with either server."""
+
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
@@ -42,7 +45,11 @@ WITHOUT_EXTRAS = {"LOOM_SEMANTIC": "off", "LOOM_TITLE_MODEL": "off"}
 
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """This process's environment with ``settings`` as the only ones of the product."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == CHOSEN or not name.startswith(FOREIGN)
+    }
     return {**kept, "PYTHONUNBUFFERED": "1", **settings}
 
 

@@ -185,6 +185,12 @@ class Environment:
             self.secret_key = path.read_text().strip()
         self.host = env.text("LOOM_HOST", "127.0.0.1")
         self.port = env.whole("LOOM_PORT", 8000, 0, 65535)
+        self.asgi_server = env.choice("LOOM_ASGI_SERVER", "daphne", "uvicorn")
+        if self.asgi_server == "uvicorn" and not (find_spec("uvicorn") and find_spec("websockets")):
+            raise SettingsError(
+                "LOOM_ASGI_SERVER is uvicorn, which is not installed. "
+                "Install it with: uv sync --extra uvicorn. See docs/operating.md."
+            )
         self.allowed_hosts = env.texts("LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
         if not self.allowed_hosts:
             raise SettingsError("LOOM_ALLOWED_HOSTS is empty, so nobody could open a page.")

@@ -27,7 +27,7 @@ MAX_CHAIN = 20  # exceptions behind an exception that are looked at
 REDIS_AWAY = "redis_away"
 
 # The first parts of their names: what these log comes from answering a client.
-SERVERS_LOGGERS = frozenset({"daphne", "django"})
+SERVERS_LOGGERS = frozenset({"daphne", "django", "uvicorn"})
 
 
 def without_secrets(line: str) -> str:

@@ -1,193 +1,19 @@
-"""Daphne, with what the product needs of it: back-pressure and a clean end."""
+"""What holds for a server of either kind: its address, and how much it takes and keeps."""
 
-import asyncio
-import logging
 import re
 import socket
-from contextlib import suppress
-from typing import Any
 
-import daphne.server
-from autobahn.exception import Disconnected
-from daphne.http_protocol import HTTPFactory, WebRequest
-from daphne.server import Server
 from django.conf import settings
-from twisted.internet import defer, reactor
-from twisted.internet.interfaces import IPushProducer
-from zope.interface import implementer
 
-from conversations.access import read_signed_in
-from conversations.runtime.current import current_runtime, stop_current_runtime
-
-logger = logging.getLogger(__name__)
-
-UPLOADS = re.compile(rb"/import/|/w/[^/]+/files/upload/")
+UPLOADS = re.compile(r"/import/|/w/[^/]+/files/upload/")
 """Where files are uploaded that may be larger than other requests."""
 
-_TEXT = b"This is larger than this server takes.\n"
-TOO_LARGE = (
-    b"HTTP/1.1 413 Content Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
-) % (len(_TEXT), _TEXT)
+TOO_LARGE = b"This is larger than this server takes.\n"
 
 MAX_WAITING_CHARS = 1_000_000
 """Characters that may wait for a page which does not read before it is closed."""
 
-
-@implementer(IPushProducer)
-class Outbound:
-    """How much a socket has to send to a page that reads slowly.
-
-    Twisted pauses a producer when the transport's buffer is full; what is handed
-    over while paused waits in memory.
-    """
-
-    def __init__(self, protocol: Any) -> None:
-        self._protocol = protocol
-        self._paused = False
-        self._waiting = 0
-        # Until the upgrade the HTTP channel was the transport's producer.
-        protocol.transport.unregisterProducer()
-        protocol.transport.registerProducer(self, True)
-
-    def send(self, text: str) -> bool:
-        """Send without what every message of an application goes through, which would cost as
-        much again. False: too much waits already."""
-        if self._paused:
-            self._waiting += len(text)
-            if self._waiting > MAX_WAITING_CHARS:
-                return False
-        with suppress(Disconnected):  # the page has left; the consumer hears of it soon
-            self._protocol.sendMessage(text.encode())
-        return True
-
-    def pauseProducing(self) -> None:
-        self._paused = True
-
-    def resumeProducing(self) -> None:
-        self._paused = False
-        self._waiting = 0
-
-    def stopProducing(self) -> None:
-        self._paused = False
-
-
-@implementer(IPushProducer)
-class Pace(asyncio.Event):
-    """Set while a browser reads fast enough: who writes an answer in pieces waits for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set()
-
-    def pauseProducing(self) -> None:
-        self.clear()
-
-    def resumeProducing(self) -> None:
-        self.set()
-
-    def stopProducing(self) -> None:
-        self.set()
-
-
-class LoomRequest(WebRequest):  # type: ignore[misc]
-    """Refuses a request that is too large before it is read, or as soon as it is; gives
-    an answer in pieces as fast as it is read."""
-
-    pace: Pace | None = None
-    is_refused = False
-    is_known: bool | None = None
-    """Whether somebody sends it who is signed in; None: nobody has asked yet."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Forms are read by Django. Twisted would hold a whole upload in memory besides,
-        # and answer one that it cannot read by an empty 400.
-        super().__init__(*args, **kwargs | {"parsePOSTFormSubmission": False})
-
-    def process(self) -> Any:
-        """Daphne decodes this header, and takes what it cannot decode for its own fault."""
-        protocols = self.requestHeaders.getRawHeaders(b"sec-websocket-protocol", [])
-        if all(value.isascii() for value in protocols):
-            return super().process()
-        self.basic_error(400, b"Bad Request", "Invalid header value")
-        return None
-
-    async def keep_pace(self) -> None:
-        """Wait until what was written so far is on its way, or the browser has left."""
-        if self.pace is None:
-            if self.finished or self.channel is None:
-                return
-            self.pace = Pace()
-            self.registerProducer(self.pace, True)
-        await self.pace.wait()
-
-    def finish(self) -> None:
-        if self.pace is not None and self.channel is not None:
-            self.unregisterProducer()
-        super().finish()
-
-    def connectionLost(self, reason: Any) -> None:
-        if self.pace is not None:
-            self.pace.stopProducing()
-        super().connectionLost(reason)
-
-    def gotLength(self, length: int | None) -> None:
-        self.received = 0
-        super().gotLength(length)
-        self._check(length or 0)
-
-    def handleContentChunk(self, data: bytes) -> None:
-        self.received += len(data)
-        self._check(self.received)
-        if not self.is_refused:
-            super().handleContentChunk(data)
-
-    def _check(self, size: int) -> None:
-        # Refuse what is too large. What is large, and may be if it comes from somebody who is
-        # signed in, waits until that is known.
-        if self.is_refused or size <= most_received():
-            return
-        key = b""
-        if UPLOADS.fullmatch(bytes(getattr(self.channel, "_path", b"")).split(b"?")[0]):
-            key = self.received_cookies.get(settings.SESSION_COOKIE_NAME.encode(), b"")
-        if size > most_uploaded() or not key or self.is_known is False:
-            self._refuse()
-        elif self.is_known is None:
-            self.is_known = True  # meant well until it is found out; nothing more is read
-            self.channel._networkProducer.pauseProducing()
-            self.asking = asyncio.ensure_future(self._ask(key.decode("latin-1")))
-
-    async def _ask(self, session_key: str) -> None:
-        try:
-            runtime = await current_runtime()
-            person = await runtime.readers.read(read_signed_in, session_key)
-            self.is_known = person.is_authenticated
-        except Exception as error:
-            self.is_known = False
-            fields = {"error_class": type(error).__name__}
-            logger.warning("upload_not_let_in", extra={"fields": fields})
-        if getattr(self, "channel", None) is None:  # it is answered, or the browser has left
-            return
-        if self.is_known:
-            self.channel._networkProducer.resumeProducing()
-        else:
-            self._refuse()
-
-    def _refuse(self) -> None:
-        # The connection ends: what the browser still sends is not taken.
-        self.is_refused = True
-        self.channel.transport.write(TOO_LARGE)
-        self.channel.transport.loseConnection()
-
-
-class LoomHTTPFactory(HTTPFactory):  # type: ignore[misc]
-    def buildProtocol(self, addr: Any) -> Any:
-        protocol = super().buildProtocol(addr)
-        protocol.requestFactory = LoomRequest
-        return protocol
-
-
-daphne.server.HTTPFactory = LoomHTTPFactory  # Daphne has no other way to choose it
+MAX_FRAME_SENT_BYTES = 64_000_000  # bytes of the largest frame that is sent to a page
 
 
 def most_received() -> int:
@@ -201,35 +27,6 @@ def most_uploaded() -> int:
     """Bytes of a form that uploads files to be imported, or into a workspace."""
     largest = max(settings.LOOM.max_import_bytes, settings.LOOM.max_upload_bytes)
     return max(most_received(), int(largest) + 100_000)
-
-
-class LoomServer(Server):  # type: ignore[misc]
-    """Starts the runtime before the first page is served, so that this one shows
-    what a crash has left as it is; stops it before the reactor ends."""
-
-    def run(self) -> None:
-        loop = reactor._asyncioEventloop
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(current_runtime())
-        super().run()
-
-    def kill_all_applications(self) -> "defer.Deferred[Any]":
-        """The runtime first: those who follow something are told its end, and their
-        answers are whole, before what is left is cut off."""
-        ending = asyncio.ensure_future(stop_current_runtime(for_good=True))
-        stopping = defer.Deferred.fromFuture(ending)
-        return stopping.addCallback(lambda _: super(LoomServer, self).kill_all_applications())
-
-    def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
-        if scope["type"] == "websocket" and getattr(protocol, "transport", None) is not None:
-            scope["outbound"] = Outbound(protocol)
-        return super().create_application(protocol, scope)
-
-    async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
-        with suppress(Disconnected):  # the page has left; the consumer hears of it soon
-            await super().handle_reply(protocol, message)
-            if message.get("more_body"):
-                await protocol.keep_pace()
 
 
 def open_listener(host: str, port: int) -> socket.socket:

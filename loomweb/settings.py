@@ -256,6 +256,7 @@ LOGGING = {
         "conversations": {"level": LOOM.log_level},
         "daphne": {"level": "WARNING"},
         "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
+        "uvicorn": {"level": "WARNING"},
     },
 }
 

@@ -187,7 +187,7 @@ def loaded_after(statements: Iterable[str], folder: Path) -> list[set[str]]:
 
 STARTS = {
     "the application": "import loomweb.asgi, loomweb.urls",
-    "the server": "import loomweb.server",
+    "the server": "import loomweb.daphne_server",
 }
 """Each in the process of those before it."""
 
@@ -202,7 +202,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def test_the_server_starts_without_the_sdk(loaded: dict[str, set[str]]) -> None:
     """It costs seconds and 75 MB, and most starts do not need it."""
     modules = loaded["the server"]
-    assert {"loomweb.asgi", "loomweb.server", "conversations.runtime.service"} <= modules
+    assert {"loomweb.asgi", "loomweb.daphne_server", "conversations.runtime.service"} <= modules
     assert not {"anthropic", "mcp", "aiohttp", "psycopg"} & modules
 
 

@@ -18,6 +18,7 @@ from conversations.domain.windows import END
 from conversations.feature import Metric, features
 from conversations.models import Session
 
+from .database import stopping
 from .models import default_model, offered_models
 from .options import read_options
 from .service import Runtime
@@ -34,7 +35,7 @@ async def current_runtime() -> Runtime:
     if _runtime is not None:
         return _runtime
     if _is_over:
-        raise Unavailable("The server is stopping. Try again in a moment.", code="stopping")
+        raise stopping()
     _starting = _starting or asyncio.Lock()
     async with _starting:
         if _runtime is None:

@@ -90,6 +90,10 @@ class _Job:
         self.future.set_exception(error)
 
 
+def stopping() -> Unavailable:
+    return Unavailable("The server is stopping. Try again in a moment.", code="stopping")
+
+
 class Writer:
     """Runs write functions one after the other on its own thread and connection.
 
@@ -101,20 +105,28 @@ class Writer:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._waiting: deque[_Job] = deque()
         self._is_closing = False
+        self._door = threading.Lock()
+        self._is_shut = False
         self._thread = threading.Thread(target=self._work, name="archive-writer", daemon=True)
         self._thread.start()
 
     async def write[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``function`` in a transaction; return its result after the commit."""
+        """Run ``function`` in a transaction; return its result after the commit. Raises
+        Unavailable when the process ends."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         deadline = time.monotonic() + _wait_seconds.get()
-        self._jobs.put(_Job(lambda: function(*args, **kwargs), loop, future, deadline))
+        with self._door:
+            if self._is_shut:
+                raise stopping()
+            self._jobs.put(_Job(lambda: function(*args, **kwargs), loop, future, deadline))
         return await future
 
     def close(self) -> None:
         """Carry out what is queued, then end the thread and its connection."""
-        self._jobs.put(None)
+        with self._door:
+            self._is_shut = True
+            self._jobs.put(None)
         self._thread.join()
 
     def _work(self) -> None:

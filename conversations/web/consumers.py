@@ -357,13 +357,17 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if outbound is None:
             asyncio.ensure_future(self.send(text_data=text))  # noqa: RUF006 (ends at once)
             return
-        if outbound.send(text):
+        if outbound.write(text):
             return
         # A page that does not read would fill the memory. It catches up when it comes again.
         fields = {"session_id": str(self._uuid)}
         logger.warning("page_reads_too_slowly", extra={"fields": fields})
         self._release()
-        asyncio.ensure_future(self.close(TOO_SLOW))  # noqa: RUF006 (ends at once)
+        asyncio.ensure_future(self._close_slow())  # noqa: RUF006 (ends soon)
+
+    async def _close_slow(self) -> None:
+        with suppress(OSError):  # it has left meanwhile
+            await self.close(TOO_SLOW)
 
     async def _send(self, frame: Frame) -> None:
         await self.send(text_data=self._in_words(dump_json(frame)))

@@ -104,20 +104,25 @@ class Server:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def end(self) -> int | None:
+        """End it in order, and return its exit code."""
+        return self._end(signal.SIGTERM)
+
     def stop(self) -> None:
         """End it in order. Where the tests run in a shell's background, SIGINT is
         ignored by all that they start."""
         self._end(signal.SIGTERM)
         self._resources.close()
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, how: signal.Signals) -> int | None:
         if self._process is None:
-            return
+            return None
         self._process.send_signal(how)
-        self._process.wait(20)
+        code = self._process.wait(20)
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._process = None
+        return code
 
     def manage(self, *arguments: str) -> str:
         """What a command prints, in a process of its own on the same data."""

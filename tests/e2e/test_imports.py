@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from .conftest import Server
@@ -46,13 +47,20 @@ def test_a_file_to_be_imported_may_be_larger_than_other_requests(
     assert b" 413 " in begin_upload(server, "/import/", LARGE, cookie="%00")
 
 
+@pytest.mark.parametrize("kind", ["daphne", "uvicorn"])
 def test_a_large_file_is_imported_whole(
-    make_server: Callable[..., Server], open_context: Callable[..., BrowserContext], tmp_path: Path
+    make_server: Callable[..., Server],
+    open_context: Callable[..., BrowserContext],
+    tmp_path: Path,
+    kind: str,
 ) -> None:
     """One that is larger than other requests may be: it waits in between. Of unknown
     length it is as large as others from a stranger, and no larger."""
     server = make_server(
-        LOOM_MAX_ATTACHMENTS="1", LOOM_MAX_ATTACHMENT_BYTES="1000", LOOM_MAX_FRAME_BYTES="1000"
+        LOOM_MAX_ATTACHMENTS="1",
+        LOOM_MAX_ATTACHMENT_BYTES="1000",
+        LOOM_MAX_FRAME_BYTES="1000",
+        LOOM_ASGI_SERVER=kind,
     )
     export = tmp_path / "export.jsonl"
     lines = ["x" * 999_000 + "\n"] * 3

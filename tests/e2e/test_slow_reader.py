@@ -1,5 +1,5 @@
-"""A page that does not read is closed, and a download waits, instead of filling the
-server's memory."""
+"""Under either server a page that does not read is closed, and a download waits, instead of
+filling the memory; and a stop ends what runs."""
 
 import http.cookiejar
 import json
@@ -7,28 +7,43 @@ import re
 import socket as socket_module
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.e2e.conftest import Server, wait_until
+from tests.e2e.conftest import Server, start_ordinary, wait_until
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 
-def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
-    server: Server, wire: WireThread
-) -> None:
+@pytest.fixture(params=["daphne", "uvicorn"])
+def one(
+    make_server: Callable[..., Server], provider: WireThread, request: pytest.FixtureRequest
+) -> Server:
+    return start_ordinary(make_server, provider, LOOM_ASGI_SERVER=request.param)
+
+
+def sign_in_and_begin(server: Server) -> tuple[str, dict[str, str]]:
+    """The socket's address of a new session, and the headers of who is signed in."""
     cookies = http.cookiejar.CookieJar()
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
-    link = server.manage("sign_in_link").strip()
-    uuid = str(re.search(r"/s/([0-9a-f-]{36})/", opener.open(link).geturl()).group(1))  # type: ignore[union-attr]
+    with opener.open(server.link) as page:
+        uuid = str(re.search(r"/s/([0-9a-f-]{36})/", page.geturl()).group(1))  # type: ignore[union-attr]
     headers = {"Cookie": "; ".join(f"{c.name}={c.value}" for c in cookies)}
-    address = f"{server.url.replace('http', 'ws')}/ws/s/{uuid}/"
+    return f"{server.url.replace('http', 'ws')}/ws/s/{uuid}/", headers
+
+
+def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
+    one: Server, wire: WireThread
+) -> None:
+    server = one
+    address, headers = sign_in_and_begin(server)
 
     # More than the system's buffers and the server hold; a client with small buffers that
     # reads nothing for a while.
@@ -60,12 +75,23 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
     else:
         pytest.fail("closed each time")
 
+    # Stopped in the middle of an answer, it says so to who reads, and keeps what it has.
+    wire.enqueue(Scenario(words=3000, rate=50))
+    with connect(address, **options) as socket:
+        socket.send(json.dumps({"type": "send", "client_id": "slow-reader-2", "text": "go"}))
+        _read_until(socket, lambda frame: "archive" in json.dumps(frame))
+        assert server.end() == 0
+        _read_until_idle(socket)
+    assert "Traceback" not in log.read_text()
+
+
+def _read_until(socket: ClientConnection, is_it: Callable[[dict[str, Any]], bool]) -> None:
+    while not is_it(json.loads(socket.recv(timeout=60))):
+        pass
+
 
 def _read_until_idle(socket: ClientConnection) -> None:
-    while True:
-        frame = json.loads(socket.recv(timeout=60))
-        if frame["type"] == "state" and frame["run_state"] == "idle":
-            return
+    _read_until(socket, lambda it: it["type"] == "state" and it["run_state"] == "idle")
 
 
 def _read_to_the_end(socket: ClientConnection) -> None:

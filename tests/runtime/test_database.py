@@ -8,6 +8,7 @@ import pytest
 from django.db import IntegrityError, connection
 
 from conversations.archive.turns import append_turn, read_turns
+from conversations.domain.errors import Unavailable
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.current import recover_session
@@ -95,6 +96,8 @@ async def test_closing_carries_out_what_is_queued(garden: Session) -> None:
     await asyncio.sleep(0)
     await asyncio.to_thread(writer.close)
     assert await asyncio.gather(*waiting) == [1, 2, 3, 4, 5]
+    with pytest.raises(Unavailable, match="stopping"):
+        await asyncio.wait_for(writer.write(say, garden, "too late"), 10)
 
 
 async def test_a_slow_read_does_not_hold_up_a_write(writer: Writer, garden: Session) -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import errno
 import gc
 from argparse import ArgumentParser
@@ -16,10 +15,9 @@ from conversations.archive.session_state import rebuild_behind_states
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import describe_storage_error
 from conversations.models.guards import missing_guards
+from loomweb.server import open_listener
 
 from ._first_run import collect_static_files, make_first_user, make_first_workspace
-
-MAX_FRAME_SENT_BYTES = 64_000_000  # bytes of the largest frame that is sent to a page
 
 
 class Command(BaseCommand):
@@ -51,11 +49,6 @@ class Command(BaseCommand):
         self._serve(listener)
 
     def _listen(self, host: str, port: int) -> Any:
-        # Before anything imports the reactor. Measured with 100 answers at once, uvloop brings
-        # the p95 of a delta's age from 110 to 98 ms.
-        asyncioreactor.install(uvloop.new_event_loop())  # type: ignore[no-untyped-call]
-        from loomweb.server import open_listener
-
         try:
             return open_listener(host, port)
         except OSError as error:
@@ -87,24 +80,17 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _serve(self, listener: Any) -> None:
+        if settings.LOOM.asgi_server == "uvicorn":
+            from loomweb.uvicorn_server import serve
+        else:
+            # Before anything imports the reactor. Measured with 100 answers at once, uvloop
+            # brings the p95 of a delta's age from 110 to 98 ms.
+            asyncioreactor.install(uvloop.new_event_loop())  # type: ignore[no-untyped-call]
+            from loomweb.daphne_server import serve
         from loomweb.asgi import application
-        from loomweb.server import LoomServer
 
-        loom = settings.LOOM
-        server = LoomServer(
-            application,
-            endpoints=[f"fd:fileno={listener.fileno()}"],
-            server_name="loom-web",
-            websocket_timeout=-1,
-            # Autobahn applies these to what is sent as well, and the draft of a very
-            # long answer is one frame; what comes in is checked by the consumer.
-            websocket_max_message_size=MAX_FRAME_SENT_BYTES + loom.max_frame_bytes,
-            websocket_max_frame_size=MAX_FRAME_SENT_BYTES + loom.max_frame_bytes,
-            application_close_timeout=30,
-        )
         # What is loaded by now stays; looking through it again and again for garbage
         # would hold up every stream for tens of milliseconds.
         gc.collect()
         gc.freeze()
-        server.run()
-        asyncio.set_event_loop(None)
+        serve(application, listener)

@@ -1,0 +1,176 @@
+"""uvicorn, with what the product needs of it: the same limits, back-pressure and clean end as
+under Daphne."""
+
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from http.cookies import SimpleCookie
+from typing import Any
+
+import uvloop
+from django.conf import settings
+from uvicorn import Config, Server
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from conversations.access import read_signed_in
+from conversations.runtime.current import current_runtime, stop_current_runtime
+
+from .server import (
+    MAX_FRAME_SENT_BYTES,
+    MAX_WAITING_CHARS,
+    TOO_LARGE,
+    UPLOADS,
+    most_received,
+    most_uploaded,
+)
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 1.0  # in which a page that did not read can still learn why it is closed
+
+type Receive = Callable[[], Awaitable[dict[str, Any]]]
+type Send = Callable[[dict[str, Any]], Awaitable[None]]
+type Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+
+
+class LoomSocket(WebSocketsSansIOProtocol):
+    """Gives its consumer a way to send that knows how much waits for a page that reads slowly."""
+
+    waiting = 0
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if not self.close_sent:  # the consumer starts in the loop's next turn
+            self.scope["outbound"] = self  # type: ignore[typeddict-unknown-key]
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.waiting = 0
+
+    def write(self, text: str) -> bool:
+        """Send a frame. False: too much waits already."""
+        if not self.writable.is_set():
+            self.waiting += len(text)
+            if self.waiting > MAX_WAITING_CHARS:
+                self.end_soon()
+                return False
+        if not (self.disconnected or self.close_sent or self.transport.is_closing()):
+            self.conn.send_text(text.encode())
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        return True
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.end_soon()
+
+    def end_soon(self) -> None:
+        """A transport that is closed keeps what waits until it is read, for ever if need be."""
+        self.loop.call_later(CLOSE_SECONDS, self.abort)
+
+    def abort(self) -> None:
+        if self.disconnected:
+            return
+        if line := self.transport.get_extra_info("socket"):
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+
+class LimitedRequests:
+    """Refuses a request that is too large before it is read, or as soon as it is."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._application(scope, receive, send)
+        headers = dict(scope["headers"])
+        length = int(headers.get(b"content-length", 0))
+        is_large = length > most_received() or b"transfer-encoding" in headers
+        most = await most_taken(scope["path"], headers) if is_large else most_received()
+        if length > most:
+            return await refuse(send)
+        received = 0
+        is_refused = False
+
+        async def receive_limited() -> dict[str, Any]:
+            nonlocal received, is_refused
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received <= most:
+                return message
+            if not is_refused:
+                is_refused = True
+                await refuse(send)
+            return {"type": "http.disconnect"}
+
+        return await self._application(scope, receive_limited, send)
+
+
+async def most_taken(path: str, headers: dict[bytes, bytes]) -> int:
+    """Bytes of a request: a large upload is for those who are signed in."""
+    if not UPLOADS.fullmatch(path):
+        return most_received()
+    cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
+    key = cookies.get(settings.SESSION_COOKIE_NAME)
+    try:
+        runtime = await current_runtime()
+        person = await runtime.readers.read(read_signed_in, key.value if key else "")
+    except Exception as error:
+        fields = {"error_class": type(error).__name__}
+        logger.warning("upload_not_let_in", extra={"fields": fields})
+        return most_received()
+    return most_uploaded() if person.is_authenticated else most_received()
+
+
+async def refuse(send: Send) -> None:
+    """The connection ends: what the browser still sends is not taken."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(TOO_LARGE)),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": TOO_LARGE})
+
+
+class LoomServer(Server):
+    """Starts the runtime before the first page is served, so that this one shows what a crash
+    has left as it is; stops it before the connections end."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await current_runtime()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Those who follow something are told its end, and their answers are whole, before what
+        # is left is cut off.
+        await stop_current_runtime(for_good=True)
+        await super().shutdown(sockets)
+        self._captured_signals.clear()  # or the signal would end the process once more
+
+
+def serve(application: Application, listener: socket.socket) -> None:
+    """Serve until the process is told to end."""
+    config = Config(
+        LimitedRequests(application),
+        # The one parser of its own choice that limits what headers can be.
+        http="h11",
+        ws=LoomSocket,
+        interface="asgi3",
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        headers=[("server", "loom-web")],
+        log_config=None,
+        access_log=False,
+        # As long as under Daphne: 60 seconds, and 20 between two pings.
+        timeout_keep_alive=60,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=30.0,
+        ws_per_message_deflate=False,
+        ws_max_size=MAX_FRAME_SENT_BYTES + settings.LOOM.max_frame_bytes,
+        timeout_graceful_shutdown=30,
+    )
+    uvloop.run(LoomServer(config).serve(sockets=[listener]))
