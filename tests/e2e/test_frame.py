@@ -14,12 +14,15 @@ def test_whatever_is_there_is_two_clicks_from_the_chat_and_one_from_it_back(
     here = page.url
     menu = page.get_by_role("navigation", name="Workspace", exact=True)
     heading = page.get_by_role("heading", level=1)
+    title = page.locator(".side .session .title").first
+    starts_at = (title.bounding_box() or {})["x"]
     places = menu.get_by_role("link").all_inner_texts()
     assert {"Sessions", "Memory", "Search", "Usage", "Members", "Settings"} <= set(places)
     for name in places[1:]:
         menu.get_by_role("link", name=name, exact=True).click()
         expect(heading).to_contain_text(name)
         assert menu.get_by_role("link").all_inner_texts() == places, name
+        assert (title.bounding_box() or {})["x"] == starts_at, name
     for name in ("Tools", "Programs"):
         page.get_by_role("navigation", name="Settings").get_by_role("link", name=name).click()
         expect(heading).to_have_text(name)
