@@ -4,13 +4,16 @@ under Daphne."""
 import logging
 import socket
 import struct
+from asyncio import Transport
 from collections.abc import Awaitable, Callable
-from http.cookies import SimpleCookie
 from typing import Any
 
+import h11
 import uvloop
 from django.conf import settings
+from django.http import parse_cookie
 from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from conversations.access import read_signed_in
@@ -27,11 +30,53 @@ from .server import (
 
 logger = logging.getLogger(__name__)
 
+ANYBODYS = frozenset(
+    {
+        "Invalid HTTP request received.",
+        "Unsupported upgrade request.",
+        "Invalid UTF-8 sequence received from client.",
+    }
+)
+"""Lines of uvicorn's log that anybody could fill it with. Daphne answers and says nothing."""
+
+UNFINISHED = frozenset({h11.IDLE, h11.SEND_BODY})  # states of a client who is to send more
+
 CLOSE_SECONDS = 1.0  # in which a page that did not read can still learn why it is closed
 
 type Receive = Callable[[], Awaitable[dict[str, Any]]]
 type Send = Callable[[dict[str, Any]], Awaitable[None]]
 type Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+
+
+def is_not_anybodys(record: logging.LogRecord) -> bool:
+    return record.msg not in ANYBODYS
+
+
+class LoomRequests(H11Protocol):
+    """Ends a connection whose request stops coming; uvicorn ends only one that has had an
+    answer."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.await_more()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # A socket has the transport from now on, or a whole request waits for its answer.
+        if self.transport.get_protocol() is self and self.conn.their_state in UNFINISHED:
+            self.await_more()
+
+    def await_more(self) -> None:
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.give_up)
+
+    def give_up(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:  # what came is not taken yet
+            self.await_more()
+        else:
+            self.transport.close()
 
 
 class LoomSocket(WebSocketsSansIOProtocol):
@@ -88,7 +133,7 @@ class LimitedRequests:
         headers = dict(scope["headers"])
         length = int(headers.get(b"content-length", 0))
         is_large = length > most_received() or b"transfer-encoding" in headers
-        most = await most_taken(scope["path"], headers) if is_large else most_received()
+        most = await most_taken(scope) if is_large else most_received()
         if length > most:
             return await refuse(send)
         received = 0
@@ -108,15 +153,16 @@ class LimitedRequests:
         return await self._application(scope, receive_limited, send)
 
 
-async def most_taken(path: str, headers: dict[bytes, bytes]) -> int:
+async def most_taken(scope: dict[str, Any]) -> int:
     """Bytes of a request: a large upload is for those who are signed in."""
-    if not UPLOADS.fullmatch(path):
+    if not UPLOADS.fullmatch(scope["path"]):
         return most_received()
-    cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-    key = cookies.get(settings.SESSION_COOKIE_NAME)
+    lines = [value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"]
+    # As Django reads them: Python's own SimpleCookie gives up at a name that is unusual.
+    key = parse_cookie("; ".join(lines)).get(settings.SESSION_COOKIE_NAME, "")
     try:
         runtime = await current_runtime()
-        person = await runtime.readers.read(read_signed_in, key.value if key else "")
+        person = await runtime.readers.read(read_signed_in, key)
     except Exception as error:
         fields = {"error_class": type(error).__name__}
         logger.warning("upload_not_let_in", extra={"fields": fields})
@@ -151,12 +197,12 @@ class LoomServer(Server):
         self._captured_signals.clear()  # or the signal would end the process once more
 
 
-def serve(application: Application, listener: socket.socket) -> None:
-    """Serve until the process is told to end."""
-    config = Config(
-        LimitedRequests(application),
-        # The one parser of its own choice that limits what headers can be.
-        http="h11",
+def make_config(application: Application) -> Config:
+    logging.getLogger("uvicorn.error").addFilter(is_not_anybodys)
+    return Config(
+        application,
+        # h11 is the one parser that limits what headers can be.
+        http=LoomRequests,
         ws=LoomSocket,
         interface="asgi3",
         lifespan="off",
@@ -173,4 +219,9 @@ def serve(application: Application, listener: socket.socket) -> None:
         ws_max_size=MAX_FRAME_SENT_BYTES + settings.LOOM.max_frame_bytes,
         timeout_graceful_shutdown=30,
     )
+
+
+def serve(application: Application, listener: socket.socket) -> None:
+    """Serve until the process is told to end."""
+    config = make_config(LimitedRequests(application))
     uvloop.run(LoomServer(config).serve(sockets=[listener]))

@@ -101,6 +101,7 @@ BAD = [
     ("LOOM_DEBUG", "maybe"),
     ("LOOM_DEMO_DELAY", "nan"),
     ("LOOM_DB_SYNCHRONOUS", "OFF"),
+    ("LOOM_ASGI_SERVER", "hypercorn"),
     ("LOOM_LOG_FORMAT", "xml"),
     ("LOOM_PAGE_SIZE", "501"),
     ("LOOM_SIGN_IN_ATTEMPTS", "0"),
@@ -274,7 +275,7 @@ def test_a_database_that_is_away_is_said_in_one_sentence(tmp_path: Path, manage:
     assert "Traceback" not in done.stderr
 
 
-WITHOUT_THE_EXTRA = "import sys; sys.modules['allauth'] = sys.modules['numpy'] = None; "
+WITHOUT_THE_EXTRA = "import sys; sys.modules.update(allauth=None, numpy=None, uvicorn=None); "
 
 
 @pytest.mark.parametrize(
@@ -283,6 +284,7 @@ WITHOUT_THE_EXTRA = "import sys; sys.modules['allauth'] = sys.modules['numpy'] =
         ({"LOOM_TWO_FACTOR": "optional"}, "sso"),
         ({"LOOM_OIDC_ISSUER": "https://sso.example.org", "LOOM_OIDC_CLIENT_ID": "loom"}, "sso"),
         ({"LOOM_SEMANTIC": "on"}, "semantic"),
+        ({"LOOM_ASGI_SERVER": "uvicorn"}, "uvicorn"),
     ],
 )
 def test_an_extra_that_is_not_installed_is_named(

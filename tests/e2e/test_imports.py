@@ -15,6 +15,7 @@ EXPORT = Path(__file__).parent.parent / "features/interchange/fixtures" / "claud
 
 LARGE = b"Content-Length: 400000000"
 CHUNKED = b"Transfer-Encoding: chunked"
+WAITS = b"it waits for the rest"
 
 
 def begin_upload(
@@ -30,7 +31,7 @@ def begin_upload(
         try:
             return bytes(line.recv(100))
         except TimeoutError:
-            return b"it waits for the rest"
+            return WAITS
 
 
 def test_a_file_to_be_imported_may_be_larger_than_other_requests(
@@ -41,7 +42,7 @@ def test_a_file_to_be_imported_may_be_larger_than_other_requests(
     [key] = [c["value"] for c in context.cookies(server.url) if c["name"] == "loom_session"]
     assert b" 413 " in begin_upload(server, "/s/x/", LARGE, cookie=key)
     taken = begin_upload(server, "/import/?x=1", LARGE, cookie=key, seconds=2)
-    assert taken == b"it waits for the rest"
+    assert taken == WAITS
     assert b" 413 " in begin_upload(server, "/import/", LARGE)
     assert b" 413 " in begin_upload(server, "/import/", LARGE, cookie="0" * 32)
     assert b" 413 " in begin_upload(server, "/import/", LARGE, cookie="%00")
@@ -77,6 +78,11 @@ def test_a_large_file_is_imported_whole(
     with socket.create_connection((where.hostname, where.port), timeout=60) as line:
         line.sendall(head + b"80000\r\n" + b"x" * 0x80000)
         assert b" 413 " in line.recv(100)
+    # What else a browser has for cookies changes nothing, nor do several lines of them.
+    [key] = [c["value"] for c in page.context.cookies() if c["name"] == "loom_session"]
+    assert b" 413 " in begin_upload(server, "/import/", LARGE, b"Cookie: a,b=1")
+    for other in (b"Cookie: [x]=1", b"Cookie: a,b=1"):
+        assert begin_upload(server, "/import/", LARGE, other, cookie=key, seconds=2) == WAITS
 
 
 def test_an_upload_becomes_sessions_while_one_watches(

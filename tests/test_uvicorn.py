@@ -1,0 +1,86 @@
+"""What uvicorn does with connections that do not behave, without the application."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from uvicorn import Config, Server
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from loomweb.uvicorn_server import make_config
+
+SECONDS = 0.2  # instead of a minute
+
+
+async def _echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+        return
+    while (message := await receive()).get("more_body"):
+        pass
+    if message["type"] == "http.request":
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    config: Config = make_config(_echo)
+    config.timeout_keep_alive = SECONDS  # type: ignore[assignment]
+    server = Server(config)
+    serving = asyncio.ensure_future(server._serve([listener]))
+    yield listener.getsockname()[1]
+    server.should_exit = True
+    await serving
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: local",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc",
+    ],
+)
+async def test_a_request_that_stops_coming_ends_its_connection(port: int, sent: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with closing(writer):
+        writer.write(sent)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+
+
+async def test_a_socket_may_be_silent(port: int) -> None:
+    async with connect(f"ws://127.0.0.1:{port}/") as socket:
+        await asyncio.sleep(3 * SECONDS)
+        await socket.send("still here")
+        assert await socket.recv() == "still here"
+
+
+async def test_nobody_fills_the_log_with_what_is_not_understood(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    for sent, answer in (
+        (b"\x00 no request\r\n\r\n", b" 400 "),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", b" 204 "),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with closing(writer):
+            writer.write(sent)
+            assert answer in await reader.readline()
+    async with connect(f"ws://127.0.0.1:{port}/") as socket:
+        await socket.send(b"\xff", text=True)
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1007
+    assert not caplog.records
