@@ -131,11 +131,15 @@ class LimitedRequests:
         if scope["type"] != "http":
             return await self._application(scope, receive, send)
         headers = dict(scope["headers"])
+        is_chunked = b"transfer-encoding" in headers
+        if is_chunked and b"content-length" in headers:
+            # A proxy may go by the other one, and take for the next request what is not.
+            return await refuse(send, 400, b"A request has one length.\n")
         length = int(headers.get(b"content-length", 0))
-        is_large = length > most_received() or b"transfer-encoding" in headers
+        is_large = length > most_received() or is_chunked
         most = await most_taken(scope) if is_large else most_received()
         if length > most:
-            return await refuse(send)
+            return await refuse(send, 413, TOO_LARGE)
         received = 0
         is_refused = False
 
@@ -147,7 +151,7 @@ class LimitedRequests:
                 return message
             if not is_refused:
                 is_refused = True
-                await refuse(send)
+                await refuse(send, 413, TOO_LARGE)
             return {"type": "http.disconnect"}
 
         return await self._application(scope, receive_limited, send)
@@ -170,15 +174,15 @@ async def most_taken(scope: dict[str, Any]) -> int:
     return most_uploaded() if person.is_authenticated else most_received()
 
 
-async def refuse(send: Send) -> None:
+async def refuse(send: Send, status: int, text: bytes) -> None:
     """The connection ends: what the browser still sends is not taken."""
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", b"%d" % len(TOO_LARGE)),
+        (b"content-length", b"%d" % len(text)),
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": TOO_LARGE})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})
 
 
 class LoomServer(Server):

@@ -78,6 +78,7 @@ def test_a_large_file_is_imported_whole(
     with socket.create_connection((where.hostname, where.port), timeout=60) as line:
         line.sendall(head + b"80000\r\n" + b"x" * 0x80000)
         assert b" 413 " in line.recv(100)
+    assert b" 400 " in begin_upload(server, "/import/", b"Content-Length: 5", CHUNKED)
     # What else a browser has for cookies changes nothing, nor do several lines of them.
     [key] = [c["value"] for c in page.context.cookies() if c["name"] == "loom_session"]
     assert b" 413 " in begin_upload(server, "/import/", LARGE, b"Cookie: a,b=1")
