@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from conversations.domain.active_path import are_within
-from conversations.domain.text import estimate_tokens, load_json, one_line, storable
+from conversations.domain.text import cut_words, estimate_tokens, load_json, one_line, storable
 
 from .matters import is_same_matter
 
@@ -479,6 +479,8 @@ def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
 
 
 MAX_TOKENS = 1_000
+# How long texts other than rules may be at most, one after the other, until all of them fit.
+SHORTENED_CHARS = (100, 80, 65)
 
 _LISTS = {
     RULE: "rules",
@@ -520,9 +522,12 @@ def write_yaml(
         f"  turn_count: {turn_count}",
         f"  total_tokens: {state.tokens}",
     ]
-    text = _document(head, items)
-    if estimate_tokens(text) <= MAX_TOKENS:
-        return text
+    for limit in (None, *SHORTENED_CHARS):
+        if limit:
+            items = tuple(_shortened(item, limit) for item in items)
+        text = _document(head, items)
+        if estimate_tokens(text) <= MAX_TOKENS:
+            return text
     order = sorted(items, key=_worth)
 
     def write_without(count: int) -> str:
@@ -535,6 +540,13 @@ def write_yaml(
         counts, True, 1, key=lambda count: estimate_tokens(write_without(count)) <= MAX_TOKENS
     )
     return write_without(least)
+
+
+def _shortened(item: StateItem, limit: int) -> StateItem:
+    """Its beginning, which says most; what is pinned or a rule stays whole."""
+    if item.is_pinned or item.kind not in (PREFERENCE, DECISION, ERROR, FOCUS):
+        return item
+    return item._replace(text=cut_words(item.text, limit))
 
 
 def _worth(item: StateItem) -> tuple[bool, int, int, int]:

@@ -9,7 +9,7 @@ mention, and nothing quoted or pasted. The patterns are data, one table for each
 import re
 from collections.abc import Iterator
 
-from conversations.domain.text import one_line
+from conversations.domain.text import cut_words, one_line
 
 from . import DECISION, ITEM_CHARS, PREFERENCE, RULE
 from .languages import Language, read_languages
@@ -127,11 +127,6 @@ def _kind(sentence: str, language: Language, *, is_task: bool) -> str:
         return DECISION
     is_weak = language.weak.match(bare) or (not is_task and language.alone.match(bare))
     return RULE if is_weak and not language.once.search(bare) else ""
-
-
-def cut_words(text: str, limit: int) -> str:
-    """The beginning of the text, without half a word at its end."""
-    return text if len(text) <= limit else text[: limit + 1].rpartition(" ")[0]
 
 
 def _preference(sentence: str, language: Language) -> str:

@@ -16,7 +16,10 @@ from .statements import read_sentences
 
 MAX_VALUES_IN_MESSAGE, MAX_QUANTITIES_IN_SENTENCE, MAX_VALUE_SENTENCE_CHARS = 4, 20, 2_000
 CLAUSE_CHARS = 90
+TAIL_CHARS = 40  # After a value: what goes on longer is mostly of something else.
 OWNER_CHARS = 12  # Before a clause: whose it is may stand there.
+DATES = frozenset(("date", "clock"))  # Kinds of amounts that say when.
+AIM = "aim/"  # Before the kind of a value that somebody wants to reach.
 MIN_NAMED = 2  # Words of a clause that name what the value is of.
 
 _FORMULA = re.compile(r"[=^\\{}`<>|_∑≥≤²³×√]|\w\(|\)\w|->")
@@ -89,13 +92,16 @@ def _read(sentence: str) -> Iterator[StatedValue]:
         for (low, high), amounts in clauses.items():
             clause = sentence[low:high].strip(" ,;:.!?*'’-")
             kinds = {amount.partition(" ")[0] for amount, _ in amounts}
-            if kinds <= {"date", "clock"} and not language.dated.search(clause):
+            if kinds <= DATES and not language.dated.search(clause):
                 continue
             named = {token for token in matter_of(clause).tokens if token.isalpha()}
             is_changed = any(changed for _, changed in amounts)
             whole = sentence[max(0, low - OWNER_CHARS) : high]
             if not is_changed and (language.events.search(whole) or _is_shape(amounts)):
                 continue
+            if language.aimed.search(clause):
+                # What is wished for is not what it is now.
+                amounts = [(f"{AIM}{amount}", changed) for amount, changed in amounts]
             is_own = language.owned.search(whole) is not None
             is_told = is_changed or is_own or language.told.search(clause)
             if len(named) < MIN_NAMED or not is_told:
@@ -113,13 +119,13 @@ def _is_shape(amounts: list[tuple[str, bool]]) -> bool:
 
 def _clause(sentence: str, start: int, end: int, language: Language) -> tuple[int, int]:
     """Where the clause of the value begins and ends."""
-    low = max(0, start - CLAUSE_CHARS)
+    low = max(0, end - CLAUSE_CHARS)
     if low:
         low = max(low, sentence.find(" ", low, start) + 1)
     for border in language.borders.finditer(sentence, low, start):
         low = border.end()
     low += language.opening.match(sentence[low:start]).end()  # type: ignore[union-attr]
-    most = max(end, low + CLAUSE_CHARS)
+    most = max(end, min(low + CLAUSE_CHARS, end + TAIL_CHARS))
     after = language.borders.search(sentence, end, most + 20)
     high = after.start() if after else len(sentence)
     if high > most:

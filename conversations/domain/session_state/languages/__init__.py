@@ -19,7 +19,7 @@ NEVER = re.compile(r"(?!)")
 class Language:
     """Compiled patterns; what a language does not have matches nothing. ``borders`` end what
     belongs to a preference or a value; ``without`` are tokens that are no matter of their own,
-    ``alternatives`` are tokens of which one holds at a time, with their group."""
+    ``changing`` none that a value is of, ``alternatives`` are tokens of which one holds at a time, with their group."""
 
     hints: tuple[str, ...]
     filler: re.Pattern[str]
@@ -46,6 +46,7 @@ class Language:
     quantity: re.Pattern[str]
     changed: re.Pattern[str]
     new_since: re.Pattern[str]
+    aimed: re.Pattern[str]
     owned: re.Pattern[str]
     told: re.Pattern[str]
     untold: re.Pattern[str]
@@ -54,6 +55,7 @@ class Language:
     borders: re.Pattern[str]
     opening: re.Pattern[str]
     without: frozenset[str]
+    changing: frozenset[str]
     alternatives: dict[str, int]
 
 
@@ -106,6 +108,7 @@ def _language(table: dict[str, Any]) -> Language:
         ends=compiled(preferences.get("ends", "")),
         quantity=_quantity(values),
         changed=compiled(rf"(?:{values['changed']})$" if values else ""),
+        aimed=compiled(values.get("aimed", "")),
         owned=compiled(values.get("owned", "")),
         told=compiled(values.get("told", "")),
         untold=compiled(values.get("untold", "")),
@@ -115,6 +118,7 @@ def _language(table: dict[str, Any]) -> Language:
         borders=compiled(values.get("borders", "")),
         opening=compiled(values.get("opening", "") or "(?=)"),
         without=frozenset(read_tokens(rules.get("without", ""))),
+        changing=frozenset(read_tokens(values.get("changing", ""))),
         alternatives={token: place for place, line in groups for token in read_tokens(line)},
     )
 
