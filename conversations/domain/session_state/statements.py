@@ -16,8 +16,7 @@ from .languages import Language, read_languages
 
 MAX_STATEMENTS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 MAX_PREFERENCE_SENTENCE_CHARS = 1_500  # Such a sentence often goes on with a task.
-SHORT_PREFERENCE_WORDS, COMPARED_WORDS, MAX_SHORT_CHARS = 14, 9, 140
-MAX_LEAD_CHARS = 150  # A preference with what stands before it in its sentence, else without.
+MAX_LEAD_CHARS = 40  # A preference with what stands before it in its sentence, else without.
 
 # A message of more lines is mostly pasted: only its first and last paragraph count, and only
 # if they are short.
@@ -151,16 +150,9 @@ def _preference(sentence: str, language: Language) -> str:
         lead = said.find(" ", first, match.start()) + 1 if is_before else match.start()
     if lead == match.start() and language.refers.match(bare, match.end()):
         return ""
-    compares = language.compares.search(said, match.end()) is not None
-    enough = COMPARED_WORDS if compares else SHORT_PREFERENCE_WORDS
-    if len(said[lead:].split()) < enough:
-        # What follows a short one often says what it is for.
-        rest = language.asks.sub(" …", sentence[len(said) :])
-        if len(rest.split()) > MIN_SENTENCE_WORDS:
-            said = cut_words(said + rest, lead + MAX_SHORT_CHARS)
     if is_named:
         lead, said = 0, language.named.sub(language.says, said[match.start() :], count=1)
         said = language.named_ends.split(said, maxsplit=1)[0]
-    text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？… ")
+    text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？ ")
     is_enough = len(text.split()) > MIN_SENTENCE_WORDS or len(_DENSE.findall(text)) > 3
     return one_line(text, limit=ITEM_CHARS) if is_enough else ""

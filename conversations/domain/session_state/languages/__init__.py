@@ -39,9 +39,7 @@ class Language:
     named: re.Pattern[str]
     named_ends: re.Pattern[str]
     says: str
-    compares: re.Pattern[str]
     refers: re.Pattern[str]
-    asks: re.Pattern[str]
     ends: re.Pattern[str]
     quantity: re.Pattern[str]
     changed: re.Pattern[str]
@@ -102,9 +100,7 @@ def _language(table: dict[str, Any]) -> Language:
         named=compiled(preferences.get("named", "")),
         named_ends=compiled(preferences.get("named_ends", "")),
         says=preferences.get("says", ""),
-        compares=compiled(preferences.get("compares", "")),
         refers=compiled(preferences.get("refers", "")),
-        asks=compiled(preferences.get("asks", "")),
         ends=compiled(preferences.get("ends", "")),
         quantity=_quantity(values),
         changed=compiled(rf"(?:{values['changed']})$" if values else ""),
