@@ -143,12 +143,12 @@ def _preference(sentence: str, language: Language) -> str:
     end = language.ends.search(bare, match.end() + 3)
     said = sentence[: end.start()] if end else sentence
     lead = min(language.filler.match(said).end(), match.start())  # type: ignore[union-attr]
+    is_before = language.refers.search(match[0]) or language.refers.match(bare, match.end())
     if len(said) - lead > MAX_LEAD_CHARS:
         # What stands before it goes, unless that is what is preferred.
         first = max(lead, len(said) - ITEM_CHARS + 1)
-        is_before = language.refers.match(bare, match.end()) is not None
         lead = said.find(" ", first, match.start()) + 1 if is_before else match.start()
-    if lead == match.start() and language.refers.match(bare, match.end()):
+    if lead == match.start() and is_before:
         return ""
     if is_named:
         lead, said = 0, language.named.sub(language.says, said[match.start() :], count=1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from conversations.domain.text import one_line
 
 from .languages import Language, read_languages
-from .matters import matter_of
+from .matters import name_value
 from .statements import read_sentences
 
 MAX_VALUES_IN_MESSAGE, MAX_QUANTITIES_IN_SENTENCE, MAX_VALUE_SENTENCE_CHARS = 4, 20, 2_000
@@ -48,7 +48,7 @@ class StatedValue(NamedTuple):
 def find_values(text: str) -> tuple[StatedValue, ...]:
     """The values that this message states, at most four, changed ones first."""
     found: dict[str, StatedValue] = {}
-    for sentence in filter(_DIGIT.search, read_sentences(text)):
+    for sentence in read_sentences(text):
         for value in _read(sentence[:MAX_VALUE_SENTENCE_CHARS]):
             found.setdefault(value.text.casefold(), value)
     ordered = sorted(found.values(), key=lambda value: not value.is_changed)
@@ -57,6 +57,8 @@ def find_values(text: str) -> tuple[StatedValue, ...]:
 
 def _read(sentence: str) -> Iterator[StatedValue]:
     for language in read_languages():
+        if not language.countable.search(sentence):
+            continue
         clauses: dict[tuple[int, int], list[tuple[str, bool]]] = {}
         span = (0, 0)
         for number, match in enumerate(language.quantity.finditer(sentence)):
@@ -92,10 +94,12 @@ def _read(sentence: str) -> Iterator[StatedValue]:
         for (low, high), amounts in clauses.items():
             clause = sentence[low:high].strip(" ,;:.!?*'’-")
             kinds = {amount.partition(" ")[0] for amount, _ in amounts}
-            if kinds <= DATES and not language.dated.search(clause):
-                continue
-            named = {token for token in matter_of(clause).tokens if token.isalpha()}
             is_changed = any(changed for _, changed in amounts)
+            if not is_changed and kinds <= DATES:
+                has_number = any(map(_DIGIT.search, (amount for amount, _ in amounts)))
+                if not has_number or not language.dated.search(clause):
+                    continue
+            named = name_value(clause)
             whole = sentence[max(0, low - OWNER_CHARS) : high]
             if not is_changed and (language.events.search(whole) or _is_shape(amounts)):
                 continue
@@ -104,7 +108,7 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 amounts = [(f"{AIM}{amount}", changed) for amount, changed in amounts]
             is_own = language.owned.search(whole) is not None
             is_told = is_changed or is_own or language.told.search(clause)
-            if len(named) < MIN_NAMED or not is_told:
+            if len(named) < (1 if is_changed else MIN_NAMED) or not is_told:
                 continue
             if _FORMULA.search(clause) or language.untold.search(sentence, max(0, low - 30), high):
                 continue

@@ -41,6 +41,7 @@ class Language:
     says: str
     refers: re.Pattern[str]
     ends: re.Pattern[str]
+    countable: re.Pattern[str]
     quantity: re.Pattern[str]
     changed: re.Pattern[str]
     new_since: re.Pattern[str]
@@ -79,6 +80,7 @@ def _language(table: dict[str, Any]) -> Language:
         return re.compile(text, flags)
 
     rules, values = table.get("rules", {}), table.get("values", {})
+    parts["days"] = values.get("days", "")
     preferences = table.get("preferences", {})
     groups = enumerate(table.get("alternatives", {}).get("groups", []))
     return Language(
@@ -102,6 +104,7 @@ def _language(table: dict[str, Any]) -> Language:
         says=preferences.get("says", ""),
         refers=compiled(preferences.get("refers", "")),
         ends=compiled(preferences.get("ends", "")),
+        countable=compiled(rf"\d|\b(?:{values['days']})\b" if values else ""),
         quantity=_quantity(values),
         changed=compiled(rf"(?:{values['changed']})$" if values else ""),
         aimed=compiled(values.get("aimed", "")),
@@ -130,6 +133,8 @@ def _quantity(values: dict[str, str]) -> re.Pattern[str]:
         rf"(?P<percent>(?:{number})\s?(?:%|percent\b))",
         r"(?P<clock>\b\d{1,2}(?::\d\d)?\s?[ap]\.?m\b|\b\d{1,2}:\d\d\b)",
         rf"(?P<date>\b(?:{values['months']})\s\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s\d{{4}}\b)?"
+        rf"|\b\d{{1,2}}(?:st|nd|rd|th)?\s(?:of\s)?(?:{values['months']})\b(?:,?\s\d{{4}}\b)?"
+        rf"|\b(?:{values['days']})\b"
         r"|\b\d{4}-\d\d-\d\d\b|\b\d{1,2}/\d{1,2}/\d{2,4}\b)",
         rf"(?P<measure>\b(?:{number})(?:-(?:{number}))?[\s-]?(?:{values['units']})\b)",
         rf"(?P<count>\b(?:{number})(?:/\d+)?\b(?!\s?[/^*+=(){{}}\\]))",
