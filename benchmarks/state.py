@@ -193,7 +193,7 @@ def main() -> None:
         print(
             f"{size:>5} {kind:<15} given {given:>3} of {len(found):<3} {given / len(found):.2f}"
             f"   kept {kept:>3} {kept / len(found):.2f}   given or newer, of those said"
-            f" {newest:>3} of {stated:<3} {newest / stated:.2f}"
+            f" {newest:>3} of {stated:<3} {newest / max(stated, 1):.2f}"
         )
     for size, tokens in sorted(most.items()):
         print(f"{size:>5} tokens, at most {tokens}")

@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 from conversations.domain.active_path import are_within
 from conversations.domain.text import cut_words, estimate_tokens, load_json, one_line, storable
+from conversations.domain.words import STOP_WORDS
 
 from .matters import is_same_matter
 
-RULES_VERSION = 2  # Raised whenever the same turns would give another state.
+RULES_VERSION = 3  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 RULE, PREFERENCE, VALUE = "rule", "preference", "value"
 KINDS = (FILE, DECISION, ERROR, FOCUS, RULE, PREFERENCE, VALUE)
@@ -546,7 +547,12 @@ def _shortened(item: StateItem, limit: int) -> StateItem:
     """Its beginning, which says most; what is pinned or a rule stays whole."""
     if item.is_pinned or item.kind not in (PREFERENCE, DECISION, ERROR, FOCUS):
         return item
-    return item._replace(text=cut_words(item.text, limit))
+    if len(item.text) <= limit:
+        return item
+    words = cut_words(item.text, limit).split(" ")
+    while len(words) > 1 and words[-1].casefold() in STOP_WORDS:
+        words.pop()  # ``for the`` before the cut says nothing.
+    return item._replace(text=" ".join(words).rstrip(" ,;:") + "…")
 
 
 def _worth(item: StateItem) -> tuple[bool, int, int, int]:

@@ -95,9 +95,9 @@ def _read(sentence: str) -> Iterator[StatedValue]:
             clause = sentence[low:high].strip(" ,;:.!?*'’-")
             kinds = {amount.partition(" ")[0] for amount, _ in amounts}
             is_changed = any(changed for _, changed in amounts)
-            if not is_changed and kinds <= DATES:
-                has_number = any(map(_DIGIT.search, (amount for amount, _ in amounts)))
-                if not has_number or not language.dated.search(clause):
+            if kinds <= DATES:
+                is_named_day = not any(_DIGIT.search(amount) for amount, _ in amounts)
+                if not language.dated.search(clause) or (is_named_day and not is_changed):
                     continue
             named = name_value(clause)
             whole = sentence[max(0, low - OWNER_CHARS) : high]
