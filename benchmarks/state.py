@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from conversations.domain.session_state import SessionState, StateItem, list_items, write_yaml
 from conversations.domain.session_state.facts import fold_facts, read_facts
+from conversations.domain.session_state.matters import name_value
 from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import USER, NewTurn
 from conversations.domain.words import STOP_WORDS, read_tokens
@@ -123,12 +124,12 @@ def holds_newer(asked: Asked, changes: list[Change], lines: list[str]) -> bool:
     """Whether a line has what the person said later of a value: it took the place of the one
     that is asked for, and names all that the question and that one have in common."""
     whole = "\n".join(lines)
-    words = _tokens_of(asked.question)
+    words = name_value(asked.question)
     seen = [change for change in changes if is_held(asked, [change.text])]
     for change in seen:
-        common = words & _tokens_of(change.text)
+        common = words & name_value(change.text)
         for text in change.later:
-            if not common <= _tokens_of(text):
+            if not common <= name_value(text):
                 continue
             if text in whole:
                 return True

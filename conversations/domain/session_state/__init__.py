@@ -480,7 +480,7 @@ def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
 
 
 MAX_TOKENS = 1_000
-# How long texts other than rules may be at most, one after the other, until all of them fit.
+# How long preferences may be at most, one after the other, until all of them fit.
 SHORTENED_CHARS = (100, 80, 65)
 
 _LISTS = {
@@ -544,15 +544,16 @@ def write_yaml(
 
 
 def _shortened(item: StateItem, limit: int) -> StateItem:
-    """Its beginning, which says most; what is pinned or a rule stays whole."""
-    if item.is_pinned or item.kind not in (PREFERENCE, DECISION, ERROR, FOCUS):
-        return item
-    if len(item.text) <= limit:
+    """The beginning of a long preference, which says most; what is pinned stays whole."""
+    if item.is_pinned or item.kind != PREFERENCE or len(item.text) <= limit:
         return item
     words = cut_words(item.text, limit).split(" ")
     while len(words) > 1 and words[-1].casefold() in STOP_WORDS:
         words.pop()  # ``for the`` before the cut says nothing.
-    return item._replace(text=" ".join(words).rstrip(" ,;:") + "…")
+    said = " ".join(words).rstrip(" ,;:")
+    # Not every language has spaces.
+    said = said if len(said) > limit // 2 else item.text[:limit]
+    return item._replace(text=f"{said}…")
 
 
 def _worth(item: StateItem) -> tuple[bool, int, int, int]:

@@ -435,7 +435,9 @@ def _with_value(state: SessionState, number: int, index: int, stated: StatedValu
     times, replaced, kept = int(stated.is_changed), state.replaced, []
     for old in state.values:
         is_kind = old.turn != number and kind == _kind_of(old.amounts)
-        if not is_kind or not is_same_value(old.text, stated.text, is_date=kind.removeprefix(AIM) in DATES):
+        if not is_kind or not is_same_value(
+            old.text, stated.text, is_date=kind.removeprefix(AIM) in DATES
+        ):
             kept.append(old)
         elif old.amounts != stated.amounts:
             times += max(stated.is_own or stated.is_changed, old.times)

@@ -146,8 +146,11 @@ def _preference(sentence: str, language: Language) -> str:
     is_before = language.refers.search(match[0]) or language.refers.match(bare, match.end())
     if len(said) - lead > MAX_LEAD_CHARS:
         # What stands before it goes, unless that is what is preferred.
-        first = max(lead, len(said) - ITEM_CHARS + 1)
-        lead = said.find(" ", first, match.start()) + 1 if is_before else match.start()
+        first = len(said) - ITEM_CHARS + 1
+        if not is_before:
+            lead = match.start()
+        elif first > lead:
+            lead = said.find(" ", first, match.start()) + 1
     if lead == match.start() and is_before:
         return ""
     if is_named:
