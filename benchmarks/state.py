@@ -79,8 +79,9 @@ def fold_chat(folder: Path) -> Folded:
         state = fold_facts(
             state, number, read_facts(NewTurn(role=message["role"], content=content))
         )
-        items = (*state.rules, *state.preferences, *state.values)
-        later = tuple(item.text for item in items if item.turn == number)
+        said_now = [(one.text, one.turn) for one in (*state.rules, *state.preferences)]
+        said_now += [(value.text, value.turn) for value in state.values]
+        later = tuple(text for text, turn in said_now if turn == number)
         for gone in state.replaced:
             if gone.by == number:
                 changes[gone.id] = Change(gone.text, number, later)
@@ -182,19 +183,19 @@ def main() -> None:
                     *(["newer one held"] if is_newer else []),
                     *([] if is_said else ["never said"]),
                 ]
-                where = ", ".join(where) or "missed"
-                print(f"{where} {size}/{number} {asked.kind}: {asked.question} {asked.text}")
+                told = ", ".join(where) or "missed"
+                print(f"{told} {size}/{number} {asked.kind}: {asked.question} {asked.text}")
     if options.items or options.sample:
-        told = [pair for pair in items if pair[1].kind in ("rule", "preference", "value")]
-        chosen = random.Random(1).sample(told, min(options.sample, len(told))) or told
+        stated = [pair for pair in items if pair[1].kind in ("rule", "preference", "value")]
+        chosen = random.Random(1).sample(stated, min(options.sample, len(stated))) or stated
         for chat, item in chosen:
             print(f"{chat} {item.turn} {item.kind}: {item.text}")
     for (size, kind), found in sorted(held.items()):
-        given, kept, stated, newest = (sum(column) for column in zip(*found, strict=True))
+        given, kept, of_them, newest = (sum(column) for column in zip(*found, strict=True))
         print(
             f"{size:>5} {kind:<15} given {given:>3} of {len(found):<3} {given / len(found):.2f}"
             f"   kept {kept:>3} {kept / len(found):.2f}   given or newer, of those said"
-            f" {newest:>3} of {stated:<3} {newest / max(stated, 1):.2f}"
+            f" {newest:>3} of {of_them:<3} {newest / max(of_them, 1):.2f}"
         )
     for size, tokens in sorted(most.items()):
         print(f"{size:>5} tokens, at most {tokens}")

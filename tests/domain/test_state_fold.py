@@ -534,15 +534,15 @@ def test_a_rule_outlives_any_number_of_other_things() -> None:
 
 def test_long_texts_are_shortened_before_anything_is_left_out() -> None:
     wishes = [
-        f"I prefer the plant {word(n)} in the corner by the window because it needs less of the"
-        " water that we carry up from the old well in the yard"
-        for n in range(26)
+        f"I prefer {word(n)} with {word(n + 100)} and {word(n + 200)} over {word(n + 300)} or"
+        f" {word(n + 400)} with {word(n + 500)} because of the water in the yard"
+        for n in range(36)
     ]
     state = fold(message("Never push to main, not even in a hurry"), *map(message, wishes))
-    text = write_yaml(state, session="id", workspace="/srv/garden", turn_count=27)
+    text = write_yaml(state, session="id", workspace="/srv/garden", turn_count=37)
     assert estimate_tokens(text) <= MAX_TOKENS
     assert "Never push to main, not even in a hurry (turn 1)" in text
-    assert text.count("… (turn ") == 26
+    assert text.count("… (turn ") == 36
     assert state.preferences[0].text == wishes[0]
 
 

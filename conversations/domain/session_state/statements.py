@@ -9,7 +9,7 @@ mention, and nothing quoted or pasted. The patterns are data, one table for each
 import re
 from collections.abc import Iterator
 
-from conversations.domain.text import cut_words, one_line
+from conversations.domain.text import one_line
 
 from . import DECISION, ITEM_CHARS, PREFERENCE, RULE
 from .languages import Language, read_languages

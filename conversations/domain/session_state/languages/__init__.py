@@ -19,7 +19,8 @@ NEVER = re.compile(r"(?!)")
 class Language:
     """Compiled patterns; what a language does not have matches nothing. ``borders`` end what
     belongs to a preference or a value; ``without`` are tokens that are no matter of their own,
-    ``changing`` none that a value is of, ``alternatives`` are tokens of which one holds at a time, with their group."""
+    ``changing`` none that a value is of, ``alternatives`` are tokens of which one holds at a
+    time, with their group."""
 
     hints: tuple[str, ...]
     filler: re.Pattern[str]
