@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from conversations.domain.session_state import SessionState, StateItem, list_items, write_yaml
 from conversations.domain.session_state.facts import fold_facts, read_facts
+from conversations.domain.session_state.matters import name_value
 from conversations.domain.text import estimate_tokens
-from conversations.domain.turns import NewTurn
-from conversations.domain.words import STOP_WORDS
+from conversations.domain.turns import USER, NewTurn
+from conversations.domain.words import STOP_WORDS, read_tokens
 
 INSTRUCTION, PREFERENCE, VALUE = "instructions", "preferences", "changed values"
 # The share of an instruction's words that stand in one line, so that it counts as held.
@@ -28,6 +29,7 @@ MIN_WORDS = 0.7
 MIN_SHARED, MIN_SHARED_WORDS = 0.6, 3
 _WORD = re.compile(r"\w+(?:['’.,/:]\w+)*")
 _NUMBER = re.compile(r"\d[\d,.]*(?::\d\d)?")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n")
 _MARK = re.compile(r"\s*->->.*\Z", re.DOTALL)
 
 
@@ -48,19 +50,42 @@ def read_messages(chat: Any) -> Iterator[dict[str, Any]]:
             yield from read_messages(part)
 
 
-def fold_chat(folder: Path) -> tuple[SessionState, int, list[str]]:
-    """The state after the chat in this folder, its number of turns, and every text that a
-    later one replaced."""
+class Change(NamedTuple):
+    """A text that a statement of the turn ``by`` replaced, and what that turn stated."""
+
+    text: str
+    by: int
+    later: tuple[str, ...]
+
+
+class Folded(NamedTuple):
+    """``said``: the sentences of the person."""
+
+    state: SessionState
+    turns: int
+    changes: list[Change]
+    said: list[str]
+
+
+def fold_chat(folder: Path) -> Folded:
+    """The state after the chat in this folder."""
     state, number = SessionState(), 0
-    replaced: dict[str, str] = {}
+    changes: dict[str, Change] = {}
+    said: list[str] = []
     for message in read_messages(json.loads((folder / "chat.json").read_text())):
         number += 1
         content = _MARK.sub("", message["content"])
+        said += _SENTENCE.split(content) if message["role"] == USER else []
         state = fold_facts(
             state, number, read_facts(NewTurn(role=message["role"], content=content))
         )
-        replaced |= {gone.id: gone.text for gone in state.replaced}
-    return state, number, [*replaced.values()]
+        said_now = [(one.text, one.turn) for one in (*state.rules, *state.preferences)]
+        said_now += [(value.text, value.turn) for value in state.values]
+        later = tuple(text for text, turn in said_now if turn == number)
+        for gone in state.replaced:
+            if gone.by == number:
+                changes[gone.id] = Change(gone.text, number, later)
+    return Folded(state, number, [*changes.values()], said)
 
 
 def read_asked(folder: Path) -> Iterator[Asked]:
@@ -88,12 +113,33 @@ def is_held(asked: Asked, lines: list[str]) -> bool:
         words = words_of(asked.text) - STOP_WORDS
         return any(_is_same(words, line.partition(" (turn ")[0]) for line in lines)
     number = _NUMBER.findall(asked.text)[0].rstrip(".,")
-    words = words_of(asked.question + " " + asked.text) - STOP_WORDS - {number}
-    words = {word for word in words if not word[0].isdigit()}
+    words = _tokens_of(asked.question + " " + asked.text)
     found = re.compile(rf"(?<![\d.,]){re.escape(number)}(?!\d|[.,]\d)")
     return any(
-        found.search(line.partition(" (turn ")[0]) and words & words_of(line) for line in lines
+        found.search(line) and words & _tokens_of(line)
+        for line in (line.partition(" (turn ")[0] for line in lines)
     )
+
+
+def holds_newer(asked: Asked, changes: list[Change], lines: list[str]) -> bool:
+    """Whether a line has what the person said later of a value: it took the place of the one
+    that is asked for, and names all that the question and that one have in common."""
+    whole = "\n".join(lines)
+    words = name_value(asked.question)
+    seen = [change for change in changes if is_held(asked, [change.text])]
+    for change in seen:
+        common = words & name_value(change.text)
+        for text in change.later:
+            if not common <= name_value(text):
+                continue
+            if text in whole:
+                return True
+            seen += [one for one in changes if one.text == text and one.by > change.by]
+    return False
+
+
+def _tokens_of(text: str) -> set[str]:
+    return {token for token in read_tokens(text) if token.isalpha()} - STOP_WORDS
 
 
 def _is_same(words: set[str], line: str) -> bool:
@@ -110,7 +156,7 @@ def main() -> None:
     parser.add_argument("--items", action="store_true", help="print every item found")
     parser.add_argument("--sample", type=int, default=0, help="print so many items at random")
     options = parser.parse_args()
-    held: dict[tuple[str, str], list[tuple[bool, bool]]] = defaultdict(list)
+    held: dict[tuple[str, str], list[tuple[bool, ...]]] = defaultdict(list)
     most: dict[str, int] = defaultdict(int)
     items: list[tuple[str, StateItem]] = []
     for path in sorted(options.folder.glob("*/*/chat.json")):
@@ -118,29 +164,38 @@ def main() -> None:
         size, number = folder.parent.name, int(folder.name)
         if options.only and (number % 2 == 1) is not (options.only == "odd"):
             continue
-        state, turns, history = fold_chat(folder)
+        state, turns, changes, said = fold_chat(folder)
         text = write_yaml(state, session="0" * 36, workspace="/srv/chat", turn_count=turns)
         register = [item.text for item in list_items(state)[0]]
         most[size] = max(most[size], estimate_tokens(text))
         items += [(f"{size}/{number}", item) for item in list_items(state)[0]]
         for asked in read_asked(folder):
-            is_given, is_kept = (is_held(asked, lines) for lines in (text.splitlines(), register))
-            held[size, asked.kind].append((is_given, is_kept))
+            is_given, is_kept, is_said = (
+                is_held(asked, texts) for texts in (text.splitlines(), register, said)
+            )
+            is_newer = is_given or holds_newer(asked, changes, text.splitlines())
+            held[size, asked.kind].append((is_given, is_kept, is_said, is_newer and is_said))
             if options.missed and not is_given:
-                where = (
-                    "only kept" if is_kept else "replaced" if is_held(asked, history) else "missed"
-                )
-                print(f"{where} {size}/{number} {asked.kind}: {asked.question} {asked.text}")
+                history = [change.text for change in changes]
+                where = [
+                    *(["only kept"] if is_kept else []),
+                    *(["replaced"] if is_held(asked, history) else []),
+                    *(["newer one held"] if is_newer else []),
+                    *([] if is_said else ["never said"]),
+                ]
+                told = ", ".join(where) or "missed"
+                print(f"{told} {size}/{number} {asked.kind}: {asked.question} {asked.text}")
     if options.items or options.sample:
-        told = [pair for pair in items if pair[1].kind in ("rule", "preference", "value")]
-        chosen = random.Random(1).sample(told, min(options.sample, len(told))) or told
+        stated = [pair for pair in items if pair[1].kind in ("rule", "preference", "value")]
+        chosen = random.Random(1).sample(stated, min(options.sample, len(stated))) or stated
         for chat, item in chosen:
             print(f"{chat} {item.turn} {item.kind}: {item.text}")
     for (size, kind), found in sorted(held.items()):
-        given, kept = (sum(column) for column in zip(*found, strict=True))
+        given, kept, of_them, newest = (sum(column) for column in zip(*found, strict=True))
         print(
             f"{size:>5} {kind:<15} given {given:>3} of {len(found):<3} {given / len(found):.2f}"
-            f"   kept {kept:>3} {kept / len(found):.2f}"
+            f"   kept {kept:>3} {kept / len(found):.2f}   given or newer, of those said"
+            f" {newest:>3} of {of_them:<3} {newest / max(of_them, 1):.2f}"
         )
     for size, tokens in sorted(most.items()):
         print(f"{size:>5} tokens, at most {tokens}")

@@ -71,6 +71,11 @@ def one_line(text: str, *, limit: int) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 
+def cut_words(text: str, limit: int) -> str:
+    """The beginning of the text, without half a word at its end."""
+    return text if len(text) <= limit else text[: limit + 1].rpartition(" ")[0]
+
+
 def number_text(number: int) -> str:
     """A number with thin spaces between the thousands, which is right in every language."""
     return f"{number:,}".replace(",", "\u202f")

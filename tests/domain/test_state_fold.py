@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from conversations.domain.session_state import (
     MAX_PREFERENCES,
+    MAX_TOKENS,
     PREFERENCE,
     RULE,
     VALUE,
@@ -19,7 +20,7 @@ from conversations.domain.session_state import (
     write_yaml,
 )
 from conversations.domain.session_state.facts import fold_facts, read_facts
-from conversations.domain.text import dump_json
+from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.turns import NewTurn
 from tests.archive.state_story import answer, calls, message, result, used
 from tests.properties import costly
@@ -446,6 +447,55 @@ def test_the_newest_value_replaces_the_one_before() -> None:
     assert sorted(turn for _, _, turn in struck) == [3, 4]
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("The deadline is now March 20.", "The deadline is now the 2nd of April."),
+        ("The budget went up to $5,000.", "The budget is $6k now."),
+        ("We moved the planning meeting to Friday.", "We moved the planning meeting to Monday."),
+        ("The API limit is 1,000 requests a day.", "The API limit is 1,200 requests a day now."),
+    ],
+)
+def test_the_later_of_two_short_statements_of_a_value_holds(earlier: str, later: str) -> None:
+    shown, struck = told(earlier, later)
+    assert shown == [later.removeprefix("The ").removeprefix("We ").rstrip(".")]
+    assert len(struck) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            "I increased my monthly Roth contributions to $475 starting May 1",
+            "I increased my monthly phone budget to $60 starting May 1",
+        ),
+        (
+            "The LDL cholesterol of my father is now 98 mg",
+            "The goal for the LDL cholesterol of my father is now 90 mg",
+        ),
+        (
+            "The login response time dropped to 120 ms under 20 users",
+            "The import of the archive was extended to 50 users",
+        ),
+    ],
+)
+def test_values_of_different_things_stand_beside_each_other(one: str, other: str) -> None:
+    shown, struck = told(one, other)
+    assert (len(shown), struck) == (2, [])
+
+
+def test_a_weekday_alone_is_no_value() -> None:
+    assert told("The meeting is on Friday", "The meeting is on Monday") == ([], [])
+
+
+def test_a_value_at_the_end_of_a_long_clause_is_not_cut_off() -> None:
+    [shown], _ = told(
+        "I want to see how the counting logic of the camera in the hall of my house reduces"
+        " the total latency of a frame, which is currently at 180 ms"
+    )
+    assert shown.endswith("is currently at 180 ms")
+
+
 def test_a_value_that_did_not_change_is_remembered_but_not_shown() -> None:
     shown, struck = told("My Zotero library has 45 sources, how do I sort them?")
     assert (shown, struck) == ([], [])
@@ -479,8 +529,21 @@ def test_a_rule_outlives_any_number_of_other_things() -> None:
     assert len(state.preferences) == MAX_PREFERENCES
     text = write_yaml(state, session="id", workspace="/srv/garden", turn_count=91)
     assert "Never push to main" in text
-    assert state.preferences[-1].text in text
-    assert state.preferences[0].text not in text
+    assert all(f"plant {word(n)}" in text for n in range(50, 90))
+
+
+def test_long_texts_are_shortened_before_anything_is_left_out() -> None:
+    wishes = [
+        f"I prefer {word(n)} with {word(n + 100)} and {word(n + 200)} over {word(n + 300)} or"
+        f" {word(n + 400)} with {word(n + 500)} because of the water in the yard"
+        for n in range(36)
+    ]
+    state = fold(message("Never push to main, not even in a hurry"), *map(message, wishes))
+    text = write_yaml(state, session="id", workspace="/srv/garden", turn_count=37)
+    assert estimate_tokens(text) <= MAX_TOKENS
+    assert "Never push to main, not even in a hurry (turn 1)" in text
+    assert text.count("… (turn ") == 36
+    assert state.preferences[0].text == wishes[0]
 
 
 def word(number: int) -> str:

@@ -247,7 +247,25 @@ def test_a_preference_ends_where_the_request_begins() -> None:
         "I'm trying to keep my app light and easy to maintain, so I prefer simple and minimal"
         " dependencies, can you show me how Flask does without them?"
     )
-    assert said_in(text) == (text.partition(", can")[0],)
+    assert said_in(text) == ("I prefer simple and minimal dependencies",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("I prefer morning slots, so I'm hoping the one in June will do", "I prefer morning slots"),
+        (
+            "I tried the museum, the parks and the workshops, those I prioritized over shopping",
+            "I tried the museum, the parks and the workshops, those I prioritized over shopping",
+        ),
+        (
+            "What could I cook tomorrow? Katherine's family prefers food without meat",
+            "Katherine's family prefers food without meat",
+        ),
+    ],
+)
+def test_a_preference_is_the_clause_with_what_it_names(text: str, said: str) -> None:
+    assert said_in(text) == (said,)
 
 
 @pytest.mark.parametrize("text", RULES_AND_DECISIONS)

@@ -19,11 +19,12 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from conversations.domain.active_path import are_within
-from conversations.domain.text import estimate_tokens, load_json, one_line, storable
+from conversations.domain.text import cut_words, estimate_tokens, load_json, one_line, storable
+from conversations.domain.words import STOP_WORDS
 
 from .matters import is_same_matter
 
-RULES_VERSION = 2  # Raised whenever the same turns would give another state.
+RULES_VERSION = 3  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 RULE, PREFERENCE, VALUE = "rule", "preference", "value"
 KINDS = (FILE, DECISION, ERROR, FOCUS, RULE, PREFERENCE, VALUE)
@@ -479,6 +480,8 @@ def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
 
 
 MAX_TOKENS = 1_000
+# How long preferences may be at most, one after the other, until all of them fit.
+SHORTENED_CHARS = (100, 80, 65)
 
 _LISTS = {
     RULE: "rules",
@@ -520,9 +523,12 @@ def write_yaml(
         f"  turn_count: {turn_count}",
         f"  total_tokens: {state.tokens}",
     ]
-    text = _document(head, items)
-    if estimate_tokens(text) <= MAX_TOKENS:
-        return text
+    for limit in (None, *SHORTENED_CHARS):
+        if limit:
+            items = tuple(_shortened(item, limit) for item in items)
+        text = _document(head, items)
+        if estimate_tokens(text) <= MAX_TOKENS:
+            return text
     order = sorted(items, key=_worth)
 
     def write_without(count: int) -> str:
@@ -535,6 +541,19 @@ def write_yaml(
         counts, True, 1, key=lambda count: estimate_tokens(write_without(count)) <= MAX_TOKENS
     )
     return write_without(least)
+
+
+def _shortened(item: StateItem, limit: int) -> StateItem:
+    """The beginning of a long preference, which says most; what is pinned stays whole."""
+    if item.is_pinned or item.kind != PREFERENCE or len(item.text) <= limit:
+        return item
+    words = cut_words(item.text, limit).split(" ")
+    while len(words) > 1 and words[-1].casefold() in STOP_WORDS:
+        words.pop()  # ``for the`` before the cut says nothing.
+    said = " ".join(words).rstrip(" ,;:")
+    # Not every language has spaces.
+    said = said if len(said) > limit // 2 else item.text[:limit]
+    return item._replace(text=f"{said}…")
 
 
 def _worth(item: StateItem) -> tuple[bool, int, int, int]:

@@ -67,7 +67,7 @@ from .commands import (
 )
 from .matters import is_same_matter, is_same_value, says_less
 from .statements import find_statements
-from .values import StatedValue, find_values
+from .values import AIM, DATES, StatedValue, find_values
 
 WRITE, EDIT, DELETE, MOVE = "created", "edited", "deleted", "moved"
 SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
@@ -422,20 +422,21 @@ def _most_used[Said: (Statement, Value)](said: list[Said], limit: int) -> tuple[
     return tuple(kept)
 
 
-def _amount_kinds(amounts: tuple[str, ...]) -> set[str]:
-    """What decides whether two values can be of one thing: of amounts with dates the amounts."""
-    kinds = {amount.partition(" ")[0] for amount in amounts}
-    return kinds - {"date", "clock"} or kinds
+def _kind_of(amounts: tuple[str, ...]) -> str:
+    """The kind of the first amount, of those with dates of the first that is none: the others
+    say when or under what it is so."""
+    kinds = [amount.partition(" ")[0] for amount in amounts]
+    return next((kind for kind in kinds if kind.removeprefix(AIM) not in DATES), kinds[0])
 
 
 def _with_value(state: SessionState, number: int, index: int, stated: StatedValue) -> SessionState:
     """With a value that the person stated, in the place of one of the same thing."""
-    kinds = _amount_kinds(stated.amounts)
+    kind = _kind_of(stated.amounts)
     times, replaced, kept = int(stated.is_changed), state.replaced, []
     for old in state.values:
-        is_kind = old.turn != number and not kinds.isdisjoint(_amount_kinds(old.amounts))
+        is_kind = old.turn != number and kind == _kind_of(old.amounts)
         if not is_kind or not is_same_value(
-            old.text, stated.text, is_date=kinds <= {"date", "clock"}
+            old.text, stated.text, is_date=kind.removeprefix(AIM) in DATES
         ):
             kept.append(old)
         elif old.amounts != stated.amounts:

@@ -77,13 +77,19 @@ def _shared(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / len(a | b)
 
 
+@lru_cache(maxsize=2_000)
+def name_value(text: str) -> frozenset[str]:
+    """The words of a clause that say of what its value is, not that it changed."""
+    without = frozenset[str]().union(*(language.changing for language in read_languages()))
+    return frozenset(t for t in matter_of(text).beside - without if not t[0].isdigit())
+
+
 def is_same_value(earlier: str, later: str, *, is_date: bool) -> bool:
     """Whether two clauses with values name the same thing."""
-    a, b = matter_of(earlier).beside, matter_of(later).beside
-    a, b = (frozenset(t for t in tokens if not t[0].isdigit()) for tokens in (a, b))
+    a, b = name_value(earlier), name_value(later)
     both = len(a & b)
     if both < 2:
-        return False
+        return both == 1 and a == b
     if is_date:
         return both >= MIN_SHARED_DATED * min(len(a), len(b))
     if both == 2:

@@ -16,8 +16,7 @@ from .languages import Language, read_languages
 
 MAX_STATEMENTS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 MAX_PREFERENCE_SENTENCE_CHARS = 1_500  # Such a sentence often goes on with a task.
-SHORT_PREFERENCE_WORDS, COMPARED_WORDS, MAX_SHORT_CHARS = 14, 9, 140
-MAX_LEAD_CHARS = 150  # A preference with what stands before it in its sentence, else without.
+MAX_LEAD_CHARS = 40  # A preference with what stands before it in its sentence, else without.
 
 # A message of more lines is mostly pasted: only its first and last paragraph count, and only
 # if they are short.
@@ -129,11 +128,6 @@ def _kind(sentence: str, language: Language, *, is_task: bool) -> str:
     return RULE if is_weak and not language.once.search(bare) else ""
 
 
-def cut_words(text: str, limit: int) -> str:
-    """The beginning of the text, without half a word at its end."""
-    return text if len(text) <= limit else text[: limit + 1].rpartition(" ")[0]
-
-
 def _preference(sentence: str, language: Language) -> str:
     """The clause that says what the person prefers, with its reason where there is room."""
     lowered = sentence.lower()
@@ -149,23 +143,19 @@ def _preference(sentence: str, language: Language) -> str:
     end = language.ends.search(bare, match.end() + 3)
     said = sentence[: end.start()] if end else sentence
     lead = min(language.filler.match(said).end(), match.start())  # type: ignore[union-attr]
+    is_before = language.refers.search(match[0]) or language.refers.match(bare, match.end())
     if len(said) - lead > MAX_LEAD_CHARS:
         # What stands before it goes, unless that is what is preferred.
-        first = max(lead, len(said) - ITEM_CHARS + 1)
-        is_before = language.refers.match(bare, match.end()) is not None
-        lead = said.find(" ", first, match.start()) + 1 if is_before else match.start()
-    if lead == match.start() and language.refers.match(bare, match.end()):
+        first = len(said) - ITEM_CHARS + 1
+        if not is_before:
+            lead = match.start()
+        elif first > lead:
+            lead = said.find(" ", first, match.start()) + 1
+    if lead == match.start() and is_before:
         return ""
-    compares = language.compares.search(said, match.end()) is not None
-    enough = COMPARED_WORDS if compares else SHORT_PREFERENCE_WORDS
-    if len(said[lead:].split()) < enough:
-        # What follows a short one often says what it is for.
-        rest = language.asks.sub(" …", sentence[len(said) :])
-        if len(rest.split()) > MIN_SENTENCE_WORDS:
-            said = cut_words(said + rest, lead + MAX_SHORT_CHARS)
     if is_named:
         lead, said = 0, language.named.sub(language.says, said[match.start() :], count=1)
         said = language.named_ends.split(said, maxsplit=1)[0]
-    text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？… ")
+    text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？ ")
     is_enough = len(text.split()) > MIN_SENTENCE_WORDS or len(_DENSE.findall(text)) > 3
     return one_line(text, limit=ITEM_CHARS) if is_enough else ""

@@ -11,12 +11,15 @@ from typing import NamedTuple
 from conversations.domain.text import one_line
 
 from .languages import Language, read_languages
-from .matters import matter_of
+from .matters import name_value
 from .statements import read_sentences
 
 MAX_VALUES_IN_MESSAGE, MAX_QUANTITIES_IN_SENTENCE, MAX_VALUE_SENTENCE_CHARS = 4, 20, 2_000
 CLAUSE_CHARS = 90
+TAIL_CHARS = 40  # After a value: what goes on longer is mostly of something else.
 OWNER_CHARS = 12  # Before a clause: whose it is may stand there.
+DATES = frozenset(("date", "clock"))  # Kinds of amounts that say when.
+AIM = "aim/"  # Before the kind of a value that somebody wants to reach.
 MIN_NAMED = 2  # Words of a clause that name what the value is of.
 
 _FORMULA = re.compile(r"[=^\\{}`<>|_∑≥≤²³×√]|\w\(|\)\w|->")
@@ -45,7 +48,7 @@ class StatedValue(NamedTuple):
 def find_values(text: str) -> tuple[StatedValue, ...]:
     """The values that this message states, at most four, changed ones first."""
     found: dict[str, StatedValue] = {}
-    for sentence in filter(_DIGIT.search, read_sentences(text)):
+    for sentence in read_sentences(text):
         for value in _read(sentence[:MAX_VALUE_SENTENCE_CHARS]):
             found.setdefault(value.text.casefold(), value)
     ordered = sorted(found.values(), key=lambda value: not value.is_changed)
@@ -54,6 +57,8 @@ def find_values(text: str) -> tuple[StatedValue, ...]:
 
 def _read(sentence: str) -> Iterator[StatedValue]:
     for language in read_languages():
+        if not language.countable.search(sentence):
+            continue
         clauses: dict[tuple[int, int], list[tuple[str, bool]]] = {}
         span = (0, 0)
         for number, match in enumerate(language.quantity.finditer(sentence)):
@@ -89,16 +94,21 @@ def _read(sentence: str) -> Iterator[StatedValue]:
         for (low, high), amounts in clauses.items():
             clause = sentence[low:high].strip(" ,;:.!?*'’-")
             kinds = {amount.partition(" ")[0] for amount, _ in amounts}
-            if kinds <= {"date", "clock"} and not language.dated.search(clause):
-                continue
-            named = {token for token in matter_of(clause).tokens if token.isalpha()}
             is_changed = any(changed for _, changed in amounts)
+            if kinds <= DATES:
+                is_named_day = not any(_DIGIT.search(amount) for amount, _ in amounts)
+                if not language.dated.search(clause) or (is_named_day and not is_changed):
+                    continue
+            named = name_value(clause)
             whole = sentence[max(0, low - OWNER_CHARS) : high]
             if not is_changed and (language.events.search(whole) or _is_shape(amounts)):
                 continue
+            if language.aimed.search(clause):
+                # What is wished for is not what it is now.
+                amounts = [(f"{AIM}{amount}", changed) for amount, changed in amounts]
             is_own = language.owned.search(whole) is not None
             is_told = is_changed or is_own or language.told.search(clause)
-            if len(named) < MIN_NAMED or not is_told:
+            if len(named) < (1 if is_changed else MIN_NAMED) or not is_told:
                 continue
             if _FORMULA.search(clause) or language.untold.search(sentence, max(0, low - 30), high):
                 continue
@@ -113,13 +123,13 @@ def _is_shape(amounts: list[tuple[str, bool]]) -> bool:
 
 def _clause(sentence: str, start: int, end: int, language: Language) -> tuple[int, int]:
     """Where the clause of the value begins and ends."""
-    low = max(0, start - CLAUSE_CHARS)
+    low = max(0, end - CLAUSE_CHARS)
     if low:
         low = max(low, sentence.find(" ", low, start) + 1)
     for border in language.borders.finditer(sentence, low, start):
         low = border.end()
     low += language.opening.match(sentence[low:start]).end()  # type: ignore[union-attr]
-    most = max(end, low + CLAUSE_CHARS)
+    most = max(end, min(low + CLAUSE_CHARS, end + TAIL_CHARS))
     after = language.borders.search(sentence, end, most + 20)
     high = after.start() if after else len(sentence)
     if high > most:

@@ -19,7 +19,8 @@ NEVER = re.compile(r"(?!)")
 class Language:
     """Compiled patterns; what a language does not have matches nothing. ``borders`` end what
     belongs to a preference or a value; ``without`` are tokens that are no matter of their own,
-    ``alternatives`` are tokens of which one holds at a time, with their group."""
+    ``changing`` none that a value is of, ``alternatives`` are tokens of which one holds at a
+    time, with their group."""
 
     hints: tuple[str, ...]
     filler: re.Pattern[str]
@@ -39,13 +40,13 @@ class Language:
     named: re.Pattern[str]
     named_ends: re.Pattern[str]
     says: str
-    compares: re.Pattern[str]
     refers: re.Pattern[str]
-    asks: re.Pattern[str]
     ends: re.Pattern[str]
+    countable: re.Pattern[str]
     quantity: re.Pattern[str]
     changed: re.Pattern[str]
     new_since: re.Pattern[str]
+    aimed: re.Pattern[str]
     owned: re.Pattern[str]
     told: re.Pattern[str]
     untold: re.Pattern[str]
@@ -54,6 +55,7 @@ class Language:
     borders: re.Pattern[str]
     opening: re.Pattern[str]
     without: frozenset[str]
+    changing: frozenset[str]
     alternatives: dict[str, int]
 
 
@@ -79,6 +81,7 @@ def _language(table: dict[str, Any]) -> Language:
         return re.compile(text, flags)
 
     rules, values = table.get("rules", {}), table.get("values", {})
+    parts["days"] = values.get("days", "")
     preferences = table.get("preferences", {})
     groups = enumerate(table.get("alternatives", {}).get("groups", []))
     return Language(
@@ -100,12 +103,12 @@ def _language(table: dict[str, Any]) -> Language:
         named=compiled(preferences.get("named", "")),
         named_ends=compiled(preferences.get("named_ends", "")),
         says=preferences.get("says", ""),
-        compares=compiled(preferences.get("compares", "")),
         refers=compiled(preferences.get("refers", "")),
-        asks=compiled(preferences.get("asks", "")),
         ends=compiled(preferences.get("ends", "")),
+        countable=compiled(rf"\d|\b(?:{values['days']})\b" if values else ""),
         quantity=_quantity(values),
         changed=compiled(rf"(?:{values['changed']})$" if values else ""),
+        aimed=compiled(values.get("aimed", "")),
         owned=compiled(values.get("owned", "")),
         told=compiled(values.get("told", "")),
         untold=compiled(values.get("untold", "")),
@@ -115,6 +118,7 @@ def _language(table: dict[str, Any]) -> Language:
         borders=compiled(values.get("borders", "")),
         opening=compiled(values.get("opening", "") or "(?=)"),
         without=frozenset(read_tokens(rules.get("without", ""))),
+        changing=frozenset(read_tokens(values.get("changing", ""))),
         alternatives={token: place for place, line in groups for token in read_tokens(line)},
     )
 
@@ -130,6 +134,8 @@ def _quantity(values: dict[str, str]) -> re.Pattern[str]:
         rf"(?P<percent>(?:{number})\s?(?:%|percent\b))",
         r"(?P<clock>\b\d{1,2}(?::\d\d)?\s?[ap]\.?m\b|\b\d{1,2}:\d\d\b)",
         rf"(?P<date>\b(?:{values['months']})\s\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s\d{{4}}\b)?"
+        rf"|\b\d{{1,2}}(?:st|nd|rd|th)?\s(?:of\s)?(?:{values['months']})\b(?:,?\s\d{{4}}\b)?"
+        rf"|\b(?:{values['days']})\b"
         r"|\b\d{4}-\d\d-\d\d\b|\b\d{1,2}/\d{1,2}/\d{2,4}\b)",
         rf"(?P<measure>\b(?:{number})(?:-(?:{number}))?[\s-]?(?:{values['units']})\b)",
         rf"(?P<count>\b(?:{number})(?:/\d+)?\b(?!\s?[/^*+=(){{}}\\]))",
