@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -98,6 +98,17 @@ class WireServer:
     _happened: Counter[str] = field(default_factory=Counter)
     _ids: Iterator[int] = field(default_factory=lambda: count(1))
     _server: asyncio.Server | None = None
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.release()
+
+    def hold(self) -> None:
+        """Answer no message until ``release()``."""
+        self._released.clear()
+
+    def release(self) -> None:
+        self._released.set()
 
     def enqueue(self, *scenarios: Scenario) -> None:
         """Answer the next calls so, each scenario for one call (one with ``times``
@@ -220,6 +231,7 @@ class WireServer:
         body = protocol.read(body)
         check_request(body, self.models)
         scenario = self._choose_scenario(body)
+        await self._released.wait()
         playback = Playback(
             connection.reader, connection.writer, scenario, is_chat=protocol is CHAT
         )
@@ -361,6 +373,15 @@ class WireThread:
 
     def enqueue(self, *scenarios: Scenario) -> None:
         self.server.enqueue(*scenarios)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No message is answered meanwhile."""
+        self._loop.call_soon_threadsafe(self.server.hold)
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self.server.release)
 
     def start(self, *, port: int = 0) -> None:
         self._thread.start()
