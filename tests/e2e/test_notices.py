@@ -147,8 +147,11 @@ class Views:
             self._open += change
 
     def until_heard(self) -> None:
-        while self._open:
-            self._page.wait_for_timeout(10)
+        def is_heard() -> bool:
+            self._page.wait_for_timeout(1)  # Playwright tells of requests while it is waited for.
+            return not self._open
+
+        wait_until(is_heard)
 
 
 def test_a_question_is_shown_once_and_answered_from_the_notice(

@@ -83,7 +83,8 @@ RESPONSES = WireProtocol(read_responses, make_response_frames, make_response_doc
 @dataclass(slots=True)
 class WireServer:
     """The server. ``requests`` holds the bodies of ``POST /v1/messages`` in order,
-    ``exchanges`` every request with what became of it."""
+    ``exchanges`` every request with what became of it. No message is answered while
+    ``answering`` is not set."""
 
     key: str = KEY
     models: dict[str, ModelRow] = field(
@@ -94,21 +95,14 @@ class WireServer:
     exchanges: list[Exchange] = field(default_factory=list)
     models_reply: tuple[int, Any] | None = None  # replaces the answer of /v1/models
     url: str = ""
+    answering: asyncio.Event = field(default_factory=asyncio.Event)
     _queue: deque[Scenario] = field(default_factory=deque)
     _happened: Counter[str] = field(default_factory=Counter)
     _ids: Iterator[int] = field(default_factory=lambda: count(1))
     _server: asyncio.Server | None = None
-    _released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.release()
-
-    def hold(self) -> None:
-        """Answer no message until ``release()``."""
-        self._released.clear()
-
-    def release(self) -> None:
-        self._released.set()
+        self.answering.set()
 
     def enqueue(self, *scenarios: Scenario) -> None:
         """Answer the next calls so, each scenario for one call (one with ``times``
@@ -231,7 +225,7 @@ class WireServer:
         body = protocol.read(body)
         check_request(body, self.models)
         scenario = self._choose_scenario(body)
-        await self._released.wait()
+        await self.answering.wait()
         playback = Playback(
             connection.reader, connection.writer, scenario, is_chat=protocol is CHAT
         )
@@ -377,11 +371,11 @@ class WireThread:
     @contextmanager
     def held(self) -> Iterator[None]:
         """No message is answered meanwhile."""
-        self._loop.call_soon_threadsafe(self.server.hold)
+        self._loop.call_soon_threadsafe(self.server.answering.clear)
         try:
             yield
         finally:
-            self._loop.call_soon_threadsafe(self.server.release)
+            self._loop.call_soon_threadsafe(self.server.answering.set)
 
     def start(self, *, port: int = 0) -> None:
         self._thread.start()
