@@ -89,7 +89,8 @@ def fold_chat(folder: Path) -> Folded:
 
 
 def read_asked(folder: Path) -> Iterator[Asked]:
-    asked = json.loads((folder / "probing_questions.json").read_text())
+    [file] = folder.rglob("probing_questions.json")
+    asked = json.loads(file.read_text())
     for question in asked.get("instruction_following", []):
         yield Asked(INSTRUCTION, question["instruction_being_tested"])
     for question in asked.get("preference_following", []):

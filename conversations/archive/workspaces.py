@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import Group, User
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Count, Max, Q
 from django.utils import timezone
 from django.utils.text import slugify
@@ -22,7 +22,7 @@ from conversations.domain.text import is_storable, one_line, storable
 from conversations.models import Membership, SignInLink, Workspace, WorkspaceGroup
 
 from .audit import AuditEvent, AuditOrigin, record
-from .rights import roles_of_person, workspaces_of
+from .rights import roles_of_person, workspaces_of, workspaces_sql
 
 # People: single-use sign-in links, as a terminal prints them; names.
 
@@ -263,8 +263,13 @@ def list_workspaces(user_pk: int) -> list[dict[str, Any]]:
 def list_workspace_names(user_pk: int) -> list[dict[str, str]]:
     """``name`` and ``slug`` of these workspaces, by name, for the menu on every chat: how many
     sessions they have is not counted. One statement."""
-    workspaces = Workspace.objects.filter(pk__in=workspaces_of(user_pk)).order_by("name", "pk")
-    return [{"name": name, "slug": slug} for name, slug in workspaces.values_list("name", "slug")]
+    with connection.cursor() as cursor:  # raw, because every page asks
+        cursor.execute(
+            "SELECT name, slug FROM conversations_workspace"  # noqa: S608
+            f" WHERE id IN ({workspaces_sql()}) ORDER BY name, id",
+            [user_pk, user_pk],
+        )
+        return [{"name": name, "slug": slug} for name, slug in cursor.fetchall()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,11 @@ class Session(models.Model):
             Index(
                 fields=("workspace", "channel", "-last_active_at", "-id"), name="session_of_channel"
             ),
+            # What a list can be narrowed down to is read from it alone.
+            Index(
+                fields=("workspace", "archived_at", "model", "owner", "channel"),
+                name="session_choices",
+            ),
             Index(fields=("-last_active_at", "-id"), name="session_by_time"),
             Index(
                 fields=("-last_active_at", "-id"), condition=UNREVIEWED, name="session_unreviewed"

@@ -262,6 +262,11 @@ def show_rows(rows: Sequence[str]) -> list[SafeString]:
     return [fill_marks(html) for html in _mark_settled(rows)]
 
 
+def join_rows(rows: Sequence[str]) -> SafeString:
+    """The same as one text, which takes half the time."""
+    return fill_marks("".join(_mark_settled(rows)))
+
+
 def _mark_settled(rows: Sequence[str]) -> list[str]:
     marked = list(rows)
     calls: list[list[tuple[int, re.Match[str]]]] = []

@@ -27,7 +27,7 @@ from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Session
 from conversations.rendering.messages import translate
-from conversations.rendering.rows import show_rows
+from conversations.rendering.rows import join_rows
 from conversations.runtime.current import current_runtime
 
 from .pages import is_fragment, show_turn
@@ -79,7 +79,7 @@ def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpRespons
     context: dict[str, Any] = {
         "session": found,
         "branch": branch,
-        "rows": show_rows([row.html for row in page.rows]),
+        "rows": join_rows([row.html for row in page.rows]),
         "has_more": page.newer is not None,
         "can_use": access.can_write and found.archived_at is None,
     }

@@ -54,10 +54,10 @@ from conversations.models import Session
 from conversations.rendering.messages import fill_marks, translate
 from conversations.rendering.rows import (
     RICH_CONTENT,
+    join_rows,
     render_meter,
     render_queue,
     render_window_line,
-    show_rows,
 )
 from conversations.review.transcript_pages import show_for_review
 from conversations.runtime.current import (
@@ -274,7 +274,7 @@ def _chat(
             },
         },
         "page": {
-            "rows": list(_with_line(page.rows, line, floor=mark.floor)),
+            "rows": join_rows(list(_with_line(page.rows, line, floor=mark.floor))),
             "older": page.older,
             "newer": page.newer,
             "target_turn": target_turn,
@@ -307,17 +307,17 @@ def _read_before(found: Session, user: User) -> int | None:
 
 
 def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[str]:
-    # The rows as HTML, the line before the first one of the window. Where that is not on the page,
+    # The rows' HTML, the line before the first one of the window. Where that is not on the page,
     # it has none; ``marks.js`` has the same rule.
     is_below = False
-    for row, html in zip(rows, show_rows([row.html for row in rows]), strict=True):
+    for row in rows:
         if line and row.turn is not None:
             if row.turn >= floor:
                 if is_below or row.turn == floor:
                     yield line
                 line = ""
             is_below = True
-        yield html
+        yield row.html
 
 
 def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> dict[str, Any]:
