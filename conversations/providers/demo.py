@@ -415,6 +415,9 @@ class DemoProvider:
     async def list_models(self) -> list[ModelInfo]:
         return [DEMO_MODEL]
 
+    async def warm_up(self) -> None:
+        return None
+
     async def close(self) -> None:
         return None
 

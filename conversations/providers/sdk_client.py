@@ -143,6 +143,10 @@ class SdkProvider:
             models = []
         return models or list(self._fallback_models)
 
+    async def warm_up(self) -> None:
+        with suppress(ProviderError):  # a key that is missing is said when a model is called
+            await self._open_client()
+
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:

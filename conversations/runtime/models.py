@@ -53,6 +53,8 @@ from .options import RuntimeOptions
 
 logger = logging.getLogger(__name__)
 
+WARM_UP_SECONDS = 1.0  # After a start, which has pages to show first
+
 MAX_LIST_SECONDS = 3.0  # That a first answer waits for the list of models at most
 
 RECHOSEN = 1.2  # How many times larger than before a limit has to be for the window to grow back
@@ -348,6 +350,12 @@ class Models:
             fields = {"error_code": error.code, "provider": state.config.name}
             logger.warning("models_not_listed", extra={"fields": fields})
         state.checked_at = timezone.now()
+
+    async def warm_up(self) -> None:
+        """Load the providers' SDKs while nobody waits for an answer: two seconds of a processor."""
+        await asyncio.sleep(WARM_UP_SECONDS)
+        for state in [*self.states.values()]:
+            await state.provider.warm_up()
 
     def prepare(self) -> None:
         """Somebody is about to chat: load what the first answer needs, once."""

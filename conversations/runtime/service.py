@@ -126,6 +126,7 @@ class Runtime:
                 loops.extend(feature.workers(self))
         self._tasks = [asyncio.create_task(self.database.run_forever(loop)) for loop in loops]
         if self.options.supervise:
+            self.database.run_in_background(self.models.warm_up())
             await self.queue.begin_waiting()
 
     async def end_runs(self) -> None:

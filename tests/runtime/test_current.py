@@ -1,10 +1,15 @@
 """The runtime of a process: one, and none when the process ends."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from conversations.domain.errors import Unavailable
-from conversations.runtime import current
+from conversations.runtime import current, models
 from conversations.runtime.current import current_runtime, started_runtime, stop_current_runtime
+from tests.wire.server import WireThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -19,3 +24,15 @@ async def test_a_process_that_ends_begins_nothing_new(monkeypatch: pytest.Monkey
     with pytest.raises(Unavailable):
         await current_runtime()
     assert started_runtime() is None
+
+
+async def test_it_loads_what_an_answer_needs_and_asks_nobody(
+    wire: WireThread, start_runtime: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "WARM_UP_SECONDS", 0.0)
+    runtime = await start_runtime()
+    [state] = runtime.models.states.values()
+    async with asyncio.timeout(30):
+        while state.provider._client is None:
+            await asyncio.sleep(0.01)
+    assert not wire.server.exchanges
