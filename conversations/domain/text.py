@@ -15,7 +15,8 @@ from .errors import NotEncodable
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
-_MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|\*\*|`+", re.MULTILINE)
+_MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|^ *>[ >]*|\*\*|`+", re.MULTILINE)
+_EMPHASIS = re.compile(r"(?<![\w*\\])\*(?=\S)([^*\n]*[^\s*\\])\*(?![\w*])")
 REPLACEMENT = "\ufffd"
 _SIGNS = bytes(code for code in range(33, 127) if not chr(code).isalpha())
 _NOT_ASCII = bytes(range(0x80, 0x100))
@@ -83,7 +84,7 @@ def number_text(number: int) -> str:
 
 def strip_marks(text: str) -> str:
     """The beginning of a Markdown text without its commonest marks, for a preview."""
-    return _MARKS.sub("", text[:2000])
+    return _MARKS.sub("", _EMPHASIS.sub(r"\1", text[:2000]))
 
 
 def estimate_tokens(text: str) -> int:

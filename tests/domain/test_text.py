@@ -1,4 +1,4 @@
-"""What texts may come in."""
+"""What texts may come in, and how they are shown on one line."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.domain.errors import NotEncodable
-from conversations.domain.text import require_encodable
+from conversations.domain.text import require_encodable, strip_marks
 from conversations.web.forms import check_message_text, check_reason
 
 TEXTS = st.text("ab\0\xe9\u20ac\ud83d\udeb2\U0001fad8", max_size=6)
@@ -54,3 +54,15 @@ def test_nesting_costs_no_stack() -> None:
         value = [value]
     with pytest.raises(NotEncodable):
         require_encodable(value)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("## Hello\n*I am* the **demo**: `ls`", "Hello\nI am the demo: ls"),
+        ("> You wrote\n> > - this", "You wrote\nthis"),
+        ("2 * 3 * 4, 2*3*4, *.py and x = *args", "2 * 3 * 4, 2*3*4, *.py and x = *args"),
+    ],
+)
+def test_a_preview_has_no_marks_but_those_that_mean_something(written: str, shown: str) -> None:
+    assert strip_marks(written) == shown
