@@ -126,12 +126,7 @@ def _parts() -> dict[str, dict[str, object]]:
         "spread": {"best.COURSE": frozenset()},
         "dates": {"best.DATE_WEIGHT": 1.0},
         "recency": {"best.RECENCY": 0.0},
-        "repetitions": {"best.REPEATED": 0.0},
-        "meaning": {
-            "best.MEANING_WEIGHT": 0.0,
-            "best.MIN_SIMILARITY": 2.0,
-            "best.REPEATED": 0.0,
-        },
+        "meaning": {"best.MEANING_WEIGHT": 0.0, "best.MIN_SIMILARITY": 2.0},
     }
 
 

@@ -42,10 +42,6 @@ MEANING_WEIGHT = 0.5  # What it counts to mean the same as the query, against ha
 
 DISTANCE_BY_WORDS = 0.3  # How much farther turns are from each other where others say more.
 
-# How much less a message counts that says what an earlier one of those found has said. The first
-# is where a matter was brought up; the others go on about it.
-REPEATED = 0.3
-
 REPLY_WEIGHT = 0.85  # What a turn of the person counts that takes up what was said just before.
 
 DATE_WEIGHT = 1.35  # What a turn counts that is from a time which the question names.
@@ -98,8 +94,7 @@ def rank_entries(
         *_find_meant(source, match, query, similar),
     }
     meaning = similar.of(candidates) if similar is not None else {}
-    repeated = similar.to_earlier(candidates) if similar is not None else {}
-    scores = _scores(source, query, ranking, candidates, meaning, repeated, among=among)
+    scores = _scores(source, query, ranking, candidates, meaning, among=among)
     telling = [word for word in query.words if any(token in words for token in word.tokens)]
     missing = [w.text for w in telling if not any(words[t].ids for t in w.tokens if t in words)]
     missing += [f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids]
@@ -247,7 +242,6 @@ def _scores(
     ranking: Ranking,
     candidates: Set[int],
     meaning: Mapping[int, float],
-    repeated: Mapping[int, float],
     *,
     among: Set[int] | range,
 ) -> list[tuple[float, int]]:
@@ -269,7 +263,6 @@ def _scores(
     }
     scores = {
         turn: weigh(turn, entries[turn][1])
-        * (1 - REPEATED * repeated.get(turn, 0.0))
         * (
             ranking.score(turn, lengths, average=average)
             + MEANING_WEIGHT * ranking.most * meaning.get(turn, 0.0)

@@ -73,7 +73,7 @@ class VectorMatrix:
         for at in range(first, end, BLOCK):
             block = self.vectors[at : min(end, at + BLOCK)].astype(np.float32)
             np.dot(block, wanted, out=found[at - first :][: len(block)])
-        return Similarities(self.ids[first:end], found, self.vectors[first:end])
+        return Similarities(self.ids[first:end], found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,6 @@ class Similarities:
 
     ids: NDArray[np.int64]
     values: Floats
-    vectors: NDArray[np.int8]
 
     @property
     def last(self) -> int:
@@ -95,23 +94,11 @@ class Similarities:
 
     def of(self, ids: Iterable[int]) -> dict[int, float]:
         """From 0, of these entries; those that have no vector are left out."""
-        places = self._places(ids)
-        found = self.values[places].clip(min=0)
-        return dict(zip(self.ids[places].tolist(), found.tolist(), strict=True))
-
-    def to_earlier(self, ids: Iterable[int]) -> dict[int, float]:
-        """From 0, how similar each of these entries is to the most similar one before it."""
-        places = self._places(ids)
-        vectors = self.vectors[places].astype(np.float32) / SCALE
-        earlier = np.tril(vectors @ vectors.T, -1).max(1, initial=0)
-        return dict(zip(self.ids[places].tolist(), earlier.tolist(), strict=True))
-
-    def _places(self, ids: Iterable[int]) -> NDArray[np.int64]:
-        """Those of these entries that have a vector, in ascending order."""
-        wanted = np.array(sorted(ids), np.int64)
+        wanted = np.array(list(ids), np.int64)
         places = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
-        found: NDArray[np.int64] = places[self.ids[places] == wanted]
-        return found
+        is_there = self.ids[places] == wanted
+        found = self.values[places[is_there]].clip(min=0)
+        return dict(zip(wanted[is_there].tolist(), found.tolist(), strict=True))
 
 
 class _Model:

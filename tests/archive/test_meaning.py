@@ -126,21 +126,6 @@ def test_a_search_finds_it_without_a_word_in_common(session: Session) -> None:
         assert not search_session(session.pk, query.replace("'", '"')).hits
 
 
-def test_a_matter_is_found_where_it_was_brought_up(session: Session) -> None:
-    say(session, RENT, *["Nothing of note today."] * 20, WATER, "The rent, my landlord wants it.")
-    question = "When does my landlord want the rent?"
-    embed_waiting()
-    [first, second, *_] = search_session(session.pk, question, with_neighbours=True).hits
-    assert (first.turn, second.turn) == (1, 23)
-    at = entry_id(session.pk, 0)
-    similar = find_similar(session.pk, question, low=at, high=at + 23)
-    assert similar is not None
-    earlier = similar.to_earlier({at + turn for turn in (23, 22, 1, 99)})
-    assert list(earlier) == [at + 1, at + 22, at + 23]
-    assert earlier[at + 1] == 0
-    assert earlier[at + 23] > 0.6 > 0.3 > earlier[at + 22]
-
-
 def test_pages_stay_what_they_are_while_vectors_are_made(session: Session) -> None:
     say(session, *[f"The flat costs {n} a month." for n in range(100, 140)])
     first = search_session(session.pk, "rent of the flat", limit=5, with_neighbours=True)
