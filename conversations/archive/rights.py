@@ -43,13 +43,12 @@ def roles_sql(workspace: str, person: str = "%s") -> str:
     )
 
 
-def workspaces_sql(person: str = "%s") -> str:
-    """A SELECT of the keys of a person's workspaces; a parameter is wanted twice as well."""
-    return (
-        f"SELECT m.workspace_id FROM conversations_membership m WHERE m.user_id = {person}"
-        f" UNION ALL SELECT g.workspace_id FROM conversations_workspacegroup g"
-        f" JOIN auth_user_groups p ON p.group_id = g.group_id WHERE p.user_id = {person}"
-    )
+# A SELECT of the keys of a person's workspaces. The person is wanted twice.
+WORKSPACES_SQL = (
+    "SELECT m.workspace_id FROM conversations_membership m WHERE m.user_id = %s"
+    " UNION ALL SELECT g.workspace_id FROM conversations_workspacegroup g"
+    " JOIN auth_user_groups p ON p.group_id = g.group_id WHERE p.user_id = %s"
+)
 
 
 def may_write_sql(workspace: str, person: str = "%s") -> str:
@@ -77,7 +76,7 @@ def roles_of_person(user_pk: int | None) -> dict[int, str]:
 
 def workspaces_of(user_pk: int | None) -> RawSQL:
     """The keys of the workspaces that the person belongs to, for ``…__in=``."""
-    return RawSQL(workspaces_sql(), [user_pk, user_pk])  # noqa: S611
+    return RawSQL(WORKSPACES_SQL, [user_pk, user_pk])  # noqa: S611
 
 
 def roles_of_pairs(people: Collection[int], workspaces: Collection[int]) -> dict[Pair, str]:

@@ -22,7 +22,7 @@ from conversations.domain.text import is_storable, one_line, storable
 from conversations.models import Membership, SignInLink, Workspace, WorkspaceGroup
 
 from .audit import AuditEvent, AuditOrigin, record
-from .rights import roles_of_person, workspaces_of, workspaces_sql
+from .rights import WORKSPACES_SQL, roles_of_person, workspaces_of
 
 # People: single-use sign-in links, as a terminal prints them; names.
 
@@ -266,7 +266,7 @@ def list_workspace_names(user_pk: int) -> list[dict[str, str]]:
     with connection.cursor() as cursor:  # raw, because every page asks
         cursor.execute(
             "SELECT name, slug FROM conversations_workspace"  # noqa: S608
-            f" WHERE id IN ({workspaces_sql()}) ORDER BY name, id",
+            f" WHERE id IN ({WORKSPACES_SQL}) ORDER BY name, id",
             [user_pk, user_pk],
         )
         return [{"name": name, "slug": slug} for name, slug in cursor.fetchall()]

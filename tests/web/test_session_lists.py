@@ -1,15 +1,19 @@
 """The list of a workspace's sessions: narrowed down, in another order, several changed at once."""
 
+import os
 import re
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.archive.session_records import read_list_choices
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.models import ReadingPosition, Run, Session, Workspace
@@ -67,6 +71,20 @@ def test_a_list_is_narrowed_down_and_ordered(
     owner: Client, sessions: dict[str, Session], query: str, found: list[str]
 ) -> None:
     assert titles(owner, query) == found
+
+
+@pytest.mark.skipif("DATABASE_URL" in os.environ, reason="PostgreSQL plans by what there is")
+def test_what_it_can_be_narrowed_down_to_is_read_from_an_index_alone(
+    workspace: Workspace, sessions: dict[str, Session]
+) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        choices = read_list_choices(workspace, archived=False)
+    assert (choices.people, choices.channels) == (["ann", "bob"], ["cli", "web"])
+    [statement] = queries.captured_queries
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {statement['sql']}")
+        steps = [row[3] for row in cursor.fetchall()]
+    assert any("COVERING INDEX session_choices" in step for step in steps), steps
 
 
 @pytest.mark.parametrize("order", ["latest", "created", "title"])
