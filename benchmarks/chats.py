@@ -60,6 +60,13 @@ def read_chats(path: Path, *, only: str = "") -> Iterator[Chat]:
             yield _read_beam(file)
 
 
+def read_questions(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """What BEAM asks about the chat in this folder, by the kind of the question."""
+    [file] = folder.rglob("probing_questions.json")
+    questions: dict[str, list[dict[str, Any]]] = json.loads(file.read_text())
+    return questions
+
+
 def _read_beam(file: Path) -> Chat:
     size, number = file.parts[-3:-1]
     turns: list[NewTurn] = []
@@ -74,9 +81,8 @@ def _read_beam(file: Path) -> Chat:
             numbers[int(message["id"])] = len(turns) + 1
             content = _PLACE.sub("", message["content"])
             turns.append(NewTurn(role=message["role"], content=content, created_at=at))
-    [asked] = file.parent.rglob("probing_questions.json")
     questions = []
-    for kind, items in json.loads(asked.read_text()).items():
+    for kind, items in read_questions(file.parent).items():
         for item in items:
             named = item.get("source_chat_ids")
             named = ast.literal_eval(named) if isinstance(named, str) else named

@@ -21,6 +21,8 @@ from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import USER, NewTurn
 from conversations.domain.words import STOP_WORDS, read_tokens
 
+from .chats import read_questions
+
 INSTRUCTION, PREFERENCE, VALUE = "instructions", "preferences", "changed values"
 # The share of an instruction's words that stand in one line, so that it counts as held.
 MIN_WORDS = 0.7
@@ -89,8 +91,7 @@ def fold_chat(folder: Path) -> Folded:
 
 
 def read_asked(folder: Path) -> Iterator[Asked]:
-    [file] = folder.rglob("probing_questions.json")
-    asked = json.loads(file.read_text())
+    asked = read_questions(folder)
     for question in asked.get("instruction_following", []):
         yield Asked(INSTRUCTION, question["instruction_being_tested"])
     for question in asked.get("preference_following", []):

@@ -31,24 +31,25 @@ from .audit import AuditEvent, AuditOrigin, record
 type Pair = tuple[int, int]
 
 
-def roles_sql(workspace: str, person: str = "%s") -> str:
-    """A SELECT of the roles of one person in one workspace, in a column ``role``.
-    Where a parameter stands for the ``person``, it is wanted twice."""
+def _memberships_sql(columns: str, *, person: str = "%s", workspace: str = "") -> str:
+    """A SELECT of columns of ``m``: the memberships of one person, their own and by groups, in all
+    workspaces or in one. Where a parameter stands for the ``person``, it is wanted twice."""
+    there = f"m.workspace_id = {workspace} AND" if workspace else ""
     return (
-        f"SELECT m.role FROM conversations_membership m"
-        f" WHERE m.workspace_id = {workspace} AND m.user_id = {person}"
-        f" UNION ALL SELECT g.role FROM conversations_workspacegroup g"
-        f" JOIN auth_user_groups p ON p.group_id = g.group_id"
-        f" WHERE g.workspace_id = {workspace} AND p.user_id = {person}"
+        f"SELECT {columns} FROM conversations_membership m WHERE {there} m.user_id = {person}"
+        f" UNION ALL SELECT {columns} FROM conversations_workspacegroup m"
+        f" JOIN auth_user_groups p ON p.group_id = m.group_id WHERE {there} p.user_id = {person}"
     )
 
 
+def roles_sql(workspace: str, person: str = "%s") -> str:
+    """A SELECT of the roles of one person in one workspace, in a column ``role``.
+    Where a parameter stands for the ``person``, it is wanted twice."""
+    return _memberships_sql("m.role", person=person, workspace=workspace)
+
+
 # A SELECT of the keys of a person's workspaces. The person is wanted twice.
-WORKSPACES_SQL = (
-    "SELECT m.workspace_id FROM conversations_membership m WHERE m.user_id = %s"
-    " UNION ALL SELECT g.workspace_id FROM conversations_workspacegroup g"
-    " JOIN auth_user_groups p ON p.group_id = g.group_id WHERE p.user_id = %s"
-)
+WORKSPACES_SQL = _memberships_sql("m.workspace_id")
 
 
 def may_write_sql(workspace: str, person: str = "%s") -> str:
@@ -68,10 +69,9 @@ def role_of(workspace: Workspace, user_pk: int | None) -> str | None:
 
 def roles_of_person(user_pk: int | None) -> dict[int, str]:
     """Workspace → role, for all workspaces of the person."""
-    columns = "workspace_id", "role"
-    own = Membership.objects.filter(user=user_pk).order_by().values_list(*columns)
-    by_group = WorkspaceGroup.objects.filter(group__user=user_pk).order_by()
-    return _strongest_by_key(own.union(by_group.values_list(*columns), all=True).order_by())
+    with connection.cursor() as cursor:
+        cursor.execute(_memberships_sql("m.workspace_id, m.role"), [user_pk, user_pk])
+        return _strongest_by_key(cursor.fetchall())
 
 
 def workspaces_of(user_pk: int | None) -> RawSQL:

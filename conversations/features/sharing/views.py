@@ -18,7 +18,7 @@ from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
 from conversations.rendering.messages import translate
-from conversations.rendering.rows import show_rows
+from conversations.rendering.rows import join_rows
 from conversations.web.attachments import give_attachment, give_thumbnail
 
 from . import service
@@ -118,7 +118,7 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
     context = {
         "link": link,
         "title": title,
-        "rows": show_rows(rows),
+        "rows": join_rows(rows),
         "next_turn": next_turn,
         "is_first": first <= link.from_turn,
     }
