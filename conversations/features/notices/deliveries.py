@@ -17,6 +17,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from conversations.archive import rights
+from conversations.archive.append import moment_value
 from conversations.domain import runs
 from conversations.domain.tool_calls import RUNNING, WAITING
 from conversations.models import Run, ToolCall
@@ -133,8 +134,18 @@ def _due(now: datetime) -> QuerySet[NoticeMessage]:
     return NoticeMessage.objects.filter(state=PENDING, next_at__lte=now)
 
 
+# Asked twice a second for ever: without the ORM it takes less than a tenth of the time. The state
+# stands in it as it does in the condition of the index.
+HAS_DUE = (
+    "SELECT 1 FROM conversations_noticemessage"  # noqa: S608 (a constant)
+    f" WHERE state = '{PENDING}' AND next_at <= %s LIMIT 1"
+)
+
+
 def has_due(now: datetime) -> bool:
-    return _due(now).exists()
+    with connection.cursor() as cursor:
+        cursor.execute(HAS_DUE, [moment_value(now)])
+        return cursor.fetchone() is not None
 
 
 def count_pending() -> int:

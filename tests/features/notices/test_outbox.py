@@ -18,7 +18,7 @@ from conversations.archive.workspaces import add_member, remove_member
 from conversations.domain import runs
 from conversations.feature import features
 from conversations.features.notices import deliveries, service
-from conversations.features.notices.deliveries import claim_due, complete_message
+from conversations.features.notices.deliveries import claim_due, complete_message, has_due
 from conversations.features.notices.models import (
     ASKS,
     BROKEN,
@@ -109,6 +109,18 @@ def test_who_chose_nothing_is_not_told_and_costs_one_statement(session: Session)
         deliveries.enqueue_run_ended(call.run_id)
     assert len(queries) == 1
     assert not Notice.objects.exists()
+
+
+def test_with_nothing_to_do_each_look_is_a_statement_by_an_index() -> None:
+    """Every process looks for ever."""
+    with CaptureQueriesContext(connection) as queries:
+        assert not has_due(timezone.now())
+        assert not service.list_ended()
+    assert len(queries) == 2
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {queries[0]['sql']}")
+            assert "INDEX notice_message_due" in cursor.fetchall()[0][3]
 
 
 def test_only_what_was_chosen_is_told(session: Session, subscription: PushSubscription) -> None:
