@@ -8,6 +8,6 @@ handler500 = "conversations.web.errors.failed"
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
-    path("api/v1/", include("conversations.api.main")),
+    path("api/v1/", include("conversations.api.urls")),
     path("", include("conversations.web.urls")),
 ]

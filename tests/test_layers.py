@@ -188,6 +188,7 @@ def loaded_after(statements: Iterable[str], folder: Path) -> list[set[str]]:
 STARTS = {
     "the application": "import loomweb.asgi, loomweb.urls",
     "the server": "import loomweb.daphne_server",
+    "a page": "from django.urls import reverse; reverse('api_docs')",
 }
 """Each in the process of those before it."""
 
@@ -204,6 +205,13 @@ def test_the_server_starts_without_the_sdk(loaded: dict[str, set[str]]) -> None:
     modules = loaded["the server"]
     assert {"loomweb.asgi", "loomweb.daphne_server", "conversations.runtime.service"} <= modules
     assert not {"anthropic", "mcp", "aiohttp", "psycopg"} & modules
+
+
+def test_pages_do_without_the_operations_of_the_api(loaded: dict[str, set[str]]) -> None:
+    """They cost half a second and 12 MB."""
+    modules = loaded["a page"]
+    assert {"conversations.web.urls", "conversations.api.urls"} <= modules
+    assert not {"conversations.api.main", "conversations.api.sessions"} & modules
 
 
 OF_THE_EXTRA = {"allauth", "fido2", "jwt", "oauthlib", "qrcode", "requests"}

@@ -5,9 +5,6 @@ from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
-from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_safe
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.docs import Swagger
@@ -157,7 +154,9 @@ def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     return problem(error.status_code, str(error))
 
 
-# The API's addresses, all below ``/api/v1/``, and its reference as a page.
+# What its addresses lead to (``urls``), loaded with it.
+
+urlpatterns = api.urls[0]
 
 
 class Reference(Swagger):
@@ -166,9 +165,8 @@ class Reference(Swagger):
     template = "api/docs.html"
 
 
-@require_safe
-def api_docs(request: HttpRequest) -> HttpResponse:
-    """What programs can do. Who is signed in can try what only reads."""
+def render_reference(request: HttpRequest) -> HttpResponse:
+    """Who is signed in can try what only reads."""
     settings: dict[str, Any] = {
         "deepLinking": False,
         "docExpansion": "none",
@@ -177,15 +175,3 @@ def api_docs(request: HttpRequest) -> HttpResponse:
         "validatorUrl": None,  # else the description is sent to a server of Swagger's
     }
     return Reference(settings).render_page(request, api)
-
-
-@csrf_exempt
-def no_such_address(request: HttpRequest, rest: str) -> HttpResponse:
-    return problem(404, "This address does not exist.")
-
-
-urlpatterns = [
-    path("docs", api_docs, name="api_docs"),
-    path("", api.urls),
-    path("<path:rest>", no_such_address, name="api_elsewhere"),
-]
