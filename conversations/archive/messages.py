@@ -32,6 +32,7 @@ from .append import (
     EXPIRED,
     Appended,
     Row,
+    insert_row,
     joined_transaction,
     lock_session,
     locked_session,
@@ -119,7 +120,7 @@ def accept_message(
         if not busy and owner:
             run.state, run.owner = RUNNING, owner
             run.started_at = run.heartbeat_at = run.created_at
-        run.save(force_insert=True)
+        insert_row(run)
         claimed = make_claimed(run, session.uuid, appended) if run.state == RUNNING else None
         return accepted_run(run, appended, claimed=claimed)
 

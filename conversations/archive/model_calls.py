@@ -30,6 +30,7 @@ from .append import (
     NewEvent,
     PreparedEvent,
     append,
+    insert_row,
     joined_transaction,
     locked_session,
     require_first,
@@ -159,7 +160,7 @@ def insert_call(claimed: Claimed, call: ModelCall, *, turn_number: int | None = 
     call.session_id, call.run_id = claimed.session_pk, claimed.run_pk
     call.turn_number = turn_number
     call.created_at = timezone.now()  # what it used belongs to the day of the record
-    call.save(force_insert=True)
+    insert_row(call)
     for feature in features():
         feature.on_model_call(call, claimed.user_pk)
 
