@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.utils import timezone
 
 from conversations.domain import runs as states
@@ -256,6 +257,8 @@ def queued_messages(session_pk: int) -> list[dict[str, Any]]:
 
 def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """The same for many sessions at once; those without any are left out."""
+    if not _has_queued(session_pks):
+        return {}
     waiting: dict[int, list[dict[str, Any]]] = {}
     runs = Run.objects.filter(
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
@@ -272,6 +275,17 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, A
             message["attachments"] = [shown_attachment(attachment_block(file)) for file in files]
         waiting.setdefault(run.session_id, []).append(message)
     return waiting
+
+
+def _has_queued(session_pks: Sequence[int]) -> bool:
+    # Raw SQL, because nearly always there are none, and it is asked all the time.
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT 1 FROM conversations_run WHERE state = '{QUEUED}'"  # noqa: S608
+            f" AND session_id IN ({', '.join(['%s'] * len(session_pks))}) LIMIT 1",
+            session_pks,
+        )
+        return cursor.fetchone() is not None
 
 
 def edit_message(

@@ -365,10 +365,13 @@ class SessionMarks:
 
 def read_session_marks(session_pks: Sequence[int]) -> dict[int, SessionMarks]:
     """The marks of these sessions, by key."""
-    rows = Session.objects.filter(pk__in=session_pks).values_list(
-        "pk", "next_seq", "rewind_count", "floor_turn", "context_tokens", "cost_microusd"
-    )
-    return {
-        pk: SessionMarks(last_seq=next_seq - 1, rewinds=rewinds, window=(floor, tokens, cost))
-        for pk, next_seq, rewinds, floor, tokens, cost in rows.order_by("pk")
-    }
+    with connection.cursor() as cursor:  # raw, because it is asked all the time of what is shown
+        cursor.execute(
+            "SELECT id, next_seq, rewind_count, floor_turn, context_tokens, cost_microusd"  # noqa: S608
+            f" FROM conversations_session WHERE id IN ({', '.join(['%s'] * len(session_pks))})",
+            session_pks,
+        )
+        return {
+            pk: SessionMarks(last_seq=next_seq - 1, rewinds=rewinds, window=(floor, tokens, cost))
+            for pk, next_seq, rewinds, floor, tokens, cost in cursor.fetchall()
+        }
