@@ -1,5 +1,5 @@
-"""From ``manage.py serve`` to the first page and the first word, and the memory of a server that
-waits. The limit is Daphne with one view of Django."""
+"""From ``manage.py serve`` to the first page and the first word, and the memory and processor time
+of a server that waits. The limit is Daphne with one view of Django."""
 
 import asyncio
 import shutil
@@ -11,12 +11,13 @@ from benchmarks.bare import running_bare, write_pieces
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, median
 from benchmarks.groups.first_token import added, converse
-from benchmarks.machine import resident_megabytes
-from benchmarks.pages import PageReader
+from benchmarks.machine import cpu_seconds, resident_megabytes
+from benchmarks.pages import PageReader, PageSocket
 from benchmarks.processes import Wire, running_server, running_wire
 
 STARTS, QUICK_STARTS = 3, 1
 IDLE_SECONDS = 4.0
+WATCHED_SECONDS = 15.0
 
 
 def measure(bench: Bench) -> list[Figure]:
@@ -28,6 +29,7 @@ def measure(bench: Bench) -> list[Figure]:
     with running_wire() as wire:
         waited = [_start(bench, wire, idle=IDLE_SECONDS) for _ in range(count)]
         at_once = [_start(bench, wire, idle=0) for _ in range(count)]
+        idle = _wait_with_a_page(bench, wire)
     bare = [_start_bare(bench) for _ in range(count)]
     seconds = median([page for page, _, _ in waited + at_once])
     return [
@@ -44,6 +46,12 @@ def measure(bench: Bench) -> list[Figure]:
             unit="MB",
             at_most=95,
             limit=median([memory for _, memory in bare]),
+        ),
+        Figure(
+            name="processor time of a second, with an open page and nothing to do",
+            value=1000 * idle / WATCHED_SECONDS,
+            unit="ms",
+            at_most=15,
         ),
         Figure(
             name=f"first word of a message {IDLE_SECONDS:.0f} s after the first page",
@@ -75,6 +83,25 @@ def _start(bench: Bench, wire: Wire, *, idle: float) -> tuple[float, float, floa
         moments = asyncio.run(converse(server.port, cookie, [session], 1))
     [word] = added(moments, wire)
     return seconds, memory, word
+
+
+def _wait_with_a_page(bench: Bench, wire: Wire) -> float:
+    """Processor seconds."""
+    [session] = bench.new_sessions(1)
+    with running_server(bench.data_dir, settings=wire.settings) as server:
+        server.wait_for_page()
+        page = PageSocket(port=server.port, cookie=server.sign_in(), session=session)
+
+        async def wait() -> float:
+            await page.open()
+            await asyncio.sleep(IDLE_SECONDS)
+            began = cpu_seconds(server.pid)
+            await asyncio.sleep(WATCHED_SECONDS)
+            used = cpu_seconds(server.pid) - began
+            await page.close()
+            return used
+
+        return asyncio.run(wait())
 
 
 def _start_bare(bench: Bench) -> tuple[float, float]:
