@@ -52,9 +52,17 @@ def make_first_workspace(owner: User) -> None:
     create_workspace(root=root, name="Example", slug=EXAMPLE_SLUG, owner=owner)
 
 
+def _stamp() -> Path:
+    return Path(settings.STATIC_ROOT) / ".stamp"
+
+
+def is_first_start() -> bool:
+    return not _stamp().exists()
+
+
 def collect_static_files() -> None:
     """Hash and compress the static files, unless they are the same as last time."""
-    stamp = Path(settings.STATIC_ROOT) / ".stamp"
+    stamp = _stamp()
     digest = _static_digest()
     if stamp.exists() and stamp.read_text() == digest:
         return

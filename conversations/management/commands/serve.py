@@ -17,7 +17,12 @@ from conversations.management.base import describe_storage_error
 from conversations.models.guards import missing_guards
 from loomweb.server import open_listener
 
-from ._first_run import collect_static_files, make_first_user, make_first_workspace
+from ._first_run import (
+    collect_static_files,
+    is_first_start,
+    make_first_user,
+    make_first_workspace,
+)
 
 
 class Command(BaseCommand):
@@ -31,6 +36,9 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
         listener = self._listen(host, port)
+        if is_first_start():
+            self.stdout.write("Making the database and the static files: about ten seconds, once.")
+            self.stdout.flush()
         try:
             if not no_prepare:
                 call_command("migrate", verbosity=0, interactive=False)
