@@ -60,7 +60,10 @@ class Outbound:
             if self._waiting > MAX_WAITING_CHARS:
                 return False
         if self._protocol.state == WebSocketProtocol.STATE_OPEN:  # else the page has left
-            self._send(PreparedMessage(text.encode(), False, False, True).payloadHybi)
+            message = PreparedMessage(
+                text.encode(), isBinary=False, applyMask=False, doNotCompress=True
+            )
+            self._send(message.payloadHybi)
         return True
 
     def _send(self, data: bytes) -> None:
