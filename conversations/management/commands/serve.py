@@ -36,10 +36,13 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
         listener = self._listen(host, port)
-        if is_first_start():
-            self.stdout.write("Making the database and the static files: about ten seconds, once.")
-            self.stdout.flush()
         try:
+            connection.ensure_connection()
+            if is_first_start():
+                self.stdout.write(
+                    "Making the database and the static files: about ten seconds, once."
+                )
+                self.stdout.flush()
             if not no_prepare:
                 call_command("migrate", verbosity=0, interactive=False)
             if missing := missing_guards(connection):
