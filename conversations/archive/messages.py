@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from django.utils import timezone
 
 from conversations.domain import runs as states
@@ -33,10 +32,12 @@ from .append import (
     EXPIRED,
     Appended,
     Row,
+    has_row,
     insert_row,
     joined_transaction,
     lock_session,
     locked_session,
+    placeholders,
 )
 from .asides import make_marker, read_aside, require_aside
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
@@ -248,6 +249,9 @@ def put_first(session: Session, *, run: UUID) -> int | None:
         return active.values_list("pk", flat=True).first()
 
 
+_QUEUED_IN = f"SELECT 1 FROM conversations_run WHERE state = '{QUEUED}' AND session_id IN"  # noqa: S608
+
+
 def queued_messages(session_pk: int) -> list[dict[str, Any]]:
     """Messages that wait for a run to end, in order: ``run`` (its uuid), ``text``, ``client_id``,
     ``now`` (it goes first) and, where there are any, ``attachments`` as in a person's row
@@ -257,8 +261,8 @@ def queued_messages(session_pk: int) -> list[dict[str, Any]]:
 
 def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """The same for many sessions at once; those without any are left out."""
-    if not _has_queued(session_pks):
-        return {}
+    if not has_row(f"{_QUEUED_IN} ({placeholders(session_pks)}) LIMIT 1", session_pks):
+        return {}  # nearly always
     waiting: dict[int, list[dict[str, Any]]] = {}
     runs = Run.objects.filter(
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
@@ -275,17 +279,6 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, A
             message["attachments"] = [shown_attachment(attachment_block(file)) for file in files]
         waiting.setdefault(run.session_id, []).append(message)
     return waiting
-
-
-def _has_queued(session_pks: Sequence[int]) -> bool:
-    # Raw SQL, because nearly always there are none, and it is asked all the time.
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT 1 FROM conversations_run WHERE state = '{QUEUED}'"  # noqa: S608
-            f" AND session_id IN ({', '.join(['%s'] * len(session_pks))}) LIMIT 1",
-            session_pks,
-        )
-        return cursor.fetchone() is not None
 
 
 def edit_message(

@@ -6,7 +6,6 @@ The database lets only one run of a session be active, whatever the number of pr
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
@@ -41,6 +40,7 @@ from .append import (
     Row,
     locked_session,
     moment_value,
+    placeholders,
     read_moment,
 )
 from .asides import find_refused, make_marker
@@ -268,19 +268,15 @@ def finish_run(
     return FinishedRun(turns=turns, rows=rows, has_queued=bool(has_queued))
 
 
-def _marks(values: Sequence[Any]) -> str:
-    return ", ".join(["%s"] * len(values))
-
-
 # In one statement: what most runs do not have costs them nothing.
 _END_RUN = f"""
 UPDATE conversations_run SET state = %s, finished_at = %s, error_code = %s, note = ''
-WHERE id = %s AND owner = %s AND state IN ({_marks(ACTIVE_STATES)})
+WHERE id = %s AND owner = %s AND state IN ({placeholders(ACTIVE_STATES)})
 RETURNING EXISTS(SELECT 1 FROM conversations_draftchunk WHERE run_id = %s),
  EXISTS(SELECT 1 FROM conversations_toolcall
-        WHERE run_id = %s AND state IN ({_marks(OPEN_STATES)})),
+        WHERE run_id = %s AND state IN ({placeholders(OPEN_STATES)})),
  EXISTS(SELECT 1 FROM conversations_run q WHERE q.session_id = %s AND q.state = %s)
-"""  # noqa: S608 (nothing but marks)
+"""  # noqa: S608 (nothing but placeholders)
 
 
 def _append_draft(session: LockedSession, run_pk: int) -> Appended:
@@ -432,7 +428,7 @@ def active_runs(
     """Runs that are running or waiting for approval, in any process."""
     now, among = timezone.now(), ""
     if session_pks is not None:
-        among = f" AND r.session_id IN ({_marks(session_pks)})"
+        among = f" AND r.session_id IN ({placeholders(session_pks)})"
     with connection.cursor() as cursor:
         cursor.execute(f"{_ACTIVE_RUNS}{among}", session_pks or ())
         rows = sorted(cursor.fetchall())  # SQLite would read all runs that ever were, in order

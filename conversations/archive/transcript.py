@@ -21,7 +21,7 @@ from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, JournalGap, Session, Turn
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_rewound, render_row
 
-from .append import Row
+from .append import Row, placeholders
 from .journal import read_payload, synthesise_events
 from .rewinds import first_seq_from_turn
 from .transcript_plan import (
@@ -368,7 +368,7 @@ def read_session_marks(session_pks: Sequence[int]) -> dict[int, SessionMarks]:
     with connection.cursor() as cursor:  # raw, because it is asked all the time of what is shown
         cursor.execute(
             "SELECT id, next_seq, rewind_count, floor_turn, context_tokens, cost_microusd"  # noqa: S608
-            f" FROM conversations_session WHERE id IN ({', '.join(['%s'] * len(session_pks))})",
+            f" FROM conversations_session WHERE id IN ({placeholders(session_pks)})",
             session_pks,
         )
         return {

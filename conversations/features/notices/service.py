@@ -8,12 +8,13 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.sessions.models import Session as BrowserSession
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
 from conversations.access import person, read_signed_in
+from conversations.archive.append import has_row
 from conversations.domain.errors import Rejected, require_found
 from conversations.domain.text import zone_of
 from conversations.models import Device, Session
@@ -51,10 +52,8 @@ def list_subscriptions(user_pk: int) -> QuerySet[PushSubscription]:
 
 def list_ended(limit: int = 100) -> list[PushSubscription]:
     """Those whose device was signed out, wherever and however."""
-    with connection.cursor() as cursor:  # Most people have none, and this is asked every second.
-        cursor.execute("SELECT 1 FROM conversations_pushsubscription LIMIT 1")
-        if cursor.fetchone() is None:
-            return []
+    if not has_row("SELECT 1 FROM conversations_pushsubscription LIMIT 1"):
+        return []  # as nearly everywhere, and this is asked every second
     ended = PushSubscription.objects.exclude(pk__in=_signed_in_subscriptions().values("pk"))
     return list(ended.order_by("pk")[:limit])
 

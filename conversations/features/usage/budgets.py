@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from conversations.archive.append import placeholders
 from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, record
 from conversations.domain.audit import BUDGET
 from conversations.domain.errors import BudgetReached, require_found
@@ -107,7 +108,7 @@ def list_budgets(rights: UsageRights) -> list[tuple[Budget, bool]]:
     if rights.sees_all:
         return [(budget, True) for budget in _read_in_force("TRUE", [])]
     owned = sorted(rights.workspaces)
-    marks = ", ".join(["%s"] * len(owned)) or "NULL"
+    marks = placeholders(owned) or "NULL"
     where = f"b.person_id = %s OR b.workspace_id IN ({marks})"
     budgets = _read_in_force(where, [rights.person_pk, *owned])
     return [(budget, budget.scope == WORKSPACE) for budget in budgets]

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from conversations.archive.append import moment_value
+from conversations.archive.append import has_row, moment_value
 from conversations.domain import runs
 from conversations.domain.errors import Conflict, require_found
 from conversations.domain.text import dump_json, load_json
@@ -167,9 +167,7 @@ HAS_DUE = (
 
 
 def has_due(now: datetime) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(HAS_DUE, [moment_value(now)])
-        return cursor.fetchone() is not None
+    return has_row(HAS_DUE, [moment_value(now)])
 
 
 def count_pending() -> int:
