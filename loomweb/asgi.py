@@ -3,8 +3,11 @@ before both."""
 
 import os
 import sys
+from typing import Any
 
-from django.core.asgi import get_asgi_application
+import django
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIHandler
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
 
@@ -12,7 +15,20 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
 # time; measured, 1 ms takes the p95 of deltas from 130 to 43 ms at no cost.
 sys.setswitchinterval(0.001)
 
-django_application = get_asgi_application()
+django.setup(set_prefix=False)
+
+
+class OneThreadHandler(ASGIHandler):
+    """Runs middleware and view on the request's thread in one go (see docs/adr/0039)."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        super().load_middleware(is_async=False)
+
+    async def get_response_async(self, request: Any) -> Any:
+        return await sync_to_async(self.get_response, thread_sensitive=True)(request)
+
+
+django_application = OneThreadHandler()
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402 (the apps must be loaded)
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402

@@ -118,7 +118,7 @@ POSTGRESQL_OPTIONS = {
 def _database() -> dict[str, object]:
     if not LOOM.database_url:
         return {
-            "ENGINE": "django.db.backends.sqlite3",
+            "ENGINE": "loomweb.sqlite3",
             "NAME": LOOM.data_dir / "loom.sqlite3",
             "OPTIONS": SQLITE_OPTIONS,
             "TEST": {"NAME": LOOM.data_dir / "test.sqlite3"},
@@ -128,7 +128,7 @@ def _database() -> dict[str, object]:
     except (ValueError, KeyError) as error:
         raise SettingsError("DATABASE_URL is not a database URL") from error
     if config.get("ENGINE") == "django.db.backends.sqlite3":
-        config["OPTIONS"] = SQLITE_OPTIONS
+        config |= {"ENGINE": "loomweb.sqlite3", "OPTIONS": SQLITE_OPTIONS}
     elif config.get("ENGINE") == "django.db.backends.postgresql":
         given = config.get("OPTIONS") or {}
         config["OPTIONS"] = POSTGRESQL_OPTIONS | (given if isinstance(given, dict) else {})

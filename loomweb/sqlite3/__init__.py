@@ -1,0 +1,1 @@
+"""Django's SQLite, with connections that outlast the request that opened them."""
