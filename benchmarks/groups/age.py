@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
-from time import monotonic_ns, perf_counter
+from time import monotonic_ns, perf_counter, sleep
 
 from django.contrib.auth.models import User
 from django.db import connection
@@ -19,6 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from benchmarks.bare import reading_bare, write_pieces
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, median, percentile
+from benchmarks.groups.start import IDLE_SECONDS
 from benchmarks.history import (
     ROWS_PER_EXCHANGE,
     TURNS_PER_EXCHANGE,
@@ -87,6 +88,7 @@ def measure(bench: Bench) -> list[Figure]:
         settings = SETTINGS | wire.settings
         with running_server(bench.data_dir, settings=settings) as server:
             cookie = server.sign_in()
+            sleep(IDLE_SECONDS)  # The provider's SDK is loaded meanwhile.
             figures += _served(bench, pair, server, cookie, rounds)
             figures += _messages(pair, server, cookie, wire, is_quick=bench.is_quick)
     return figures + _appending(pair, 3 * rounds)

@@ -22,7 +22,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from xdist.scheduler import LoadScopeScheduling
 
-from benchmarks.processes import clean_environment, free_port
+from benchmarks.processes import WITHOUT_EXTRAS, clean_environment, free_port
 from scripts.find_browser import find_browser
 from tests.starting import Forked, Starts, forked_starts
 from tests.wire.server import WireThread
@@ -62,9 +62,9 @@ class Server:
 
     def __init__(self, folder: Path, environment: dict[str, str], starts: Starts) -> None:
         self.folder = folder
+        # Tests count what the model is asked; and every message would be embedded.
         self.environment = clean_environment(
-            # Tests count what the model is asked.
-            {"LOOM_DATA_DIR": str(folder), "LOOM_TITLE_MODEL": "off", **environment}
+            WITHOUT_EXTRAS | {"LOOM_DATA_DIR": str(folder)} | environment
         )
         self.link = ""
         self.url = ""
