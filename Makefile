@@ -41,7 +41,7 @@ test-postgres: $(ENVIRONMENT) sandbox
 
 # What starts a server, under the other one.
 test-uvicorn: $(ENVIRONMENT) browser sandbox
-	LOOM_ASGI_SERVER=uvicorn $(PYTHON) -m pytest -q -n auto -p no:playwright tests/crash tests/test_fresh_folder.py $(addprefix tests/,api/test_live.py features/terminal/test_server.py features/model_apis/test_server.py)
+	LOOM_ASGI_SERVER=uvicorn $(PYTHON) -m pytest -q -n auto -p no:playwright tests/crash tests/test_fresh_folder.py $(addprefix tests/,api/test_live.py features/test_deletion.py features/terminal/test_server.py features/model_apis/test_server.py)
 	LOOM_ASGI_SERVER=uvicorn $(PYTHON) -m pytest -q -n auto tests/e2e
 
 # Against a real model server, which is installed for it: minutes of CPU.

@@ -45,6 +45,9 @@ SERVER = (
 """What a server loads, with the SDK of its provider."""
 
 
+OURS = {"benchmarks", "conversations", "loomweb", "scripts", "tests"}
+
+
 class Forked:
     """A fork, to be treated like ``subprocess.Popen``."""
 
@@ -103,14 +106,15 @@ class Starts:
         text: Literal[True] = True,
     ) -> Forked:
         """``command`` is this Python with a file, ``-m`` and a module, or ``-c`` and code;
-        then arguments. ``env`` is the whole environment."""
-        assert (command[0], cwd) == (sys.executable, ROOT)
+        then arguments. ``env`` is the whole environment. In another folder the process
+        takes what is there for the product."""
+        assert command[0] == sys.executable
         assert self._settings in (None, _settings_in(env)), "the product is loaded with others"
         if stdout != subprocess.PIPE:
-            return Forked(self, self._fork(command, env, stdout or sys.stdout, stderr), None)
+            return Forked(self, self._fork(command, env, stdout or sys.stdout, stderr, cwd), None)
         reading, writing = os.pipe()
         try:
-            pid = self._fork(command, env, writing, stderr)
+            pid = self._fork(command, env, writing, stderr, cwd)
         finally:
             os.close(writing)
         return Forked(self, pid, os.fdopen(reading))
@@ -121,20 +125,23 @@ class Starts:
         env: Mapping[str, str],
         out: IO[Any] | int,
         errors: IO[Any] | None,
+        cwd: Path,
     ) -> int:
         files = [
             file if isinstance(file, int) else file.fileno() for file in (out, errors or sys.stderr)
         ]
-        order = {"command": command[1:], "env": dict(env)}
+        order = {"command": command[1:], "env": dict(env), "cwd": str(cwd)}
         socket.send_fds(self._orders, [json.dumps(order).encode()], files)
         return int(self._orders.recv(100))
 
     def run(
-        self, *command: str, env: Mapping[str, str], timeout: float = 120
+        self, *command: str, env: Mapping[str, str], cwd: Path = ROOT, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """What it says, and how it ends."""
         with TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
-            forked = self.popen((sys.executable, *command), env=env, stdout=out, stderr=errors)
+            forked = self.popen(
+                (sys.executable, *command), env=env, stdout=out, stderr=errors, cwd=cwd
+            )
             try:
                 code = forked.wait(timeout)
             finally:
@@ -220,6 +227,11 @@ def wait_for_orders(orders: socket.socket) -> list[str]:
         os.dup2(file, number)
         os.close(file)
     os.environ.update(order["env"])
+    if order["cwd"] != str(ROOT):
+        os.chdir(order["cwd"])
+        sys.path[0] = order["cwd"]
+        for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+            del sys.modules[name]
     return list(order["command"])
 
 

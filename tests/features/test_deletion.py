@@ -1,21 +1,23 @@
-"""The features can be deleted with their lines in the settings.
+"""Each feature can be deleted with its line in the settings.
 
-Without all of them, what is left is migrated, checked, asked for pages, and passes the few of its
-tests that tell most. That none needs another is read here from what imports and links to it;
-``make test-features`` takes them out one by one and runs all tests.
+What is left is migrated, checked, asked for pages, and passes the few of its tests here that
+tell most. Several are taken out at a time; ``make test-features`` takes out one by one and
+runs all tests.
 """
 
 import ast
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import combinations, permutations
 from pathlib import Path
+
+import pytest
 
 from loomweb.env import BASE_DIR
 from scripts.without import START, copy_product, environment_of, list_features, taken_out
+from tests.starting import SERVER, Starts, forked_starts
 
 FEATURES = list_features()
 SOURCES = [
@@ -84,23 +86,64 @@ def test_nothing_else_links_to_pages_of_a_feature() -> None:
     assert linking == set()
 
 
-def test_what_is_left_starts_and_passes(migrated: Path, tmp_path: Path) -> None:
-    """The migration makes the tables of all features, whichever are there: it is loaded and found
-    to be done here, and done by ``make test-features``."""
-    copy_product(tmp_path)
-    (tmp_path / "data").mkdir()
-    shutil.copy(migrated, tmp_path / "data")
-    tests = ["-q", "--assert", "plain", "-p", "no:cacheprovider", "-p", "no:playwright"]
+LOADED = (
+    *SERVER,
+    "anyio._backends._asyncio",
+    "httpcore2",
+    "hypothesis",
+    "pytest_asyncio",
+    "pytest_django",
+    "slugify",
+    "valkey.asyncio",
+    "xdist",
+    "xml.sax.xmlreader",
+)
+"""Beside what a server loads, what tests do, and what of it is not loaded before it is used."""
+
+
+@pytest.fixture(scope="module")
+def starts() -> Iterator[Starts]:
+    with forked_starts(LOADED) as starts:
+        yield starts
+
+
+@pytest.fixture(scope="module")
+def product(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, out of which each feature is taken in turn: what of it is compiled once is
+    compiled for all.
+
+    The migration makes the tables of all features, whichever are there: it is loaded and
+    found to be done here, and done by ``make test-features``.
+    """
+    folder = tmp_path_factory.mktemp("product")
+    copy_product(folder)
+    (folder / "data").mkdir()
+    shutil.copy(migrated, folder / "data")
+    return folder
+
+
+ROUNDS = 5
+"""Each feature is out in two of them, and no two features in the same two: so any of them is
+once out while any other is there, which would miss it."""
+
+OUT = dict(zip(FEATURES, combinations(range(ROUNDS), 2), strict=False))
+
+
+def test_each_feature_is_once_out_while_any_other_is_there() -> None:
+    assert set(OUT) == set(FEATURES), "it takes another round"
+    for one, other in permutations(FEATURES, 2):
+        assert set(OUT[one]) - set(OUT[other])
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_what_is_left_starts_and_passes(number: int, starts: Starts, product: Path) -> None:
+    tests = ["-q", "--assert", "plain"]
+    for plugin in ("cacheprovider", "playwright", "unraisableexception"):
+        tests += ["-p", f"no:{plugin}"]
     code = f"{START}\nimport pytest, sys\nsys.exit(pytest.main({tests + LEFT!r}))"
+    out = [feature for feature in FEATURES if number in OUT[feature]]
     with ExitStack() as stack:
-        for feature in FEATURES:
-            stack.enter_context(taken_out(feature, tmp_path))
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment_of(tmp_path),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        for feature in out:
+            stack.enter_context(taken_out(feature, product))
+        done = starts.run("-c", code, env=environment_of(product), cwd=product)
+    assert done.returncode == 0, f"without {out}\n{done.stdout}{done.stderr}"
