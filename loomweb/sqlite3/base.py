@@ -6,6 +6,7 @@ what one request has closed the next one gets.
 """
 
 import atexit
+from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
@@ -16,7 +17,7 @@ from django.db.backends.sqlite3 import base
 MAX_IDLE = 4
 
 # By the name of the database, the one that was closed last at the end.
-_idle: dict[str, list[Any]] = {}
+_idle_of: defaultdict[str, list[Any]] = defaultdict(list)
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -26,7 +27,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     @property
     def _idle(self) -> list[Any]:
-        return _idle.setdefault(str(self.settings_dict["NAME"]), [])
+        return _idle_of[str(self.settings_dict["NAME"])]
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         with suppress(IndexError):
@@ -52,6 +53,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
 @atexit.register
 def close_idle() -> None:
     """The last connection to be closed writes the log into the database."""
-    for idle in _idle.values():
+    for idle in _idle_of.values():
         while idle:
             idle.pop().close()
