@@ -11,6 +11,7 @@ from autobahn.exception import Disconnected
 from autobahn.websocket.protocol import PreparedMessage, WebSocketProtocol
 from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server
+from daphne.ws_protocol import WebSocketFactory
 from django.conf import settings
 from twisted.internet import defer, reactor
 from twisted.internet.interfaces import IPushProducer
@@ -20,6 +21,7 @@ from conversations.access import read_signed_in
 from conversations.runtime.current import current_runtime, stop_current_runtime
 
 from .server import (
+    CLOSE_SECONDS,
     MAX_FRAME_SENT_BYTES,
     MAX_WAITING_CHARS,
     TOO_LARGE,
@@ -205,7 +207,16 @@ class LoomHTTPFactory(HTTPFactory):  # type: ignore[misc]
         return protocol
 
 
-daphne.server.HTTPFactory = LoomHTTPFactory  # Daphne has no other way to choose it
+class LoomWebSocketFactory(WebSocketFactory):  # type: ignore[misc]
+    def resetProtocolOptions(self) -> None:
+        super().resetProtocolOptions()
+        # After this Autobahn resets the connection, and a browser that has not read the reason by
+        # then never does. It counts to the beginning of a second: up to one less than is said.
+        self.closeHandshakeTimeout = CLOSE_SECONDS + 1
+
+
+# Daphne has no other way to choose them.
+daphne.server.HTTPFactory, daphne.server.WebSocketFactory = LoomHTTPFactory, LoomWebSocketFactory
 
 
 class LoomServer(Server):  # type: ignore[misc]

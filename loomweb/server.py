@@ -13,6 +13,9 @@ TOO_LARGE = b"This is larger than this server takes.\n"
 MAX_WAITING_CHARS = 1_000_000
 """Characters that may wait for a page which does not read before it is closed."""
 
+CLOSE_SECONDS = 5.0
+"""In which a page that is busy, or did not read, can still learn why it is closed."""
+
 MAX_FRAME_SENT_BYTES = 64_000_000  # bytes of the largest frame that is sent to a page
 
 

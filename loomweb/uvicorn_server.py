@@ -20,6 +20,7 @@ from conversations.access import read_signed_in
 from conversations.runtime.current import current_runtime, stop_current_runtime
 
 from .server import (
+    CLOSE_SECONDS,
     MAX_FRAME_SENT_BYTES,
     MAX_WAITING_CHARS,
     TOO_LARGE,
@@ -40,8 +41,6 @@ ANYBODYS = frozenset(
 """Lines of uvicorn's log that anybody could fill it with. Daphne answers and says nothing."""
 
 UNFINISHED = frozenset({h11.IDLE, h11.SEND_BODY})  # states of a client who is to send more
-
-CLOSE_SECONDS = 1.0  # in which a page that did not read can still learn why it is closed
 
 type Receive = Callable[[], Awaitable[dict[str, Any]]]
 type Send = Callable[[dict[str, Any]], Awaitable[None]]

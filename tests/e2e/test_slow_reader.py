@@ -44,6 +44,7 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
 ) -> None:
     server = one
     address, headers = sign_in_and_begin(server)
+    assert why_it_is_closed(server, f"/ws/s/{uuid4()}/", headers["Cookie"]) == 4404
 
     # More than the system's buffers and the server hold; a client with small buffers that
     # reads nothing for a while.
@@ -83,6 +84,27 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
         assert server.end() == 0
         _read_until_idle(socket)
     assert "Traceback" not in log.read_text()
+
+
+def why_it_is_closed(server: Server, path: str, cookie: str) -> int:
+    """The reason, as a page learns it that is busy for a while."""
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    with socket_module.create_connection((host, int(port))) as page:
+        page.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: {server.url}\r\n"
+            f"Cookie: {cookie}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+            "\r\n".encode()
+        )
+        time.sleep(1.5)
+        _, _, frame = page.recv(10_000).partition(b"\r\n\r\n")
+        assert frame[:2] == b"\x88\x02"
+        # A reply has somebody to go to still.
+        page.sendall(b"\x88\x82" + bytes(4) + frame[2:])
+        page.settimeout(60)
+        with suppress(ConnectionResetError):
+            assert page.recv(100) == b""
+        return int.from_bytes(frame[2:])
 
 
 def _read_until(socket: ClientConnection, is_it: Callable[[dict[str, Any]], bool]) -> None:
