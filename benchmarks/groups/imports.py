@@ -21,7 +21,6 @@ from benchmarks.store import Store
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import Turn
-from conversations.search.indexing import index_waiting
 
 SESSIONS, QUICK_SESSIONS, TURNS = 100, 10, 200
 KINDS = 200
@@ -35,7 +34,6 @@ def measure(bench: Bench) -> list[Figure]:
     sessions = [list(_turns(random, exchanges)) for _ in range(count)]
     file = bench.data_dir / "sessions.jsonl"
     file.write_text("".join(f"{dump_json(line)}\n" for turns in sessions for line in _lines(turns)))
-    index_waiting()  # What other groups have left.
     known, before = Turn.objects.count(), _bytes_in_use()
     began = perf_counter()
     call_command("import_sessions", str(file), "--workspace", WORKSPACE, stdout=StringIO())
