@@ -87,21 +87,25 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
 
 
 def why_it_is_closed(server: Server, path: str, cookie: str) -> int:
-    """The reason, as a page learns it that is busy for a while."""
+    """The reason, as a page learns it that is busy for a while before it answers."""
     host, _, port = server.url.removeprefix("http://").partition(":")
-    with socket_module.create_connection((host, int(port))) as page:
+    with socket_module.create_connection((host, int(port)), timeout=60) as page:
         page.sendall(
             f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: {server.url}\r\n"
             f"Cookie: {cookie}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
             "\r\n".encode()
         )
-        time.sleep(1.5)
-        _, _, frame = page.recv(10_000).partition(b"\r\n\r\n")
+        received = frame = b""
+        while len(frame) < 4:  # the answer and the frame may come in pieces
+            piece = page.recv(10_000)
+            assert piece
+            received += piece
+            _, _, frame = received.partition(b"\r\n\r\n")
         assert frame[:2] == b"\x88\x02"
+        time.sleep(1.5)
         # A reply has somebody to go to still.
         page.sendall(b"\x88\x82" + bytes(4) + frame[2:])
-        page.settimeout(60)
         with suppress(ConnectionResetError):
             assert page.recv(100) == b""
         return int.from_bytes(frame[2:])
