@@ -23,6 +23,7 @@ from conversations.domain.stream import (
     TOOLS,
     ModelInfo,
 )
+from conversations.domain.text import number_text
 from conversations.providers.config import (
     OPENAI,
     ProvidersError,
@@ -150,12 +151,19 @@ def _render(request: HttpRequest, **more: Any) -> HttpResponse:
 def _list_models(models: Models | None, name: str) -> dict[str, Any]:
     offered = models.states[name].models if models and name in models.states else []
     rows = [_describe(models.find(one.id)) for one in offered[:MAX_MODELS_SHOWN]] if models else []
-    return {"all": offered, "shown": rows, "more": max(0, len(offered) - MAX_MODELS_SHOWN)}
+    return {
+        "all": offered,
+        "shown": rows,
+        "more": max(0, len(offered) - MAX_MODELS_SHOWN),
+        "lacking": any(row["lacks"] for row in rows),
+    }
 
 
 def _describe(model: ModelInfo) -> dict[str, Any]:
     return {
         "model": model,
+        "window": number_text(model.max_input_tokens),
+        "answer": number_text(model.max_output_tokens),
         "takes": [word for name, word in ABILITIES.items() if model.takes.get(name)],
         "lacks": [word for name, word in ABILITIES.items() if model.takes.get(name) is False],
     }

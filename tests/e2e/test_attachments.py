@@ -33,6 +33,16 @@ HAND_OVER = """
 }
 """
 
+NAME_OF_THE_MODEL_FITS = """
+() => {
+  const select = document.querySelector("#model"), { width } = select.getBoundingClientRect();
+  select.style.cssText = "flex: none; max-width: none";
+  const wanted = select.getBoundingClientRect().width;
+  select.style.cssText = "";
+  return width >= wanted;
+}
+"""
+
 
 def picture(width: int = 900, height: int = 600) -> bytes:
     file = BytesIO()
@@ -195,6 +205,7 @@ def test_nothing_moves_out_of_place_on_a_narrow_page(
     there(page, 3)
     take_picture(page, "attachments-narrow-tray")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate(NAME_OF_THE_MODEL_FITS)
     chat.ask("look")
     take_picture(page, "attachments-narrow-row")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -76,6 +76,8 @@ async def test_the_page_says_what_answers_and_hides_the_key(
     page = await get(browser, "providers")
     assert "Answers, with 4 models." in page
     assert f"<code>{MODEL}</code>" in page
+    assert "1\u202f000\u202f000" in page
+    assert "Does not take" not in page  # nothing is known of any
     assert wire.key not in page
     wire.server.key = "another"
     page = await get(browser, "providers_refresh", provider="chat")
@@ -95,6 +97,7 @@ async def test_a_test_shows_the_answer_and_keeps_what_it_learns(
     assert "answered “Hello!”" in page
     assert "tools: yes" in page
     assert "images: no" in page
+    assert "Does not take" in page
     learnt = await LearntModel.objects.aget(model=MODEL)
     assert learnt.takes == {"tools": True, "images": False}
     await get(browser, "providers_refresh", provider="chat")
