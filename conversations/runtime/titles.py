@@ -14,7 +14,7 @@ from conversations.archive.turns import read_turns_in
 from conversations.domain import runs as states
 from conversations.domain.errors import LoomError, ProviderError
 from conversations.domain.stream import MessageCompleted
-from conversations.domain.text import storable, without_unseen
+from conversations.domain.text import storable, strip_marks, without_unseen
 from conversations.domain.turns import ASSISTANT, USER, text_of_answer
 
 from .execution import Execution
@@ -83,5 +83,6 @@ async def write_title(execution: Execution) -> None:
 def read_title(text: str) -> str:
     """The title in an answer; empty where it is none."""
     lines = [line for line in storable(text).splitlines() if line.strip()]
-    title = " ".join(_QUOTES.sub("", without_unseen(lines[0])).split()) if lines else ""
+    line = strip_marks(without_unseen(lines[0])) if lines else ""
+    title = " ".join(_QUOTES.sub("", line).split())
     return title if len(title) <= MAX_TITLE_CHARS else ""

@@ -111,6 +111,7 @@ async def test_it_can_be_turned_off(
         ("Title: Planting beans.", "Planting beans"),
         ("\n**Planting beans**\nmore", "Planting beans"),
         ("„Bohnen pflanzen“", "Bohnen pflanzen"),
+        ("**Title:** Mend `parse_date`", "Mend parse_date"),
         ("", ""),
         ("x" * 90, ""),
         ("What's up?", "What's up?"),
