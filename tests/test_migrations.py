@@ -5,9 +5,11 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
+from shutil import copytree, ignore_patterns
 from typing import Any
 
 import psycopg
@@ -73,8 +75,11 @@ def of_models(made: set[Any], expected: set[Any]) -> set[Any]:
     return made
 
 
-def run_command(*command: str, folder: Path, database_url: str = "") -> str:
-    environment = os.environ | {"LOOM_DATA_DIR": str(folder), "DATABASE_URL": database_url}
+def run_command(
+    *command: str, folder: Path, database_url: str = "", environment: Mapping[str, str] = {}
+) -> str:
+    data = {"LOOM_DATA_DIR": str(folder), "DATABASE_URL": database_url}
+    environment = os.environ | data | environment
     done = subprocess.run(
         [sys.executable, "manage.py", *command],
         cwd=BASE_DIR,
@@ -96,6 +101,28 @@ def test_migrations_make_what_the_models_say(migrated: Path) -> None:
     with connection.cursor() as cursor:
         expected = without_log(schema_of_sqlite(cursor))
     assert of_models(made, expected) == expected
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's own tables")
+def test_a_database_of_an_earlier_commit_becomes_the_same(migrated: Path, tmp_path: Path) -> None:
+    """It goes on by the migrations for which one stands where nothing is there yet."""
+    alone = ignore_patterns("*_squashed_*", "__pycache__")
+    copytree(BASE_DIR / "conversations" / "migrations", tmp_path / "earlier", ignore=alone)
+    (tmp_path / "earlier_settings.py").write_text(
+        "from loomweb.settings import *\nMIGRATION_MODULES = {'conversations': 'earlier'}\n"
+    )
+    run_command(
+        *("migrate", "conversations", "0012", "--verbosity", "0"),
+        folder=tmp_path,
+        environment={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "earlier_settings"},
+    )
+    run_command("migrate", "--verbosity", "0", folder=tmp_path)
+    with (
+        closing(sqlite3.connect(tmp_path / "loom.sqlite3")) as earlier,
+        closing(sqlite3.connect(migrated)) as new,
+    ):
+        made = without_log(schema_of_sqlite(earlier.cursor()))
+        assert made == without_log(schema_of_sqlite(new.cursor()))
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's own tables")
