@@ -16,7 +16,9 @@ import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.models import Index, Model, UniqueConstraint
 
+from conversations.models import ChatEvent, DraftChunk, FileChange, ModelCall, ToolCall, Turn
 from loomweb.env import BASE_DIR
 
 _UNIQUE = re.compile(r"_[0-9a-f]{8}_uniq\b")
@@ -79,7 +81,7 @@ def run_command(
     *command: str, folder: Path, database_url: str = "", environment: Mapping[str, str] = {}
 ) -> str:
     data = {"LOOM_DATA_DIR": str(folder), "DATABASE_URL": database_url}
-    environment = os.environ | data | environment
+    environment = os.environ | data | dict(environment)
     done = subprocess.run(
         [sys.executable, "manage.py", *command],
         cwd=BASE_DIR,
@@ -142,6 +144,17 @@ def test_migrations_make_what_the_models_say_on_postgresql(tmp_path: Path) -> No
         assert len(made) > 500
         expected = schema_of_postgres(cursor)
     assert of_models(made, expected) == expected
+
+
+@pytest.mark.parametrize("model", [Turn, ChatEvent, ModelCall, ToolCall, DraftChunk, FileChange])
+def test_no_index_of_a_growing_table_only_begins_another(model: type[Model]) -> None:
+    """Each is written to with every row."""
+    kept = [*model._meta.indexes, *model._meta.constraints]
+    whole = [one for one in kept if isinstance(one, Index | UniqueConstraint) and not one.condition]
+    begun = {one.fields[0].removeprefix("-") for one in whole if one.fields}
+    assert begun
+    fields = map(model._meta.get_field, begun)
+    assert not [field for field in fields if getattr(field, "db_index", False)]
 
 
 @pytest.mark.django_db

@@ -18,7 +18,9 @@ class Turn(models.Model):
     received, ``digest`` links it to the turn before. ``html`` caches the rows
     synthesised from it where the journal does not cover it."""
 
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="turns", db_index=False
+    )
     number = models.BigIntegerField()
     role = models.CharField(max_length=9)
     content = models.TextField()
@@ -59,7 +61,9 @@ class ChatEvent(models.Model):
     """One row of what the person saw. ``html`` is a cache of its rendering, made
     by the version ``render_version`` of the renderer."""
 
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="events")
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="events", db_index=False
+    )
     seq = models.BigIntegerField()
     event_type = models.CharField(max_length=32)
     payload = models.TextField()

@@ -108,7 +108,9 @@ class ModelCall(models.Model):
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="model_calls", db_index=False
     )
-    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="model_calls")
+    run = models.ForeignKey(
+        Run, on_delete=models.PROTECT, related_name="model_calls", db_index=False
+    )
     ordinal = models.PositiveIntegerField()
     model = models.CharField(max_length=120)
     manifest = models.TextField()
@@ -188,7 +190,9 @@ class ToolCall(models.Model):
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="tool_calls", db_index=False
     )
-    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="tool_calls")
+    run = models.ForeignKey(
+        Run, on_delete=models.PROTECT, related_name="tool_calls", db_index=False
+    )
     call_id = models.CharField(max_length=255)
     name = models.CharField(max_length=255)
     arguments = models.TextField(default="{}", db_default="{}")
@@ -235,7 +239,9 @@ class ToolCall(models.Model):
 class DraftChunk(models.Model):
     """Text of an answer that is still streaming; removed when its turn commits."""
 
-    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="draft_chunks")
+    run = models.ForeignKey(
+        Run, on_delete=models.PROTECT, related_name="draft_chunks", db_index=False
+    )
     ordinal = models.BigIntegerField()
     part = models.IntegerField()
     kind = models.CharField(max_length=32)

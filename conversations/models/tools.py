@@ -109,7 +109,9 @@ class FileChange(models.Model):
     null until that is known to have happened. ``path`` is relative to the workspace's folder,
     quoted where it is not UTF-8. ``has_copy``: what was replaced can be put back."""
 
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="file_changes")
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="file_changes", db_index=False
+    )
     run = models.ForeignKey(Run, null=True, on_delete=models.PROTECT, related_name="+")
     call = models.ForeignKey(
         ToolCall, null=True, on_delete=models.PROTECT, related_name="file_changes"
