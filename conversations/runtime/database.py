@@ -389,9 +389,17 @@ class Database:
     def save_prompt_texts(self, texts: Mapping[str, str]) -> None:
         """Save what manifests name by digest; each text is written once by a process."""
         new = {digest: text for digest, text in texts.items() if digest not in self._saved_texts}
+
+        async def save() -> None:
+            try:
+                await self.patient_writer.write(save_prompt_texts, new)
+            except BaseException:
+                self._saved_texts -= new.keys()  # with the next call, then
+                raise
+
         if new:
             self._saved_texts |= new.keys()
-            self.write_in_background(save_prompt_texts, new)
+            self.run_in_background(save())
 
     async def run_forever(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Keep a loop going: a database that is away must not end it."""
