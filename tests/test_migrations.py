@@ -5,7 +5,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
@@ -77,15 +76,12 @@ def of_models(made: set[Any], expected: set[Any]) -> set[Any]:
     return made
 
 
-def run_command(
-    *command: str, folder: Path, database_url: str = "", environment: Mapping[str, str] = {}
-) -> str:
+def run_command(*command: str, folder: Path, database_url: str = "", **environment: str) -> str:
     data = {"LOOM_DATA_DIR": str(folder), "DATABASE_URL": database_url}
-    environment = os.environ | data | dict(environment)
     done = subprocess.run(
         [sys.executable, "manage.py", *command],
         cwd=BASE_DIR,
-        env=environment,
+        env=os.environ | data | environment,
         check=False,
         timeout=200,
         capture_output=True,
@@ -116,7 +112,8 @@ def test_a_database_of_an_earlier_commit_becomes_the_same(migrated: Path, tmp_pa
     run_command(
         *("migrate", "conversations", "0012", "--verbosity", "0"),
         folder=tmp_path,
-        environment={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "earlier_settings"},
+        PYTHONPATH=str(tmp_path),
+        DJANGO_SETTINGS_MODULE="earlier_settings",
     )
     run_command("migrate", "--verbosity", "0", folder=tmp_path)
     with (

@@ -389,6 +389,9 @@ class Database:
     def save_prompt_texts(self, texts: Mapping[str, str]) -> None:
         """Save what manifests name by digest; each text is written once by a process."""
         new = {digest: text for digest, text in texts.items() if digest not in self._saved_texts}
+        if not new:
+            return
+        self._saved_texts |= new.keys()
 
         async def save() -> None:
             try:
@@ -397,9 +400,7 @@ class Database:
                 self._saved_texts -= new.keys()  # with the next call, then
                 raise
 
-        if new:
-            self._saved_texts |= new.keys()
-            self.run_in_background(save())
+        self.run_in_background(save())
 
     async def run_forever(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Keep a loop going: a database that is away must not end it."""
