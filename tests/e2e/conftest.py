@@ -398,6 +398,18 @@ class Chat:
         expect(separators).to_have_count(before + 1)
         return self.wait_idle()
 
+    def load(self, name: str, until: Callable[[], bool]) -> None:
+        """Press the link to older or newer rows until what is wanted has come. Being in sight
+        it may load by itself meanwhile, and is replaced then."""
+        link = self.page.get_by_role("button", name=name)
+
+        def has_come() -> bool:
+            link.evaluate_all("all => all[0]?.click()")
+            settle(0.1)
+            return until()
+
+        wait_until(has_come, seconds=30)
+
     def rows_html(self) -> str:
         return str(self.page.evaluate("document.querySelector('#rows').innerHTML"))
 

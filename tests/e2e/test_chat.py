@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from conversations.rendering.streaming import BlockStream
 from conversations.runtime.drafts import LiveBlock
@@ -300,29 +300,17 @@ def test_older_rows_come_without_a_jump(server: Server, open_chat: Callable[...,
     assert abs(before["y"] - after["y"]) < 2
 
 
-def load_until(chat: Chat, name: str, row: Locator) -> None:
-    """Press a button until it has brought a row. Being in sight it may load by itself
-    meanwhile, and is replaced then."""
-    button = chat.page.get_by_role("button", name=name)
-
-    def has_come() -> bool:
-        button.evaluate_all("all => all[0]?.click()")
-        settle(0.1)
-        return row.count() > 0
-
-    wait_until(has_come, seconds=30)
-
-
 def test_the_render_cap_drops_the_far_end_which_can_be_loaded_again(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:
     uuid = long_session(server, turns=220)
     chat = open_chat().open(uuid)
-    load_until(chat, "Load older", chat.page.locator('[data-seq="1"]'))
+    first, last = (chat.page.locator(f'[data-seq="{seq}"]') for seq in (1, 220))
+    chat.load("Load older", lambda: first.count() > 0)
     wait_until(lambda: chat.rows.count() <= 151)
     seqs = chat.rows.evaluate_all("rows => rows.map((row) => +row.dataset.seq)")
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
-    load_until(chat, "Load newer", chat.page.locator('[data-seq="220"]'))
+    chat.load("Load newer", lambda: last.count() > 0)
 
 
 def test_a_permalink_opens_the_page_around_a_turn(

@@ -67,8 +67,9 @@ def test_older_rows_and_the_panel_are_in_it_too(
     uuid = long_session(server, turns=60)
     chat = open_chat(locale="de-DE").open(uuid)
     page = chat.page
-    page.get_by_role("button", name="Ältere laden").click()
-    expect(page.locator("[data-seq='1']")).to_be_visible()
+    first = page.locator("[data-seq='1']")
+    chat.load("Ältere laden", lambda: first.count() > 0)
+    expect(first).to_be_visible()
     page.locator("#meter, .bar [data-action=panel]").first.click()
     expect(page.locator("#panel")).to_contain_text("Kontext")
     settle()

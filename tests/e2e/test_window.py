@@ -97,9 +97,7 @@ def test_line_and_meter_are_the_same_live_and_after_a_reload(
     page.reload()
     settle()
     assert meter.evaluate("element => element.outerHTML") == live_meter
-    while long_chat.rows.count() < rows:
-        page.get_by_role("button", name="Load older").dispatch_event("click")
-        settle(0.4)
+    long_chat.load("Load older", lambda: long_chat.rows.count() >= rows)
     assert long_chat.rows_html() == live
     meter.focus()
     page.keyboard.press("Enter")
@@ -121,10 +119,8 @@ def test_the_line_moves_with_the_floor(long_chat: Chat, wire: WireThread) -> Non
     page.evaluate("sessionStorage.clear()")
     page.goto(f"{long_chat.server.url}/s/{long_chat.uuid}/?after=seq:0")
     settle()
-    while page.get_by_role("button", name="Load newer").count():
-        # It may load by itself meanwhile, being in sight.
-        page.get_by_role("button", name="Load newer").evaluate_all("all => all[0]?.click()")
-        settle(0.4)
+    newer = page.get_by_role("button", name="Load newer")
+    long_chat.load("Load newer", lambda: newer.count() == 0)
     assert long_chat.rows_html() == live
 
 
