@@ -15,6 +15,7 @@ from daphne.ws_protocol import WebSocketFactory
 from django.conf import settings
 from twisted.internet import defer, reactor
 from twisted.internet.interfaces import IPushProducer
+from twisted.web.http import HTTPChannel
 from zope.interface import implementer
 
 from conversations.access import read_signed_in
@@ -23,6 +24,7 @@ from conversations.runtime.current import current_runtime, stop_current_runtime
 from .server import (
     CLOSE_SECONDS,
     MAX_FRAME_SENT_BYTES,
+    MAX_HEAD_BYTES,
     MAX_WAITING_CHARS,
     TOO_LARGE,
     UPLOADS,
@@ -33,9 +35,11 @@ from .server import (
 logger = logging.getLogger(__name__)
 
 REFUSAL = (
-    b"HTTP/1.1 413 Content Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\n"
     b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
-) % (len(TOO_LARGE), TOO_LARGE)
+)
+CONTENT_REFUSAL = REFUSAL % (b"413 Content Too Large", len(TOO_LARGE), TOO_LARGE)
+HEAD_REFUSAL = REFUSAL % (b"431 Request Header Fields Too Large", len(TOO_LARGE), TOO_LARGE)
 
 
 @implementer(IPushProducer)
@@ -196,11 +200,24 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     def _refuse(self) -> None:
         # The connection ends: what the browser still sends is not taken.
         self.is_refused = True
-        self.channel.transport.write(REFUSAL)
+        self.channel.transport.write(CONTENT_REFUSAL)
         self.channel.transport.loseConnection()
 
 
+class LoomChannel(HTTPChannel):
+    """Takes longer addresses than Twisted does, which says nothing when it ends a connection."""
+
+    MAX_LENGTH = totalHeadersSize = MAX_HEAD_BYTES
+    transport: Any
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        self.transport.write(HEAD_REFUSAL)
+        self.transport.loseConnection()
+
+
 class LoomHTTPFactory(HTTPFactory):  # type: ignore[misc]
+    protocol = LoomChannel
+
     def buildProtocol(self, addr: Any) -> Any:
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = LoomRequest

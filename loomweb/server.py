@@ -10,6 +10,9 @@ UPLOADS = re.compile(r"/import/|/w/[^/]+/files/upload/")
 
 TOO_LARGE = b"This is larger than this server takes.\n"
 
+MAX_HEAD_BYTES = 65_536
+"""Of a request's address and headers: what is too long for a field gets the page's own words."""
+
 MAX_WAITING_CHARS = 1_000_000
 """Characters that may wait for a page which does not read before it is closed."""
 

@@ -22,6 +22,7 @@ from conversations.runtime.current import current_runtime, stop_current_runtime
 from .server import (
     CLOSE_SECONDS,
     MAX_FRAME_SENT_BYTES,
+    MAX_HEAD_BYTES,
     MAX_WAITING_CHARS,
     TOO_LARGE,
     UPLOADS,
@@ -206,6 +207,7 @@ def make_config(application: Application) -> Config:
         application,
         # h11 is the one parser that limits what headers can be.
         http=LoomRequests,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws=LoomSocket,
         interface="asgi3",
         lifespan="off",

@@ -237,3 +237,15 @@ def test_a_form_without_any_part_is_refused_with_its_reason(server: LiveServer) 
     )
     assert 400 <= answer.status_code < 500
     assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_long_address_is_answered(server: LiveServer) -> None:
+    authorization = {"Authorization": f"Bearer {server.token}"}
+    for length, statuses in ((20_000, {422}), (100_000, {400, 431})):
+        answer = requests.get(
+            f"{server.url}/api/v1/sessions?channel={'x' * length}",
+            headers=authorization,
+            timeout=SECONDS,
+        )
+        assert answer.status_code in statuses
+        assert answer.text
