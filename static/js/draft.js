@@ -43,7 +43,7 @@ function extendBlock(part, drop, added) {
   part.html = part.html.slice(0, kept) + added;
   let inner = part.open;
   for (const _ of end.matchAll("</")) inner = inner.lastElementChild;
-  addText(inner, create("textarea", { innerHTML: more }).textContent);
+  addText(inner, more.includes("&") ? create("textarea", { innerHTML: more }).textContent : more);
 }
 
 /** Long code goes into blocks of some lines. */

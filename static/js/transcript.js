@@ -26,7 +26,8 @@ export const allowGap = () => { asked = last; };
 
 function showPill(added = 0) {
   unseen = following && !lacksNewer() ? 0 : unseen + added;
-  pill.hidden = !lacksNewer() && (following || distance() <= NEAR);
+  const hides = !lacksNewer() && (following || distance() <= NEAR);
+  if (pill.hidden !== hides) pill.hidden = hides; // even the same value is a change for the browser
   find("span", pill).textContent = unseen ? gettext("%(count)s new", { count: unseen }) : "";
 }
 

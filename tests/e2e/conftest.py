@@ -32,7 +32,9 @@ ARTEFACTS = ROOT / "test-artefacts"
 WIDE, NARROW = {"width": 1360, "height": 900}, {"width": 360, "height": 740}
 
 NOTE_THE_CONNECTION = """
-document.addEventListener("loom:frame", () => { document.documentElement.dataset.connected = "" });
+document.addEventListener(
+  "loom:frame", () => { document.documentElement.dataset.connected = "" }, { once: true }
+);
 """
 
 WORKER_BLOCKED = "Service Worker registration blocked by Playwright"

@@ -84,6 +84,23 @@ def test_an_answer_looks_final_while_it_streams(chat: Chat, wire: WireThread) ->
     take_picture(chat.page, "stopped")
 
 
+def test_words_change_nothing_but_their_text(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(words=300, rate=60))
+    chat.send("at length")
+    draft = chat.page.locator("#draft")
+    expect(draft).to_contain_text("session")
+    # Each value that is written anew is a change for the browser, even the same one.
+    chat.page.evaluate("""() => {
+      window.changed = [];
+      new MutationObserver((found) => changed.push(...found.map(
+        ({ target, attributeName }) => `${target.id || target.className}.${attributeName}`
+      ))).observe(document.documentElement, { attributes: true, subtree: true });
+    }""")
+    settle(1.5)
+    assert chat.page.evaluate("changed") == []
+    assert chat.page.locator("#transcript").get_attribute("data-run-state") == "running"
+
+
 def test_escape_stops_and_continue_goes_on(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(words=900, rate=60), Scenario(text="And here is the rest."))
     chat.send("write")
