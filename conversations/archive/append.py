@@ -51,12 +51,17 @@ def placeholders(values: Sized) -> str:
     return ", ".join(["%s"] * len(values))
 
 
-def has_row(statement: str, values: Sequence[Any] = ()) -> bool:
-    """Whether a statement finds anything. For what is asked all the time: Django takes ten times as
-    long to put a statement together as the database to answer it."""
+def read_row(statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+    """The first row that a statement finds. For what is asked all the time: Django takes ten times
+    as long to put a statement together as the database to answer it."""
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        return cursor.fetchone() is not None
+        found: tuple[Any, ...] | None = cursor.fetchone()
+        return found
+
+
+def has_row(statement: str, values: Sequence[Any] = ()) -> bool:
+    return read_row(statement, values) is not None
 
 
 _TURN_COLUMNS = ("session_id", "number", *CONTENT_COLUMNS, "created_at", "digest")

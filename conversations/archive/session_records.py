@@ -8,7 +8,7 @@ neither other people's sessions nor their number cost anything.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Any
 from uuid import UUID
@@ -370,6 +370,9 @@ class SessionListFilters:
 
 NO_FILTERS = SessionListFilters()
 
+# SQL that finds the keys of sessions, and its values.
+type Statement = tuple[str, tuple[Any, ...]]
+
 
 def list_sessions(
     workspace: Workspace,
@@ -385,12 +388,20 @@ def list_sessions(
     preview; without previews nothing of what was said is shown, nor can be guessed at.
     ``reader_pk``: whom unread ones are marked for. One statement."""
     archived = filters.archived
-    sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
-    columns = ("title", "preview") if with_previews else ("title",)
-    sessions = filter_by_words(sessions, filters.query, *columns)
-    sessions = _narrow(sessions, filters, reader_pk=reader_pk)
-    find = _list_latest if filters.order == LATEST else _list_in_order
-    page = find(sessions, filters.order, before=before, limit=limit, reader_pk=reader_pk)
+    if filters == NO_FILTERS and not before:
+        page = _list_latest(_newest_of(workspace.pk, limit=limit), limit=limit, reader_pk=reader_pk)
+    else:
+        sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
+        columns = ("title", "preview") if with_previews else ("title",)
+        sessions = filter_by_words(sessions, filters.query, *columns)
+        sessions = _narrow(sessions, filters, reader_pk=reader_pk)
+        if filters.order == LATEST:
+            chosen = _latest(sessions, before, limit=limit)
+            page = _list_latest(chosen, limit=limit, reader_pk=reader_pk)
+        else:
+            page = _list_in_order(
+                sessions, filters.order, before=before, limit=limit, reader_pk=reader_pk
+            )
     if with_previews:
         return page
     return replace(page, items=[replace(item, preview=None) for item in page.items])
@@ -415,13 +426,33 @@ def _narrow(
     return sessions
 
 
-def _list_latest(
-    sessions: QuerySet[Session], _: str, *, before: str, limit: int, reader_pk: int | None
-) -> SessionPage:
+def _latest(sessions: QuerySet[Session], before: str, *, limit: int) -> list[Statement]:
     chosen = [_before(sessions.filter(pinned_at=None), before, limit=limit)]
     if not before:
         pinned = sessions.filter(pinned_at__isnull=False)
         chosen.append(pinned.order_by("-last_active_at", "-pk")[:limit])
+    return [_compile(some) for some in chosen]
+
+
+_ANY_WORKSPACE = -1
+
+
+@cache
+def _newest(limit: int) -> list[Statement]:
+    return _latest(
+        Session.objects.filter(workspace=_ANY_WORKSPACE, archived_at=None), "", limit=limit
+    )
+
+
+def _newest_of(workspace_pk: int, *, limit: int) -> list[Statement]:
+    """Every page of a chat has these: put together once, for any workspace."""
+    return [
+        (sql, tuple(workspace_pk if value == _ANY_WORKSPACE else value for value in values))
+        for sql, values in _newest(limit)
+    ]
+
+
+def _list_latest(chosen: list[Statement], *, limit: int, reader_pk: int | None) -> SessionPage:
     listed = _read_listed(chosen, reader_pk=reader_pk)
     page = _cut([item for item in listed if not item.pinned], limit=limit)
     page.items[:0] = [item for item in listed if item.pinned]
@@ -448,7 +479,9 @@ def _list_in_order(
         return SessionPage(items=[], next_cursor="")
     by_pk = {
         item.pk: item
-        for item in _read_listed([Session.objects.filter(pk__in=pks)], reader_pk=reader_pk)
+        for item in _read_listed(
+            [_compile(Session.objects.filter(pk__in=pks))], reader_pk=reader_pk
+        )
     }
     return SessionPage(
         items=[by_pk[pk] for pk in pks[:limit] if pk in by_pk],
@@ -491,7 +524,7 @@ def list_recent_sessions(
     list, and by the workspace's name."""
     sessions = Session.objects.filter(workspace__in=workspaces_of(person.pk), archived_at=None)
     sessions = filter_by_words(sessions, query, "title", "preview", "workspace__name")
-    return _cut(_read_listed([_before(sessions, before, limit=limit)]), limit=limit)
+    return _cut(_read_listed([_compile(_before(sessions, before, limit=limit))]), limit=limit)
 
 
 def _before(sessions: QuerySet[Session], before: str, *, limit: int) -> QuerySet[Session]:
@@ -533,12 +566,15 @@ _LISTED = {
 }
 
 
+def _compile(sessions: QuerySet[Session]) -> Statement:
+    return sessions.values("pk").query.sql_with_params()
+
+
 def _read_listed(
-    chosen: Sequence[QuerySet[Session]], *, reader_pk: int | None = None
+    chosen: Sequence[Statement], *, reader_pk: int | None = None
 ) -> list[ListedSession]:
-    """Those of all these queries, the latest active first."""
-    parts = [sessions.values("pk").query.sql_with_params() for sessions in chosen]
-    among = " UNION ALL ".join(f"SELECT * FROM ({sql}) q" for sql, _ in parts)  # noqa: S608
+    """Those of all these statements, the latest active first."""
+    among = " UNION ALL ".join(f"SELECT * FROM ({sql}) q" for sql, _ in chosen)  # noqa: S608
     # Raw SQL, because every page of a chat has such a list: Django takes ten times as long to
     # put the statement together as SQLite to answer it.
     with connection.cursor() as cursor:
@@ -549,7 +585,7 @@ def _read_listed(
             f" WHERE s.id IN ({among}) ORDER BY s.last_active_at DESC, s.id DESC",
             [
                 *(*ACTIVE_STATES, COMPACT, QUEUED, reader_pk),
-                *(value for _, part in parts for value in part),
+                *(value for _, part in chosen for value in part),
             ],
         )
         return [_listed(dict(zip(_LISTED, row, strict=True))) for row in cursor.fetchall()]

@@ -30,7 +30,7 @@ from conversations.domain.tool_calls import ToolScope
 from conversations.feature import features
 from conversations.models import PurgeOrder, ReadingPosition, Session, Workspace
 
-from .append import lock_session, require_first, walk_by_pk
+from .append import lock_session, read_row, require_first, walk_by_pk
 from .asides import MARKER_SQL
 from .rights import may_write_sql, roles_of_person
 from .workspaces import WorkspaceDir
@@ -299,8 +299,11 @@ def save_reading_position(session_pk: int, *, user_pk: int) -> None:
 
 def read_reading_position(session_pk: int, *, user_pk: int) -> int | None:
     """The last turn that the person has read; None: they never had the session open."""
-    found = ReadingPosition.objects.filter(session=session_pk, user=user_pk)
-    return found.values_list("turn", flat=True).first()
+    row = read_row(
+        "SELECT turn FROM conversations_readingposition WHERE session_id = %s AND user_id = %s",
+        [session_pk, user_pk],
+    )
+    return None if row is None else int(row[0])
 
 
 def save_system_prompt(session_pk: int, *, system_prompt: str) -> None:

@@ -2,15 +2,17 @@
 
 import re
 from datetime import UTC, datetime
+from functools import cache
 from typing import cast
 
 from django import template
 from django.conf import settings
 from django.template.base import NodeList, Parser, Token, TokenType
+from django.templatetags.i18n import TranslateNode, do_translate
 from django.templatetags.static import static
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_noop, ngettext
+from django.utils.translation import get_language, gettext, gettext_noop, ngettext
 
 from conversations.domain.people import ROLE_NAMES
 
@@ -92,7 +94,30 @@ def chat_words(language: str) -> SafeString:
     return json_script(words, "words")
 
 
+class _Words(template.Node):
+    """What ``translate`` makes of a text that stands in the template: the same each time."""
+
+    def __init__(self, node: TranslateNode) -> None:
+        self._node = node
+        self._known: dict[str | None, str] = {}
+
+    def render(self, context: template.Context) -> str:
+        language = get_language()
+        if language not in self._known:
+            self._known[language] = self._node.render(context)
+        return self._known[language]
+
+
+@register.tag(name="translate")
+def translated(parser: Parser, token: Token) -> template.Node:
+    """Django's tag. A page has a hundred of them."""
+    node = do_translate(parser, token)
+    of_text = node.filter_expression.var.literal is not None and not node.filter_expression.filters
+    return _Words(node) if of_text and not (node.asvar or node.message_context) else node
+
+
 @register.simple_tag
+@cache
 def icon(name: str, classes: str = "icon") -> SafeString:
     """A picture of ``static/icons.svg``."""
     return format_html(

@@ -8,13 +8,13 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.sessions.models import Session as BrowserSession
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
 from conversations.access import person, read_signed_in
-from conversations.archive.append import has_row
+from conversations.archive.append import has_row, read_row
 from conversations.domain.errors import Rejected, require_found
 from conversations.domain.text import zone_of
 from conversations.models import Device, Session
@@ -140,10 +140,15 @@ def told_of(request: HttpRequest, session_uuid: UUID) -> ToldOfSession:
 
 
 def read_told(user_pk: int, session_uuid: UUID) -> ToldOfSession:
-    muted = MutedSession.objects.filter(user=user_pk, session__uuid=session_uuid)
-    choice = NoticeChoice.objects.filter(user=user_pk).annotate(is_muted=Exists(muted))
-    found = choice.values_list("is_muted", flat=True).first()
-    return ToldOfSession(anything=found is not None, is_muted=bool(found))
+    uuid = Session._meta.get_field("uuid").get_db_prep_value(session_uuid, connection)
+    row = read_row(
+        "SELECT EXISTS (SELECT 1 FROM conversations_mutedsession m"
+        " JOIN conversations_session s ON s.id = m.session_id"
+        " WHERE m.user_id = c.user_id AND s.uuid = %s)"
+        " FROM conversations_noticechoice c WHERE c.user_id = %s",
+        [uuid, user_pk],
+    )
+    return ToldOfSession(anything=row is not None, is_muted=bool(row and row[0]))
 
 
 def mute(user_pk: int, session: Session) -> None:
