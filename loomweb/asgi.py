@@ -3,11 +3,14 @@ before both."""
 
 import os
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import django
-from asgiref.sync import sync_to_async
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
+
+from loomweb.sqlite3.base import MAX_IDLE
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
 
@@ -18,8 +21,39 @@ sys.setswitchinterval(0.001)
 django.setup(set_prefix=False)
 
 
+class RequestThread(ThreadPoolExecutor):
+    def __init__(self) -> None:
+        super().__init__(max_workers=1, thread_name_prefix="request")
+        self._last: Future[Any] | None = None
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self._last = super().submit(*args, **kwargs)
+        return self._last
+
+    @property
+    def is_idle(self) -> bool:
+        """Not where a server has given a request up: its view runs to the end all the same."""
+        return self._last is None or self._last.done()
+
+
 class OneThreadHandler(ASGIHandler):
-    """Runs middleware and view on the request's thread in one go (see docs/adr/0039)."""
+    """Runs middleware and view on the request's thread in one go, and keeps the thread for the
+    next request (see docs/adr/0039)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle: list[RequestThread] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        thread = self.idle.pop() if self.idle else RequestThread()
+        try:
+            async with ThreadSensitiveContext(executor=thread):
+                await self.handle(scope, receive, send)
+        finally:
+            if thread.is_idle and len(self.idle) < MAX_IDLE:
+                self.idle.append(thread)
+            else:
+                thread.shutdown(wait=False)
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)

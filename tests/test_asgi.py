@@ -1,12 +1,30 @@
 """What a request takes beside its middleware and its view."""
 
 import asyncio
+from threading import Event
 from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
+from django.http import HttpResponse
 
-from loomweb.asgi import django_application
+from loomweb.asgi import OneThreadHandler, django_application
+from loomweb.sqlite3.base import MAX_IDLE
+
+SCOPE = {
+    "type": "http",
+    "method": "GET",
+    "path": "/sign-in/",
+    "query_string": b"",
+    "headers": [(b"host", b"127.0.0.1")],
+    "client": ("127.0.0.1", 1),
+}
+
+
+async def ask(application: Any) -> ApplicationCommunicator:
+    request = ApplicationCommunicator(application, dict(SCOPE))
+    await request.send_input({"type": "http.request"})
+    return request
 
 
 @pytest.mark.django_db(transaction=True)
@@ -19,16 +37,7 @@ async def test_a_request_goes_to_its_thread_once(monkeypatch: pytest.MonkeyPatch
         return run_in_executor(executor, function, *args)
 
     monkeypatch.setattr(loop, "run_in_executor", count)
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/sign-in/",
-        "query_string": b"",
-        "headers": [(b"host", b"127.0.0.1")],
-        "client": ("127.0.0.1", 1),
-    }
-    request = ApplicationCommunicator(django_application, scope)
-    await request.send_input({"type": "http.request"})
+    request = await ask(django_application)
     answer = await request.receive_output(10)
     body = await request.receive_output(10)
     await request.wait(10)
@@ -36,3 +45,42 @@ async def test_a_request_goes_to_its_thread_once(monkeypatch: pytest.MonkeyPatch
     assert b"Sign in" in body["body"]
     # Django sends its signals there too: that the request begins, and that it has ended.
     assert len(sent) <= 3
+
+
+async def test_threads_are_kept_for_later_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler, go_on = OneThreadHandler(), Event()
+    monkeypatch.setattr(handler, "get_response", lambda _: go_on.wait(10) and HttpResponse())
+    requests = [await ask(handler) for _ in range(MAX_IDLE + 2)]
+    go_on.set()
+    for request in requests:
+        await request.wait(10)
+    kept = list(handler.idle)
+    assert len(kept) == MAX_IDLE
+    await (await ask(handler)).wait(10)
+    assert set(handler.idle) == set(kept)
+
+
+async def test_a_thread_that_is_still_busy_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A server waits only so long for the view of a browser that has left.
+    handler, begun, go_on = OneThreadHandler(), Event(), Event()
+
+    def answer(_: Any) -> HttpResponse:
+        begun.set()
+        go_on.wait(10)
+        return HttpResponse()
+
+    monkeypatch.setattr(handler, "get_response", answer)
+    left = await ask(handler)
+    assert await asyncio.to_thread(begun.wait, 10)
+    for _ in range(2):  # Django tells that the request has ended, there as well
+        left.future.cancel()
+        await asyncio.sleep(0.01)
+    assert left.future.done()
+    assert not handler.idle
+    monkeypatch.setattr(handler, "get_response", lambda _: HttpResponse())
+    later = await ask(handler)
+    assert (await later.receive_output(10))["status"] == 200
+    go_on.set()
+    await later.wait(10)
