@@ -115,6 +115,15 @@ def test_reading_and_searching_work_without_javascript(
     expect(page.locator("#rows")).to_contain_text("By plain form.")
 
 
+def test_a_workspace_opens_by_all_of_its_card(chat: Chat) -> None:
+    page = chat.page
+    page.goto(f"{chat.server.url}/")
+    place = page.locator(".cards .facts").first.bounding_box()
+    assert place is not None
+    page.mouse.click(place["x"] + 20, place["y"] + 8)
+    expect(page).to_have_url(f"{chat.server.url}/w/example/")
+
+
 def test_a_session_is_renamed_pinned_archived_and_brought_back(
     chat: Chat, wire: WireThread
 ) -> None:
