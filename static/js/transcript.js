@@ -26,8 +26,7 @@ export const allowGap = () => { asked = last; };
 
 function showPill(added = 0) {
   unseen = following && !lacksNewer() ? 0 : unseen + added;
-  const hides = !lacksNewer() && (following || distance() <= NEAR);
-  if (pill.hidden !== hides) pill.hidden = hides; // even the same value is a change for the browser
+  pill.toggleAttribute("hidden", !lacksNewer() && (following || distance() <= NEAR));
   find("span", pill).textContent = unseen ? gettext("%(count)s new", { count: unseen }) : "";
 }
 
