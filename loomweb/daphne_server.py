@@ -34,12 +34,14 @@ from .server import (
 
 logger = logging.getLogger(__name__)
 
-REFUSAL = (
-    b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
-)
-CONTENT_REFUSAL = REFUSAL % (b"413 Content Too Large", len(TOO_LARGE), TOO_LARGE)
-HEAD_REFUSAL = REFUSAL % (b"431 Request Header Fields Too Large", len(TOO_LARGE), TOO_LARGE)
+
+def refuse(transport: Any, status: bytes) -> None:
+    """The connection ends: what the browser still sends is not taken."""
+    transport.write(
+        b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(TOO_LARGE), TOO_LARGE)
+    )
+    transport.loseConnection()
 
 
 @implementer(IPushProducer)
@@ -198,21 +200,17 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
             self._refuse()
 
     def _refuse(self) -> None:
-        # The connection ends: what the browser still sends is not taken.
         self.is_refused = True
-        self.channel.transport.write(CONTENT_REFUSAL)
-        self.channel.transport.loseConnection()
+        refuse(self.channel.transport, b"413 Content Too Large")
 
 
 class LoomChannel(HTTPChannel):
     """Takes longer addresses than Twisted does, which says nothing when it ends a connection."""
 
     MAX_LENGTH = totalHeadersSize = MAX_HEAD_BYTES
-    transport: Any
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        self.transport.write(HEAD_REFUSAL)
-        self.transport.loseConnection()
+        refuse(self.transport, b"431 Request Header Fields Too Large")
 
 
 class LoomHTTPFactory(HTTPFactory):  # type: ignore[misc]

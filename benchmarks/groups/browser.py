@@ -8,7 +8,8 @@ Chromium there are no figures.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench import Bench
@@ -94,15 +95,11 @@ def _trace(
     path: str, wire: WireThread, link: str, session: str, seconds: int
 ) -> list[tuple[int, int]]:
     """The tasks of the main thread while the end of the answer came."""
-    from playwright.sync_api import sync_playwright
-
     lines = [f"x = read(x)  # line {number} " for number in range(LINES)]
     text = "```python\n" + "\n".join(f"{line:<{LINE_CHARS - 1}}" for line in lines) + "\n"
     ahead = len(text) // CHUNK - seconds * RATE
     wire.enqueue(Scenario(text=text, chunk=CHUNK, rate=RATE, ahead=ahead))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE)  # type: ignore[arg-type]
+    with _open_page(path) as page:
         page.goto(link)
         page.goto(session)
         page.wait_for_selector("html[data-connected], textarea:not([disabled])")
@@ -119,22 +116,26 @@ def _trace(
             arg=f"line {LINES - 1} ",
             timeout=60_000,
         )
-        browser.close()
     return main_tasks(events)
 
 
 def _trace_bare(path: str, seconds: int) -> list[tuple[int, int]]:
     """The tasks of the main thread of a page that only adds text and shows its end."""
+    with _open_page(path) as page:
+        page.set_content('<pre style="height: 600px; overflow: auto"></pre>')
+        page.evaluate(ADD_WORDS, [CHUNK, LINE_CHARS, 1000 / RATE])
+        events = _watch(page, seconds)
+    return main_tasks(events)
+
+
+@contextmanager
+def _open_page(path: str) -> Iterator["Page"]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE)  # type: ignore[arg-type]
-        page.set_content('<pre style="height: 600px; overflow: auto"></pre>')
-        page.evaluate(ADD_WORDS, [CHUNK, LINE_CHARS, 1000 / RATE])
-        events = _watch(page, seconds)
+        yield browser.new_page(viewport=SIZE)  # type: ignore[arg-type]
         browser.close()
-    return main_tasks(events)
 
 
 def _watch(page: "Page", seconds: int) -> list[dict[str, Any]]:

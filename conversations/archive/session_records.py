@@ -387,21 +387,17 @@ def list_sessions(
     Paged by the cursor of the last item. The query of the filters looks for words of title and
     preview; without previews nothing of what was said is shown, nor can be guessed at.
     ``reader_pk``: whom unread ones are marked for. One statement."""
-    archived = filters.archived
     if filters == NO_FILTERS and not before:
-        page = _list_latest(_newest_of(workspace.pk, limit=limit), limit=limit, reader_pk=reader_pk)
+        chosen = [(sql, (workspace.pk,)) for sql in _newest(limit)]
+        page = _list_latest(chosen, limit=limit, reader_pk=reader_pk)
     else:
+        archived = filters.archived
         sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
         columns = ("title", "preview") if with_previews else ("title",)
         sessions = filter_by_words(sessions, filters.query, *columns)
         sessions = _narrow(sessions, filters, reader_pk=reader_pk)
-        if filters.order == LATEST:
-            chosen = _latest(sessions, before, limit=limit)
-            page = _list_latest(chosen, limit=limit, reader_pk=reader_pk)
-        else:
-            page = _list_in_order(
-                sessions, filters.order, before=before, limit=limit, reader_pk=reader_pk
-            )
+        find = _find_latest if filters.order == LATEST else _list_in_order
+        page = find(sessions, filters.order, before=before, limit=limit, reader_pk=reader_pk)
     if with_previews:
         return page
     return replace(page, items=[replace(item, preview=None) for item in page.items])
@@ -434,25 +430,21 @@ def _latest(sessions: QuerySet[Session], before: str, *, limit: int) -> list[Sta
     return [_compile(some) for some in chosen]
 
 
-_ANY_WORKSPACE = -1
-
-
 @cache
-def _newest(limit: int) -> list[Statement]:
-    return _latest(
-        Session.objects.filter(workspace=_ANY_WORKSPACE, archived_at=None), "", limit=limit
-    )
+def _newest(limit: int) -> list[str]:
+    """Every page of a chat has these: put together once. Their only value is the workspace."""
+    sessions = Session.objects.filter(workspace=0, archived_at=None)
+    return [sql for sql, _ in _latest(sessions, "", limit=limit)]
 
 
-def _newest_of(workspace_pk: int, *, limit: int) -> list[Statement]:
-    """Every page of a chat has these: put together once, for any workspace."""
-    return [
-        (sql, tuple(workspace_pk if value == _ANY_WORKSPACE else value for value in values))
-        for sql, values in _newest(limit)
-    ]
+def _find_latest(
+    sessions: QuerySet[Session], _: str, *, before: str, limit: int, reader_pk: int | None
+) -> SessionPage:
+    chosen = _latest(sessions, before, limit=limit)
+    return _list_latest(chosen, limit=limit, reader_pk=reader_pk)
 
 
-def _list_latest(chosen: list[Statement], *, limit: int, reader_pk: int | None) -> SessionPage:
+def _list_latest(chosen: Sequence[Statement], *, limit: int, reader_pk: int | None) -> SessionPage:
     listed = _read_listed(chosen, reader_pk=reader_pk)
     page = _cut([item for item in listed if not item.pinned], limit=limit)
     page.items[:0] = [item for item in listed if item.pinned]

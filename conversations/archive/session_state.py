@@ -59,7 +59,7 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
 
-from .append import Appended, NewEvent, lock_session, locked_session, walk_rows
+from .append import Appended, NewEvent, lock_session, locked_session, read_row, walk_rows
 from .memory import read_kept
 from .rights import is_for_members
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
@@ -108,9 +108,7 @@ _SELECT = (
 
 def read_stored_state(session_pk: int) -> StoredState:
     """Raises NotFound. Raw SQL, since a first word waits for it."""
-    with connection.cursor() as cursor:
-        cursor.execute(_SELECT, [session_pk])
-        row = cursor.fetchone()
+    row = read_row(_SELECT, [session_pk])
     if row is None:
         raise NotFound("This session does not exist.")
     uuid, root, workspace, owner, channel, key, former_key, has_memory, *rest = row

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
@@ -80,15 +80,13 @@ def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
 
 def _webhooks_of(session_pk: int) -> list[Webhook]:
     # SQL for what is usual, that there is none: every run's end asks.
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT 1 FROM conversations_session s"
-            " JOIN conversations_webhook w ON w.workspace_id = s.workspace_id"
-            " WHERE s.id = %s AND w.is_active LIMIT 1",
-            [session_pk],
-        )
-        if cursor.fetchone() is None:
-            return []
+    if not has_row(
+        "SELECT 1 FROM conversations_session s"
+        " JOIN conversations_webhook w ON w.workspace_id = s.workspace_id"
+        " WHERE s.id = %s AND w.is_active LIMIT 1",
+        [session_pk],
+    ):
+        return []
     webhooks = Webhook.objects.filter(workspace__sessions=session_pk, is_active=True)
     return list(webhooks.order_by("pk"))
 
