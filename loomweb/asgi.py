@@ -9,6 +9,7 @@ from typing import Any
 import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
+from django.db import connections
 
 from loomweb.sqlite3.base import MAX_IDLE
 
@@ -29,6 +30,12 @@ class RequestThread(ThreadPoolExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         self._last = super().submit(*args, **kwargs)
         return self._last
+
+    def end(self) -> Future[None]:
+        """Done when its connections to the database are closed."""
+        closed = self.submit(connections.close_all)
+        self.shutdown(wait=False)
+        return closed
 
     @property
     def is_idle(self) -> bool:
@@ -53,7 +60,7 @@ class OneThreadHandler(ASGIHandler):
             if thread.is_idle and len(self.idle) < MAX_IDLE:
                 self.idle.append(thread)
             else:
-                thread.shutdown(wait=False)
+                thread.end()
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)

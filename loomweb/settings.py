@@ -132,6 +132,8 @@ def _database() -> dict[str, object]:
     elif config.get("ENGINE") == "django.db.backends.postgresql":
         given = config.get("OPTIONS") or {}
         config["OPTIONS"] = POSTGRESQL_OPTIONS | (given if isinstance(given, dict) else {})
+        # Kept for the next request on its thread, which sees first whether it still works.
+        config |= {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
     else:
         raise SettingsError("DATABASE_URL must name a SQLite or a PostgreSQL database")
     return config

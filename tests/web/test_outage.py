@@ -13,6 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
+from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection, connections
@@ -23,6 +24,7 @@ from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_sessions
 from conversations.domain.runs import COMPLETED, FINAL_STATES, INTERRUPTED
 from conversations.models import ChatEvent, Run, Session, Workspace
+from loomweb.asgi import django_application
 from tests.api.conftest import Program, token_of
 
 from .sockets import Socket, open_socket, session_cookie
@@ -52,6 +54,13 @@ class Server:
             [self._name],
         ).fetchone()
         return ended[0] if ended else 0
+
+    def connections(self) -> set[int]:
+        """The processes that serve one each."""
+        rows = self._connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s", [self._name]
+        )
+        return {pid for (pid,) in rows}
 
     def let_in(self, *, is_open: bool) -> None:
         word = "true" if is_open else "false"
@@ -182,6 +191,45 @@ class Load:
                 return
             assert told["code"] == AWAY, told
             self.refused += 1
+
+
+async def status_of(path: str, user_cookie: str) -> int:
+    """What the server's own application answers, on one of its threads."""
+    headers = [(b"host", b"127.0.0.1"), (b"cookie", user_cookie.encode())]
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers}
+    request = ApplicationCommunicator(django_application, scope)
+    await request.send_input({"type": "http.request"})
+    answer = await request.receive_output(10)
+    while (await request.receive_output(10)).get("more_body"):
+        pass
+    await request.wait(10)
+    return int(answer["status"])
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    yield
+    while django_application.idle:
+        django_application.idle.pop().end().result(10)
+
+
+@pytest.mark.usefixtures("threads")
+async def test_a_connection_is_kept_for_later_requests_and_opened_anew_once_it_is_lost(
+    database: Server, user: User
+) -> None:
+    cookie = await sync_to_async(session_cookie)(user)
+    await sync_to_async(connections.close_all)()
+    assert await status_of("/account/", cookie) == 200
+    kept = database.connections()
+    assert kept
+    for _ in range(3):
+        assert await status_of("/account/", cookie) == 200
+    assert database.connections() == kept
+    database.end_connections()
+    assert await status_of("/account/", cookie) == 200
+    with database.away():
+        assert await status_of("/account/", cookie) == 503
+    assert await status_of("/account/", cookie) == 200
 
 
 async def wait_for_runs(seconds: float = 60) -> list[Run]:
