@@ -27,7 +27,7 @@ from .inbox import PlaceInbox, Places
 from .message_parts import MESSAGE_LIMIT, size_of
 from .models import ChannelPlace
 from .options import CHANNEL, DiscordRules, Spot
-from .posting import escape
+from .posting import escape, may_pass
 from .replies import Replies
 from .service import record_taken, shows_last_message
 
@@ -119,6 +119,8 @@ class MessageHandler:
             logger.warning("discord_account_refused", extra={"fields": {"reason": error.message}})
             said = "The bot's account may not write in its workspace."
         except LoomError as error:
+            if may_pass(error):
+                raise
             said = error.message
         if said:
             await self._tell(place, message, said)
@@ -142,7 +144,7 @@ class MessageHandler:
             self._runtime, session, message.attachments, user_pk=account.pk
         )
         if not text and not kept:
-            return "\n".join(refused) or "This message has no text."
+            return "\n".join(refused) or self._describe_empty(message)
         accepted = await self._runtime.send(
             session,
             client_id=f"{CHANNEL}-{message.id}",
@@ -157,6 +159,15 @@ class MessageHandler:
         if refused:
             await self._tell(place, message, "\n".join(refused))
         return ""
+
+    def _describe_empty(self, message: discord.Message) -> str:
+        is_mentioned = any(person.id == self._bot.id for person in message.mentions)
+        if message.guild is None or is_mentioned or self._client.intents.message_content:
+            return "This message has no text."
+        return (
+            "Discord does not show me what a reply without a mention says. Send it again with the "
+            "mention turned on."
+        )
 
     async def _show_run(
         self,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import discord
+from discord.utils import time_snowflake
 from django.contrib.auth.models import User
 
 from conversations.access import AccessContext, get_session_for, get_workspace_for
@@ -30,10 +31,12 @@ from conversations.runtime.service import Runtime
 
 from .models import ChannelPlace
 from .options import CHANNEL, DiscordRules, Spot
-from .posting import keep_trying
+from .posting import keep_trying, may_pass
 from .service import list_places, mark_place
 
 logger = logging.getLogger(__name__)
+
+REST_SECONDS = 5.0  # At its end, for messages that are being dealt with
 
 RECENT = 200  # Messages of a place that are remembered as taken, beside the mark
 
@@ -71,14 +74,13 @@ class PlaceInbox:
     def is_idle(self) -> bool:
         return self._task is None or self._task.done()
 
-    async def close(self) -> None:
-        """Leave what waits to the next start, once the message in hand is dealt with."""
+    def close(self) -> asyncio.Task[None] | None:
+        """Leave what waits to the next start. The task ends once the message in hand is dealt
+        with."""
         while not self._waiting.empty():
             self._waiting.get_nowait()
         self._closed = True
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=5)
-            self._task.cancel()
+        return self._task
 
     def _begin(self) -> None:
         if not self._closed and self.is_idle:
@@ -203,8 +205,10 @@ async def attach_files(
             kept.append(str(attachment.uuid))
         except LoomError as error:
             refused.append(error.message)
-        except discord.NotFound:
-            refused.append(f"{file.filename} no longer exists.")
+        except discord.HTTPException as error:
+            if may_pass(error):
+                raise
+            refused.append(f"{file.filename} could not be fetched from Discord.")
     return kept, refused
 
 
@@ -277,11 +281,13 @@ class Places:
         there from now on is found after a time away."""
         channels: list[discord.TextChannel | discord.VoiceChannel | discord.Thread]
         channels = [*guild.text_channels, *guild.voice_channels, *guild.threads]
+        joined_at = guild.me.joined_at if guild.me else None
+        joined = time_snowflake(joined_at) if joined_at else 0
         for channel in channels:
             spot = spot_in(channel)
             if spot.channel not in self._inboxes and self._rules.is_open(spot):
                 last = channel.last_message_id or channel.id
-                await self._know(spot, spot.key(author=0), last=last)
+                await self._know(spot, spot.key(author=0), last=last, joined=joined)
 
     async def know_people(self) -> None:
         """The same for direct messages with the people who are let in."""
@@ -298,11 +304,11 @@ class Places:
                 continue
             await self._know(Spot(channel=channel.id), key, last=max([channel.id, *last]))
 
-    async def _know(self, spot: Spot, key: str, *, last: int) -> None:
-        # If it is younger than what is known of others, all that was said there came while nobody
-        # listened.
+    async def _know(self, spot: Spot, key: str, *, last: int, joined: int = 0) -> None:
+        # If it is younger than what is known of others, all that was said there since the bot
+        # joined came while nobody listened.
         is_younger = 0 < self._newest < spot.channel
-        taken = spot.channel if is_younger else last
+        taken = max(spot.channel, joined) if is_younger else last
         inbox = self._add(spot, key, taken=taken, is_behind=is_younger)
         await self.mark(inbox, taken)
         if is_younger:
@@ -336,9 +342,13 @@ class Places:
 
     async def close(self) -> None:
         """Deal with nothing more, and save how far that went."""
-        for inbox in list(self._inboxes.values()):
-            await inbox.close()
-        for inbox in self._inboxes.values():
+        inboxes = list(self._inboxes.values())
+        tasks = [task for inbox in inboxes if (task := inbox.close()) is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=REST_SECONDS)
+            for task in late:
+                task.cancel()
+        for inbox in inboxes:
             if inbox.taken > self._marks.get(inbox.key, inbox.taken):
                 await self.mark(inbox, inbox.taken)
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from io import BytesIO
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from discord import ButtonStyle
 from django.db import DatabaseError
 
 from conversations.domain import events
-from conversations.domain.errors import Unavailable
+from conversations.domain.errors import StorageFull, Unavailable
 from conversations.domain.runs import STOPPED
 from conversations.domain.text import one_line, write_out
 from conversations.domain.tool_calls import ApprovalRequest, read_asked
@@ -268,15 +269,23 @@ def make_buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[disco
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
-# What may pass: Discord, the network or the database is away. (TimeoutError is an OSError.)
-PASSING = (
-    discord.DiscordServerError,
+# (TimeoutError is an OSError.)
+_PASSING = (
     discord.RateLimited,
     aiohttp.ClientError,
     OSError,
     DatabaseError,
     Unavailable,
+    StorageFull,
 )
+
+
+def may_pass(error: Exception) -> bool:
+    """Discord, the network or the database is away, or takes nothing more at the moment."""
+    if isinstance(error, discord.HTTPException):
+        # Where Discord does not say for how long, the library raises its 429 like any other error.
+        return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= 500
+    return isinstance(error, _PASSING)
 
 
 async def keep_trying[T](
@@ -287,7 +296,9 @@ async def keep_trying[T](
     while not is_over():
         try:
             return await work()
-        except PASSING as error:
+        except Exception as error:
+            if not may_pass(error):
+                raise
             logger.warning("discord_not_reached", extra={"fields": {"reason": str(error)}})
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT, wait * 2)

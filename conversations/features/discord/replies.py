@@ -25,7 +25,7 @@ from conversations.runtime.publish import Listener
 from conversations.runtime.service import Runtime
 
 from .models import ChannelReply
-from .posting import Channel, ReplyItem, edit, keep_trying, make_items, post
+from .posting import Channel, ReplyItem, edit, keep_trying, make_items, may_pass, post
 from .service import list_posted, save_posted
 
 logger = logging.getLogger(__name__)
@@ -79,12 +79,15 @@ class Reply:
                 await listener.wait(POLL_SECONDS)
                 if monotonic() - self._news_at > UNWATCHED_SECONDS:
                     self._news_at = monotonic()
-                    await self._runtime.queue.recover(session_pk=self.record.session_id)
+                    await keep_trying(self._recover)
                     self._runtime.queue.begin(self.record.session_id)
                 # Discord takes no more edits than that.
                 rest = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
                 if rest > 0:
                     await asyncio.sleep(rest)
+
+    async def _recover(self) -> None:
+        await self._runtime.queue.recover(session_pk=self.record.session_id)
 
     async def _look(self) -> RunProgress | None:
         """None: the session was purged."""
@@ -111,6 +114,7 @@ class Reply:
         items = make_items(self.payloads, texts, done=done, most=settings.LOOM.discord_max_messages)
         if self._is_left_over:
             await self._find_unkept(items)
+            self._is_left_over = False
         if moment.run.state == RUNNING and monotonic() - self._typed_at >= TYPING_SECONDS:
             self._typed_at = monotonic()
             try:
@@ -128,6 +132,8 @@ class Reply:
                 try:
                     await self._channel.get_partial_message(message).delete()
                 except discord.HTTPException as error:
+                    if may_pass(error):
+                        raise
                     fields = {"reason": str(error)}
                     logger.info("discord_message_not_removed", extra={"fields": fields})
             del self._posted[len(items) :]
@@ -192,7 +198,7 @@ class Reply:
     def _give_up_on(self, index: int, item: ReplyItem, error: discord.HTTPException) -> None:
         # A message that Discord refuses: somebody has removed it, or the bot may not write there
         # any more. The archive has the answer.
-        if isinstance(error, discord.DiscordServerError):
+        if may_pass(error):
             raise error
         fields = {
             "run": str(self.record.run.uuid),
@@ -213,7 +219,6 @@ class Reply:
     async def _find_unkept(self, items: Sequence[ReplyItem]) -> None:
         """Messages of this run whose ids were not kept, since a process died. They follow what is
         known, and say how the missing ones begin."""
-        self._is_left_over = False
         known = max([*self._posted, self.record.source])
         history = self._channel.history(
             limit=LOOKED_BACK, after=discord.Object(known), oldest_first=True
@@ -221,7 +226,7 @@ class Reply:
         try:
             own = [m async for m in history if m.author == self._client.user]
         except discord.HTTPException as error:
-            if isinstance(error, discord.DiscordServerError):
+            if may_pass(error):
                 raise
             return
         taken = await self._runtime.readers.read(

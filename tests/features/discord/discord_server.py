@@ -22,6 +22,9 @@ GUILD, GENERAL, OTHER, THREAD = 5001, 6001, 6002, 6003
 DM_OF = {ANN: 7001, BOB: 7002, EVE: 7003}
 FIRST_MESSAGE = 100_000
 MOMENT = "2026-01-01T00:00:00+00:00"
+FIRST_MOMENT = "2015-01-01T00:00:00+00:00"  # Before every message, by their ids
+
+MESSAGE_CONTENT = 1 << 15  # One of the intents with which a bot connects
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 
@@ -67,7 +70,9 @@ class DiscordServer:
         self.responses: list[Json] = []
         self.files: dict[int, bytes] = {}
         self.threads = [THREAD]
+        self.guilds = {GENERAL: GUILD, OTHER: GUILD}
         self.refused = self.identified = self.resumed = 0
+        self.intents = 0
         self.per_window = 0
         self.window = 0.2
         self.fail: Callable[[Request], int] | None = None
@@ -130,6 +135,17 @@ class DiscordServer:
         self.threads.append(number)
         await self.dispatch("THREAD_CREATE", self.channel(number) | {"newly_created": True})
         return number
+
+    def make_channel(self, guild: int) -> int:
+        """The first one of another server."""
+        number = next(self._ids)
+        self.messages[number] = []
+        self.guilds[number] = guild
+        return number
+
+    async def let_in(self, guild: int, *, joined_at: str) -> None:
+        """The bot is invited to the server."""
+        await self.dispatch("GUILD_CREATE", self._guild(guild, joined_at=joined_at))
 
     async def again(self, channel: int, message: int) -> None:
         """The gateway tells about a message once more."""
@@ -212,6 +228,7 @@ class DiscordServer:
                 await socket.close(code=4004)
                 return
             self.identified += 1
+            self.intents = data["intents"]
             await self._greet(socket)
         elif payload["op"] == RESUME:
             await self._resume(socket, data)
@@ -242,9 +259,10 @@ class DiscordServer:
         session.socket = socket
         await self._tell(session, "RESUMED", {})
 
-    def _guild(self) -> Json:
+    def _guild(self, number: int = GUILD, *, joined_at: str = FIRST_MOMENT) -> Json:
+        channels = [one for one, guild in self.guilds.items() if guild == number]
         everyone = {
-            "id": str(GUILD),
+            "id": str(number),
             "name": "@everyone",
             "permissions": "1024",
             "position": 0,
@@ -255,13 +273,14 @@ class DiscordServer:
             "mentionable": False,
             "flags": 0,
         }
+        threads = self.threads if number == GUILD else []
         return {
-            "id": str(GUILD),
+            "id": str(number),
             "name": "Garden club",
             "roles": [everyone],
-            "channels": [self.channel(GENERAL), self.channel(OTHER)],
-            "threads": [self.channel(number) for number in self.threads],
-            "members": [],
+            "channels": [self.channel(one) for one in channels],
+            "threads": [self.channel(one) for one in threads],
+            "members": [_member() | {"user": user(BOT), "joined_at": joined_at}],
             "emojis": [],
             "features": [],
             "unavailable": False,
@@ -275,7 +294,7 @@ class DiscordServer:
         told = self.messages.get(number, [])
         base = {
             "id": str(number),
-            "guild_id": str(GUILD),
+            "guild_id": str(self.guilds.get(number, GUILD)),
             "name": f"channel-{number}",
             "last_message_id": told[-1]["id"] if told else None,
         }
@@ -395,7 +414,7 @@ class DiscordServer:
         found = [m for m in self.messages[channel] if int(m["id"]) > after]
         limit = int(query.get("limit", 50))
         chosen = found[:limit] if "after" in query else found[-limit:]
-        return chosen[::-1]
+        return [self._as_shown(message) for message in chosen[::-1]]
 
     def _post(self, channel: int, body: Json) -> Json:
         self._check(body)
@@ -453,9 +472,20 @@ class DiscordServer:
         }
 
     def _as_told(self, message: Json) -> Json:
+        shown = self._as_shown(message)
         if int(message["channel_id"]) in DM_OF.values():
+            return shown
+        guild = self.guilds.get(int(message["channel_id"]), GUILD)
+        return shown | {"guild_id": str(guild), "member": _member()}
+
+    def _as_shown(self, message: Json) -> Json:
+        """A bot without the intent sees what is written to it and what it has written."""
+        people = [message["author"], *message["mentions"]]
+        is_its_own = any(person["id"] == str(BOT) for person in people)
+        is_direct = int(message["channel_id"]) in DM_OF.values()
+        if self.intents & MESSAGE_CONTENT or is_its_own or is_direct:
             return message
-        return message | {"guild_id": str(GUILD), "member": _member()}
+        return message | {"content": "", "attachments": []}
 
     def _attach(self, name: str, data: bytes) -> Json:
         number = next(self._ids)
@@ -470,6 +500,10 @@ class DiscordServer:
         }
 
     async def _file(self, request: web.Request) -> web.Response:
+        asked = Request("GET", request.path, {})
+        self.requests.append(asked)
+        if status := self.fail(asked) if self.fail else 0:
+            return web.Response(status=status)
         return web.Response(body=self.files[int(request.match_info["id"])])
 
     async def _interact(

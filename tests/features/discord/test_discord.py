@@ -19,7 +19,17 @@ from conversations.features.discord.service import open_replies
 from conversations.models import Attachment, Rewind, Run, Session, ToolCall, Turn, Workspace
 from tests.archive.files import image_bytes
 from tests.features.discord.conftest import RULES, Club
-from tests.features.discord.discord_server import ANN, BOB, BOT, DM_OF, EVE, GENERAL, OTHER, THREAD
+from tests.features.discord.discord_server import (
+    ANN,
+    BOB,
+    BOT,
+    DM_OF,
+    EVE,
+    GENERAL,
+    OTHER,
+    THREAD,
+    user,
+)
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario
@@ -81,17 +91,32 @@ async def test_in_a_channel_it_answers_when_it_is_addressed(club: Club, wire: Wi
     await club.server.say(GENERAL, "Morning, all", author=BOB)
     await club.server.say(GENERAL, f"{AT_BOT} hello", author=BOB)
     await club.until(lambda: len(club.server.said(GENERAL)) == 1 and not club.is_busy)
-    answer = club.server.of_bot(GENERAL)[0]
-    await club.server.say(
-        GENERAL,
-        "and now?",
-        author=BOB,
-        message_reference={"message_id": answer["id"], "channel_id": str(GENERAL)},
-        referenced_message=answer,
-        type=19,
-    )
+    reply = reply_to(club.server.of_bot(GENERAL)[0])
+    await club.server.say(GENERAL, "and now?", author=BOB, mentions=[user(BOT)], **reply)
     await club.until(lambda: len(club.server.said(GENERAL)) == 2 and not club.is_busy)
-    assert (await turns_of(f"discord:channel:{GENERAL}"))[::2] == ["Bob: hello", "Bob: and now?"]
+    said = ["Bob: hello", "Bob: and now?"]
+    assert (await turns_of(f"discord:channel:{GENERAL}"))[::2] == said
+    # With the mention of the reply turned off, Discord shows the bot nothing of it.
+    await club.server.say(GENERAL, "and then?", author=BOB, **reply)
+    await club.until(lambda: len(club.server.said(GENERAL)) == 3 and not club.is_busy)
+    assert "without a mention" in club.server.said(GENERAL)[2]
+    assert (await turns_of(f"discord:channel:{GENERAL}"))[::2] == said
+
+
+async def test_a_bot_that_reads_all_needs_no_mention(club: Club, wire: WireThread) -> None:
+    await club.open(rules=replace(RULES, mentions_only=False))
+    await club.server.say(GENERAL, "Morning, all", author=BOB)
+    await club.until(lambda: club.server.said(GENERAL) and not club.is_busy)
+    reply = reply_to(club.server.of_bot(GENERAL)[0])
+    await club.server.say(GENERAL, "and then?", author=BOB, **reply)
+    await club.until(lambda: len(club.server.said(GENERAL)) == 2 and not club.is_busy)
+    turns = await turns_of(f"discord:channel:{GENERAL}")
+    assert turns[::2] == ["Bob: Morning, all", "Bob: and then?"]
+
+
+def reply_to(message: dict[str, Any]) -> dict[str, Any]:
+    reference = {"message_id": message["id"], "channel_id": message["channel_id"]}
+    return {"type": 19, "message_reference": reference, "referenced_message": message}
 
 
 async def test_nobody_else_is_answered_or_kept(club: Club, wire: WireThread) -> None:
@@ -214,6 +239,32 @@ async def test_files_go_with_the_message(club: Club, wire: WireThread) -> None:
         ("plan.txt", "text", 1),
     ]
     assert any("a.exe can’t be attached" in said for said in club.server.said(DM))
+
+
+async def test_a_file_that_discord_does_not_give_now_is_fetched_later(
+    club: Club, wire: WireThread
+) -> None:
+    statuses = [503, 429]
+    club.server.fail = lambda asked: statuses.pop() if "files/" in asked.path and statuses else 0
+    await club.open()
+    await club.server.say(DM, "What grows here?", files={"bed.png": image_bytes()})
+    await club.until(lambda: club.server.said(DM) and not club.is_busy)
+    assert (await turns_of(f"discord:dm:{ANN}"))[0] == "What grows here?"
+    attachment = await Attachment.objects.aget(turn_number=1)
+    assert attachment.name == "bed.png"
+
+
+async def test_a_file_that_discord_refuses_is_named_and_the_rest_goes(
+    club: Club, wire: WireThread
+) -> None:
+    club.server.fail = lambda asked: 403 if asked.path.endswith("bed.png") else 0
+    await club.open()
+    files = {"bed.png": image_bytes(), "plan.txt": b"Beans, then peas"}
+    await club.server.say(DM, "What grows here?", files=files)
+    await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
+    assert any("bed.png could not be fetched" in said for said in club.server.said(DM))
+    attachment = await Attachment.objects.aget(turn_number=1)
+    assert attachment.name == "plan.txt"
 
 
 # -- commands ------------------------------------------------------------------------

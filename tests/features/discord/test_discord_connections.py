@@ -1,17 +1,26 @@
 """Connections break, processes end: no message is lost, and none is answered twice."""
 
+import asyncio
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import connection
 
 from conversations.features.discord.models import ChannelPlace, ChannelReply
+from conversations.features.discord.posting import keep_trying
 from conversations.models import Run
-from tests.features.discord.conftest import Club
+from tests.features.discord.conftest import RULES, Club
 from tests.features.discord.discord_server import (
     ANN,
     BOB,
     BOT,
     DM_OF,
     GENERAL,
+    GUILD,
     INVALID,
     RECONNECT,
     Request,
@@ -21,6 +30,7 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 DM = DM_OF[ANN]
+HISTORY = ("GET", f"channels/{DM}/messages")
 KEY = f"discord:dm:{ANN}"
 
 
@@ -243,3 +253,121 @@ async def test_the_network_may_be_away_for_a_while(club: Club, wire: WireThread)
     club.server.fail = lambda request: 403 if "typing" in request.path else 0
     await club.server.say(DM, "one")
     await settled(club, DM, "one")
+
+
+async def test_a_limit_that_the_library_does_not_wait_for_only_takes_longer(
+    club: Club, wire: WireThread
+) -> None:
+    """It waits where Discord says for how long, which the network before Discord does not."""
+    text = "and the beans grow " * 30
+    wire.enqueue(Scenario(text=text, rate=60))
+    refused = {"POST": 1, "PATCH": 1}
+
+    def refuse_once(request: Request) -> int:
+        if "messages" not in request.path or not refused.get(request.method):
+            return 0
+        refused[request.method] -= 1
+        return 429
+
+    club.server.fail = refuse_once
+    await club.open()
+    await club.server.say(DM, "one")
+    await club.until(lambda: club.server.said(DM) == [text.strip()] and not club.is_busy)
+    assert not any(refused.values())
+
+
+async def test_what_was_missed_comes_first_even_if_it_cannot_be_read_at_once(
+    club: Club, wire: WireThread
+) -> None:
+    echo(wire, "one", "two", "three")
+    await club.open()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    await club.shut_down()
+    await club.server.say(DM, "two", unheard=True)
+    statuses = [429, 429]
+    club.server.fail = lambda asked: (
+        statuses.pop() if statuses and (asked.method, asked.path) == HISTORY else 0
+    )
+    await club.open()
+    await club.server.say(DM, "three")
+    await settled(club, DM, "one", "two", "three")
+
+
+async def test_a_message_whose_id_was_not_kept_is_looked_for_until_that_works(
+    club: Club, wire: WireThread
+) -> None:
+    echo(wire, "one")
+    await club.open()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    await club.shut_down()
+    await ChannelReply.objects.aupdate(posted="[]", done_at=None)
+    club.server.forget_nonces()
+    statuses = [503, 503]  # of the inbox, and of the reply
+    club.server.fail = lambda asked: (
+        statuses.pop() if statuses and (asked.method, asked.path) == HISTORY else 0
+    )
+    await club.open()
+    await settled(club, DM, "one")
+    assert not statuses
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="sets what SQLite refuses")
+@pytest.mark.parametrize(
+    ("refusal", "usual"),
+    [
+        ("max_page_count = 1", "max_page_count = 1000000"),
+        ("busy_timeout = 20", "busy_timeout = 20000"),
+    ],
+    ids=["full", "locked"],
+)
+async def test_messages_wait_until_they_can_be_stored(
+    club: Club, wire: WireThread, caplog: pytest.LogCaptureFixture, refusal: str, usual: str
+) -> None:
+    texts = [f"{word} {'and beans ' * 180}".strip() for word in ("one", "two", "three")]
+    wire.enqueue(*[Scenario(text=text) for text in texts])
+    await club.open()
+    await club.runtime.writer.write(set_pragma, refusal)
+    with closing(sqlite3.connect(connection.settings_dict["NAME"])) as other:
+        if refusal.startswith("busy"):
+            other.execute("BEGIN IMMEDIATE")
+        for text in texts:
+            await club.server.say(DM, text)
+        await club.until(lambda: "discord_not_reached" in caplog.text)
+    # It may be one group with writes that are refused.
+    await keep_trying(partial(club.runtime.writer.write, set_pragma, usual))
+    await club.until(lambda: len(club.server.said(DM)) >= 3 and not club.is_busy)
+    assert club.server.said(DM) == texts
+    assert (await turns_of(KEY))[::2] == texts
+
+
+def set_pragma(pragma: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"PRAGMA {pragma}")
+
+
+async def test_the_end_waits_for_all_places_together(club: Club) -> None:
+    await club.open()
+    await club.shut_down()
+    club.server.fail = lambda asked: 500 if asked.path.endswith("/messages") else 0
+    bot = await club.open()
+    assert bot.is_busy
+    async with asyncio.timeout(9):  # one place is given five seconds, and there are three
+        await club.shut_down()
+
+
+async def test_nothing_from_before_it_joined_is_answered(club: Club, wire: WireThread) -> None:
+    """Also in a server that is younger than all that the bot knows."""
+    echo(wire, "one", "two")
+    rules = replace(RULES, guilds=frozenset({GUILD, 5}), mentions_only=False)
+    await club.open(rules=rules)
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    await club.shut_down()
+    await club.open(rules=rules)
+    channel = club.server.make_channel(5)
+    await club.server.say(channel, "long ago", author=BOB, unheard=True)
+    await club.server.let_in(5, joined_at="2015-01-01T00:00:01+00:00")
+    await club.server.say(channel, "two", author=BOB)
+    await settled(club, channel, "two")
