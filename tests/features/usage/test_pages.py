@@ -202,7 +202,9 @@ def test_the_panel_says_what_a_session_used(session: Session, user: User, owner:
     assert "No model calls yet" in text_of(owner, address)
     use(session, user)
     assert "All by claude-opus-5-5." in text_of(owner, address)
-    use(session, user, model="demo", unpriced=2, cost_microusd=0)
+    use(session, user, model="demo", unpriced=1, cost_microusd=0)
+    assert "1 call, not included in the cost" in text_of(owner, address)
+    use(session, user, model="local", unpriced=1, cost_microusd=0)
     text = text_of(owner, address)
     assert "$1.50 at list prices" in text
     assert "2 calls, not included in the cost" in text
