@@ -15,7 +15,7 @@ from threading import Timer
 from typing import Any
 
 _SECRET = re.compile(
-    r"(/(?:join|shared|sign-in/link)/)[^/\s\"'\\]+|\b(loom_)[\w-]{43}|\b(whsec_)[\w+/=]+"
+    r"(/(?:join|shared|shared-file|sign-in/link)/)[^/\s\"'\\]+|\b(loom_)[\w-]{43}|\b(whsec_)[\w+/=]+"
 )
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -96,7 +96,7 @@ def test_fields_stand_in_the_line(write: Write) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("method", ["get", "post", "put"])
-@pytest.mark.parametrize("address", ["/join/", "/shared/", "/sign-in/link/"])
+@pytest.mark.parametrize("address", ["/join/", "/shared/", "/shared-file/", "/sign-in/link/"])
 def test_no_line_holds_what_opens_a_page(
     write: Write, address: str, method: str, user: User, caplog: pytest.LogCaptureFixture
 ) -> None:

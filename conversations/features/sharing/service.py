@@ -22,6 +22,7 @@ from conversations.agent.undo.disk import stored_path
 from conversations.archive import audit
 from conversations.archive.blobs import put_blob
 from conversations.archive.journal import read_payload, synthesise_events
+from conversations.archive.rewinds import is_rewound
 from conversations.archive.storage import require_space
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import stored_turns
@@ -239,6 +240,19 @@ def get_shared_file(token: str) -> FileLink:
 
 
 # The rows of a session.
+
+
+def shows_title(link: ShareLink) -> bool:
+    """Whether its readers may see the session's title."""
+    session = link.session
+    if link.from_turn > 1 or not session.title:
+        return False
+    # Unless somebody has chosen it, it is made of the first message and of the first that has
+    # words: they may not be shared, or be replaced.
+    said = Turn.objects.filter(session=session.pk, role=USER, content__regex=r"\S")
+    number = said.order_by("number").values_list("number", flat=True).first() or 1
+    is_replaced = any(is_rewound(session.pk, one) for one in {1, number})
+    return session.title_is_chosen or (number <= link.to_turn and not is_replaced)
 
 
 def read_shared_page(

@@ -14,7 +14,6 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import get_session_for, post_by_person, visit_of
-from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
 from conversations.rendering.messages import translate
@@ -109,12 +108,7 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
     )
     if request.method == "GET" and "from" not in request.GET:
         service.count_opening(link)
-    # The title is made of the first message, unless somebody has chosen it: that may not be
-    # shared, or be replaced.
-    session, title = link.session, gettext("A shared session")
-    if link.from_turn == 1 and session.title:
-        is_shown = session.title_is_chosen or not is_rewound(session.pk, 1)
-        title = session.title if is_shown else title
+    title = link.session.title if service.shows_title(link) else gettext("A shared session")
     context = {
         "link": link,
         "title": title,

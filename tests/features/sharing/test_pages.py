@@ -131,6 +131,18 @@ def test_a_title_made_of_what_was_replaced_is_gone_with_it(session: Session, use
     assert "Beans</h1>" in visit(link)
 
 
+def test_a_title_made_of_a_later_message_is_shown_with_that_only(
+    session: Session, user: User
+) -> None:
+    say(session, "", "A picture of a bed.")
+    say(session, "The password is hunter2", "I see")
+    assert "hunter2" not in visit(share(session, user, from_turn=1, to_turn=2))
+    link = share(session, user)
+    assert "hunter2</h1>" in visit(link)
+    append_rewind(get_session(session.uuid), from_turn=3, from_seq=3, reason="edit", actor_pk=None)
+    assert "hunter2" not in visit(link)
+
+
 def test_only_the_range_is_shown_and_no_title_made_of_what_is_not(
     talk: Session, user: User
 ) -> None:
