@@ -12,6 +12,7 @@ from conversations.domain.runs import (
     INTERRUPTED,
     RUN_KINDS,
     RUN_STATES,
+    STOPPED,
 )
 from conversations.domain.stream import Usage
 from conversations.domain.tool_calls import DECISIONS, OPEN_STATES, TOOL_CALL_STATES
@@ -143,6 +144,10 @@ class ModelCall(models.Model):
 
     def __str__(self) -> str:
         return f"model call {self.ordinal} ({self.model})"
+
+    @property
+    def is_failed(self) -> bool:
+        return self.error_code not in ("", STOPPED)
 
     @property
     def usage(self) -> Usage:

@@ -153,11 +153,18 @@ class Execution:
         return task
 
     def record(
-        self, message: MessageCompleted | None, *, model: str, lifetime: str = "5m", **fields: Any
+        self,
+        message: MessageCompleted | None,
+        *,
+        model: str,
+        usage: Usage | None = None,
+        lifetime: str = "5m",
+        **fields: Any,
     ) -> ModelCall:
         """A call of the model, with its answer if it gave one; the next one has an ordinal of
-        its own. ``fields`` are further ones of the record, ``lifetime`` that of the cache."""
-        usage = message.usage if message else Usage()
+        its own. ``usage`` is that of a call without an answer, ``lifetime`` that of the cache,
+        ``fields`` are further ones of the record."""
+        usage = message.usage if message else usage or Usage()
         model = (message.model if message else "") or model
         self._ordinal += 1
         return ModelCall(
@@ -185,7 +192,7 @@ class Execution:
 
         return await asyncio.shield(self.track(asyncio.create_task(commit())))
 
-    def track[A: Appended](self, task: asyncio.Task[A]) -> asyncio.Task[A]:
+    def track[T](self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         """The run's end waits for it."""
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)

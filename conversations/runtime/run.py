@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -51,6 +51,8 @@ from conversations.domain.stream import (
     BlockDelta,
     BlockStarted,
     MessageCompleted,
+    MessageStarted,
+    Usage,
 )
 from conversations.domain.text import cost_text, dump_json, estimate_tokens, storable
 from conversations.domain.turns import NewTurn, text_of_answer
@@ -99,6 +101,7 @@ class _Answer:
     window: Window
     started: float = field(default_factory=monotonic)
     first_token_ms: int | None = None
+    reported: Usage | None = None  # at its beginning
     parts: dict[int, LiveBlock] = field(default_factory=dict)
     block_started: dict[int, float] = field(default_factory=dict)
     thinking_ms: dict[int, int] = field(default_factory=dict)
@@ -106,6 +109,16 @@ class _Answer:
     @property
     def duration_ms(self) -> int:
         return int((monotonic() - self.started) * 1000)
+
+    def usage_so_far(self) -> Usage:
+        """What it has used where it ends early: as reported, otherwise estimated."""
+        known = self.reported
+        if known is None:
+            return Usage()
+        written = sum(estimate_tokens("".join(part.text)) for part in self.parts.values())
+        given = self.window.estimated if known.input_tokens is None else known.input_tokens
+        most = max(known.output_tokens or 0, written)
+        return replace(known, input_tokens=given, output_tokens=most)
 
 
 class RunExecution(Execution):
@@ -354,10 +367,13 @@ class RunExecution(Execution):
         while True:
             try:
                 return await self._stream(answer)
+            except asyncio.CancelledError:
+                if answer.reported is not None:  # the provider counts it
+                    saved = self._save_unanswered(answer, states.STOPPED)
+                    self.track(asyncio.create_task(saved))
+                raise
             except ProviderError as error:
-                # A failed call is a record too.
-                call = await self._record_answer(answer, None, error_code=error.code)
-                await self.writer.write(append_failed_call, self.claimed, call=call)
+                await self._save_unanswered(answer, error.code)
                 if answer.parts:
                     raise
                 is_refused = error.code in REFUSED_CODES
@@ -392,6 +408,11 @@ class RunExecution(Execution):
                     await self._say("")
                 else:
                     raise
+
+    async def _save_unanswered(self, answer: _Answer, error_code: str) -> None:
+        """A call that gave no whole answer is a record too."""
+        call = await self._record_answer(answer, None, error_code=error_code)
+        await self.writer.write(append_failed_call, self.claimed, call=call)
 
     async def _shorten_window(self, error: ProviderError, window: Window) -> None:
         """Learn from a refusal what the model takes, and how the server counts."""
@@ -446,6 +467,8 @@ class RunExecution(Execution):
                 elif isinstance(item, BlockCompleted):
                     began = answer.block_started.get(item.index, monotonic())
                     answer.thinking_ms[item.index] = int((monotonic() - began) * 1000)
+                elif isinstance(item, MessageStarted):
+                    answer.reported = item.usage
                 elif isinstance(item, MessageCompleted):
                     return item
         raise ProviderError(
@@ -460,6 +483,7 @@ class RunExecution(Execution):
         return self.record(
             message,
             model=answer.window.request.model,
+            usage=answer.usage_so_far(),
             lifetime=self._context.options.prompt_cache,
             manifest=manifest,
             request_digest=digest,

@@ -8,7 +8,7 @@ from time import monotonic
 
 from conversations.agent.window.title import make_title_request, title_manifest
 from conversations.agent.window.window import request_digest
-from conversations.archive.model_calls import append_failed_call, save_title
+from conversations.archive.model_calls import append_failed_call, check_model_call, save_title
 from conversations.archive.sessions import read_untitled
 from conversations.archive.turns import read_turns_in
 from conversations.domain import runs as states
@@ -49,6 +49,7 @@ async def write_title(execution: Execution) -> None:
         own_model = await read(read_untitled, session_pk)
         if own_model is None:
             return
+        await read(check_model_call, session_pk, person_pk=claimed.user_pk)
         model = context.models.title_model_for(context.models.model_for(own_model))
         turns = await read(read_turns_in, session_pk, [(FIRST_TURN, MAX_TURNS)])
         said = [one for one in turns if one.role == USER][:1]

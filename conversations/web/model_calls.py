@@ -292,10 +292,9 @@ def tokens_text(tokens: int) -> str:
 
 def list_outcome(call: ModelCall, manifest: Manifest | None) -> Iterator[FactText]:
     yield fact(gettext("Model"), call.model)
-    if call.error_code:
+    if call.is_failed:
         yield fact(gettext("Failed"), call.error_code.replace("_", " "))
-    elif call.stop_reason:
-        reason = call.stop_reason
+    elif reason := call.stop_reason or call.error_code:
         words = STOP_WORDS.get(reason, reason.replace("_", " "))
         yield fact(gettext("Ended"), translate(words))
     if manifest is not None and manifest.max_tokens is not None:
@@ -335,9 +334,9 @@ def place_text(place: tuple[str, int | None]) -> str:
 
 def summary_of(call: ModelCall) -> str:
     """One line for a list."""
-    if call.error_code:
+    if call.is_failed:
         return gettext("failed: %(reason)s") % {"reason": call.error_code.replace("_", " ")}
-    parts = []
+    parts = [gettext("stopped")] if call.error_code else []
     if call.prompt_tokens is not None:
         parts.append(gettext("%(count)s tokens in") % {"count": number_text(call.prompt_tokens)})
         if call.prompt_tokens and call.cache_read_tokens:
@@ -487,7 +486,7 @@ def _line(session: Session, call: ModelCall) -> dict[str, Any]:
         "ordinal": call.ordinal + 1,
         "summary": summary_of(call),
         "created_at": call.created_at,
-        "is_failed": bool(call.error_code),
+        "is_failed": call.is_failed,
     }
 
 

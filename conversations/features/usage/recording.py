@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Coalesce, TruncDate
 
+from conversations.domain.runs import STOPPED
 from conversations.models import ModelCall
 
 from .figures import (
@@ -49,7 +50,7 @@ def add_call(used: ModelCall, person_pk: int | None) -> None:
     is_unpriced = used.cost_microusd is None and bool(used.input_tokens or used.output_tokens)
     values: dict[str, Any] = {
         "calls": 1,
-        "failed": int(bool(used.error_code)),
+        "failed": int(used.is_failed),
         "unpriced": int(is_unpriced),
         **{name: getattr(used, name) or 0 for name in COUNTED[3:]},
     }
@@ -165,7 +166,7 @@ def _days_of_calls() -> Iterator[dict[str, Any]]:
     )
     for row in calls.annotate(
         calls=Count("pk"),
-        failed=Count("pk", filter=~Q(error_code="")),
+        failed=Count("pk", filter=~Q(error_code__in=("", STOPPED))),
         unpriced=Count("pk", filter=is_unpriced),
         **tokens,
         **ranges,

@@ -1,6 +1,7 @@
 """A budget that is nearly used up is said so once; one that is ends the run, and says
 what to do."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,8 +16,9 @@ from conversations.features.usage.budgets import end_budget, read_budgets, set_b
 from conversations.features.usage.models import BudgetWarning, UsageTotal
 from conversations.models import ChatEvent, ModelCall, Session, Turn
 from conversations.runtime.service import Runtime
-from tests.runtime.conftest import ask
+from tests.runtime.conftest import Page, ask
 from tests.runtime.test_compaction import RULES, compact, talk
+from tests.runtime.test_titles import background
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -71,6 +73,55 @@ async def test_a_warning_is_given_once_in_a_period(
     )
     assert await BudgetWarning.objects.acount() == 1
     assert await ModelCall.objects.acount() == 2
+
+
+@pytest.mark.parametrize("protocol", ["messages", "openai"])
+async def test_an_answer_that_is_stopped_has_used_what_it_was_given_and_wrote(
+    runtime: Runtime,
+    garden: Session,
+    wire: WireThread,
+    open_page: Callable[[Runtime], Page],
+    protocol: str,
+) -> None:
+    await give(garden, unit="tokens", limit=50)
+    # Servers of other makers report nothing before the end.
+    wire.enqueue(Scenario(words=3000, rate=200, usage=protocol == "messages"))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="Go " * 100, user_pk=None)
+    await page.until(lambda: "".join(d["text"] for d in page.of_type("draft")).count(" ") > 60)
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
+    call = await ModelCall.objects.aget()
+    assert (call.error_code, call.is_failed) == ("stopped", False)
+    assert (call.input_tokens or 0) > 50
+    assert (call.output_tokens or 0) > 50
+    total = await UsageTotal.objects.aget(scope="installation")
+    assert total.tokens == (call.prompt_tokens or 0) + (call.output_tokens or 0)
+    run = await ask(runtime, garden, "Go on")
+    assert run.error_code == "budget_reached"
+    assert len(wire.requests) == 1
+
+
+async def test_an_answer_that_breaks_off_has_used_what_it_wrote(
+    runtime: Runtime, garden: Session, wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(text="and the beans grow " * 40, error_after=100))
+    await ask(runtime, garden, "Go")
+    call = await ModelCall.objects.aget()
+    assert call.is_failed
+    assert (call.output_tokens or 0) > 50
+
+
+async def test_no_title_is_written_once_a_budget_is_used_up(
+    start_runtime: Callable[..., Awaitable[Runtime]], garden: Session, wire: WireThread
+) -> None:
+    runtime = await start_runtime(title_model="auto")
+    await runtime.models.wait_until_listed()
+    await give(garden, unit="tokens", limit=1)
+    wire.enqueue(Scenario(text="In May."), Scenario(text="Beans"))
+    await ask(runtime, garden, "When?")
+    await background(runtime)
+    assert len(wire.requests) == 1
 
 
 async def test_a_budget_that_is_used_up_stops_before_the_model_is_asked(
