@@ -392,6 +392,10 @@ def told(*messages: str) -> tuple[list[str], list[tuple[str, str, int]]]:
         ("I prefer tabs over spaces", "I prefer spaces over tabs"),
         ("I prefer morning meetings", "I prefer evening meetings"),
         ("I prefer tabs over spaces", "Use spaces, not tabs"),
+        (
+            "Never push to the main branch without asking me",
+            "From now on push to the main branch",
+        ),
     ],
 )
 def test_a_later_statement_replaces_one_on_the_same_matter(earlier: str, later: str) -> None:
@@ -411,6 +415,18 @@ def test_a_later_statement_replaces_one_on_the_same_matter(earlier: str, later: 
         ("I prefer Android phones", "I prefer quiet libraries"),
         ("Always use tabs", "I prefer spaces to tabs"),
         ("Always write line 1", "Always write line 2"),
+        # The opposite of a part.
+        ("Always use mocks in the tests of the payment module", "Never use mocks in tests"),
+        (
+            "Always add type hints and docstrings to every function",
+            "Never add docstrings to functions",
+        ),
+        (
+            "Schreibe immer Tests, Typen und Kommentare in den Code",
+            "Schreibe niemals Kommentare in den Code",
+        ),
+        # An amount of something else.
+        ("Always use 2 spaces in YAML files", "Always use 4 spaces in Python files"),
     ],
 )
 def test_statements_on_other_matters_stay(earlier: str, later: str) -> None:

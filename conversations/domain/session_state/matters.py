@@ -15,38 +15,42 @@ MIN_SHARED_BESIDE = 0.5  # Of what is left beside alternatives that differ.
 MIN_SHARED_OF_TWO, MIN_SHARED_OF_LESS, MIN_SHARED_OF_MORE = 0.5, 0.5, 0.35
 MIN_SHARED_DATED = 0.6
 
+AMOUNTS = -1  # The group of all amounts
+
 # A number that counts something, not one that names it (``4 spaces``, not ``line 4``).
 _AMOUNT = re.compile(r"\b\d+(?=[ -][a-z%])", re.IGNORECASE)
 
 
 class Matter(NamedTuple):
     """``choices`` are tokens of which one holds at a time, each with its group; amounts are
-    in the group -1. ``beside`` are the others."""
+    in the group ``AMOUNTS``. ``beside`` are the others."""
 
     tokens: frozenset[str]
     beside: frozenset[str]
     choices: frozenset[tuple[int, str]]
+    is_negative: bool
 
 
 @lru_cache(maxsize=2_000)
 def matter_of(text: str) -> Matter:
     languages = read_languages()
     without = frozenset[str]().union(*(language.without for language in languages))
+    negative = frozenset[str]().union(*(language.negative for language in languages))
     amounts = set(_AMOUNT.findall(text))
-    tokens = frozenset(
-        token for token in read_tokens(text) if token not in without and token not in STOP_WORDS
-    )
+    words = read_tokens(text)
+    tokens = frozenset(token for token in words if token not in without and token not in STOP_WORDS)
     groups: dict[str, tuple[int, str]] = {}
     for place, language in enumerate(languages):
         groups |= {
             token: (place * 1000 + group, token) for token, group in language.alternatives.items()
         }
     choices = frozenset(
-        (-1, token) if token in amounts else groups[token]
+        (AMOUNTS, token) if token in amounts else groups[token]
         for token in tokens
         if token in amounts or token in groups
     )
-    return Matter(tokens, tokens - {token for _, token in choices}, choices)
+    beside = tokens - {token for _, token in choices}
+    return Matter(tokens, beside, choices, not negative.isdisjoint(words))
 
 
 def is_same_matter(earlier: str, later: str) -> bool:
@@ -57,20 +61,26 @@ def is_same_matter(earlier: str, later: str) -> bool:
     if _shared(a.tokens, b.tokens) >= MIN_SHARED:
         return True
     groups = {group for group, _ in a.choices} & {group for group, _ in b.choices}
-    differ = any(
-        {choice for choice in a.choices if choice[0] == group}
-        != {choice for choice in b.choices if choice[0] == group}
+    differ = {
+        group
         for group in groups
-    )
+        if {choice for choice in a.choices if choice[0] == group}
+        != {choice for choice in b.choices if choice[0] == group}
+    }
     if not differ:
         return False
+    # Amounts of two things may differ: spaces in one kind of files, and in another.
+    if differ == {AMOUNTS}:
+        words, others = ({t for t in one.tokens if not t[0].isdigit()} for one in (a, b))
+        if words - others and others - words:
+            return False
     return not (a.beside or b.beside) or _shared(a.beside, b.beside) >= MIN_SHARED_BESIDE
 
 
 def says_less(earlier: str, later: str) -> bool:
-    """Whether the later one only says a part of the earlier one again."""
-    a, b = matter_of(earlier).tokens, matter_of(later).tokens
-    return len(b) > 1 and b < a
+    """Whether the later one only says a part of the earlier one again, not its opposite."""
+    a, b = matter_of(earlier), matter_of(later)
+    return a.is_negative == b.is_negative and len(b.tokens) > 1 and b.tokens < a.tokens
 
 
 def _shared(a: frozenset[str], b: frozenset[str]) -> float:

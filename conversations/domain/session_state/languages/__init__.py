@@ -19,6 +19,7 @@ NEVER = re.compile(r"(?!)")
 class Language:
     """Compiled patterns; what a language does not have matches nothing. ``borders`` end what
     belongs to a preference or a value; ``without`` are tokens that are no matter of their own,
+    ``negative`` those that make a rule forbid,
     ``changing`` none that a value is of, ``alternatives`` are tokens of which one holds at a
     time, with their group."""
 
@@ -55,6 +56,7 @@ class Language:
     borders: re.Pattern[str]
     opening: re.Pattern[str]
     without: frozenset[str]
+    negative: frozenset[str]
     changing: frozenset[str]
     alternatives: dict[str, int]
 
@@ -118,6 +120,7 @@ def _language(table: dict[str, Any]) -> Language:
         borders=compiled(values.get("borders", "")),
         opening=compiled(values.get("opening", "") or "(?=)"),
         without=frozenset(read_tokens(rules.get("without", ""))),
+        negative=frozenset(read_tokens(rules.get("negative", ""))),
         changing=frozenset(read_tokens(values.get("changing", ""))),
         alternatives={token: place for place, line in groups for token in read_tokens(line)},
     )
