@@ -26,7 +26,8 @@ def send(message: dict[str, Any]) -> None:
 
 
 def tools() -> list[dict[str, Any]]:
-    how = "anew" if "described_anew" in BEHAVIOURS else "well"
+    is_anew = "described_anew" in BEHAVIOURS or Path("described_anew").exists()
+    how = "anew" if is_anew else "well"
     names = ["echo", "wait", "die", "environment", "touch", "deaf"]
     names += ["ask", "visit"] if "asks" in BEHAVIOURS else []
     names += ["sum_up"] if "samples" in BEHAVIOURS else []

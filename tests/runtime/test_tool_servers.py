@@ -23,7 +23,7 @@ from tests.runtime.tool_stories import (
     results,
     until_waiting,
 )
-from tests.tools.test_mcp import QUICK
+from tests.tools.test_mcp import QUICK, connection_of
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -125,6 +125,51 @@ async def test_a_tool_that_was_approved_as_another_one_is_not_called(
     [said] = await results(garden)
     assert said.startswith("This is no longer the tool that was approved")
     assert not (tmp_path / "touched").exists()
+
+
+async def test_a_tool_that_changes_while_its_call_waits_is_not_called(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
+    wire.enqueue(*answers(("mcp__plain__touch", {})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    [call] = await until_waiting(garden)
+    root, servers = Path(garden.workspace.root), runtime.tool_servers
+    (root / "described_anew").touch()
+    await connection_of(servers).call("echo", {"grow": True}, report=print)
+
+    def described() -> str:
+        return servers.tools_of(garden.workspace.slug)["mcp__plain__touch"].description
+
+    await until(lambda: "anew" in described())
+    await runtime.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    [said] = await results(garden)
+    assert said.startswith("This is no longer the tool that was approved")
+    assert not (root / "touched").exists()
+    await require_whole(garden)
+
+
+async def test_a_changed_tool_is_not_called_after_another_call_of_the_answer(
+    start_runtime: Start, wire: WireThread, garden: Session, tmp_path: Path
+) -> None:
+    first: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
+    bean, pea = {"name": "bean.txt"}, {"name": "pea.txt"}
+    wire.enqueue(*answers(("mcp__plain__touch", bean), ("mcp__plain__touch", pea)))
+    await first.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    call, other = await until_waiting(garden, 2)
+    await first.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
+    await until_waiting(garden)
+    await first.stop()
+    second: Runtime = await start_runtime(
+        mcp=config(plain=plain("described_anew")), mcp_timing=QUICK, data_dir=tmp_path / "second"
+    )
+    await second.decide_call(garden, call=other.uuid, decision="once", user_pk=garden.owner_id)
+    await second.wait_idle(garden.pk)
+    made, said = await results(garden)
+    assert made == '{"name": "bean.txt"}'
+    assert said.startswith("This is no longer the tool that was approved")
+    assert not (Path(garden.workspace.root) / "pea.txt").exists()
 
 
 async def test_results_of_the_sdks_server_are_text_pictures_and_errors(

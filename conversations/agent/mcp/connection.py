@@ -12,7 +12,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from conversations.domain.messages import say
-from conversations.domain.text import number_text, one_line, storable
+from conversations.domain.text import dump_json, number_text, one_line, storable
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_questions import CANCEL, SAMPLING
 
@@ -55,6 +55,11 @@ class Offer:
     input_schema: dict[str, Any]
     effect: str
     as_task: bool = False
+
+    @property
+    def basis(self) -> str:
+        """What an approval of a call stands on: another one for another description."""
+        return sha256(dump_json(asdict(self)).encode()).hexdigest()
 
 
 def make_offers(
@@ -335,10 +340,11 @@ class ToolServerConnection:
         *,
         report: Callable[[str], None],
         ask: Ask = ask_nobody,
+        basis: str = "",
     ) -> dict[str, Any]:
         """The result of one call; while a person is asked (``ask``), its time stands still. A
-        server that is not there is tried again at once. Raises McpError; cancelled, it tells the
-        server."""
+        server that is not there is tried again at once. With a ``basis``, the offer must still be
+        the one with it. Raises McpError; cancelled, it tells the server."""
         self.use()
         if self._session is None:
             reason = self.reason
@@ -348,6 +354,8 @@ class ToolServerConnection:
             if self._session is None:
                 raise ServerFailed(self.reason or reason or say("The server is not connected."))
         session = self._session
+        if basis:
+            self._require_unchanged(name, basis)
         self.open_calls += 1
         questions = samples = 0
         sampling = self.config.sampling
@@ -396,6 +404,13 @@ class ToolServerConnection:
             self._asking.remove(ask_in_time)
             self.open_calls -= 1
             self.last_used = monotonic()
+
+    def _require_unchanged(self, name: str, basis: str) -> None:
+        if basis not in [offer.basis for offer in self.offers if offer.own_name == name]:
+            raise CallRefused(
+                "This is no longer the tool that was approved: the server has changed its "
+                "description."
+            )
 
     async def _call_as_task(
         self,

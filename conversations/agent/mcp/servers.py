@@ -12,10 +12,9 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from types import MappingProxyType
@@ -41,7 +40,7 @@ from conversations.archive.tool_server_grants import (
 )
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, one_line, storable
+from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan
 
 from .config import CallRefused, Grants, McpConfig, McpError, ServerConfig, ServerFailed
@@ -182,7 +181,6 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
     """What it does is the server's doing: the plan shows the arguments, and where they go. A
     description that is not the approved one any more is another tool."""
     server = connection.config.name
-    basis = sha256(dump_json(asdict(offer)).encode()).hexdigest()
 
     async def plan(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
         host = urlsplit(connection.config.url).hostname
@@ -199,16 +197,10 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
                 tool=one_line(offer.own_name, limit=100),
                 server=server,
             ),
-            basis=basis,
+            basis=context.basis or offer.basis,  # what is approved stays what it is
         )
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-        if context.basis and context.basis != basis:
-            words = (
-                "This is no longer the tool that was approved: the server has changed its "
-                "description."
-            )
-            return ToolResult(ok=False, output=words)
         watch, result = Watch(), None
         try:
             async with AsyncExitStack() as stack:
@@ -227,6 +219,7 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
                     arguments,
                     report=context.report,
                     ask=partial(context.ask, server),
+                    basis=context.basis,
                 )
         except CallRefused as error:
             words = str(error)
