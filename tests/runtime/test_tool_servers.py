@@ -172,6 +172,26 @@ async def test_a_changed_tool_is_not_called_after_another_call_of_the_answer(
     assert not (Path(garden.workspace.root) / "pea.txt").exists()
 
 
+async def test_a_call_that_is_approved_late_leaves_no_program_behind(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
+    wire.enqueue(*answers(("mcp__plain__environment", {})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    [call] = await until_waiting(garden)
+    unused = connection_of(runtime.tool_servers)
+    unused.last_used -= QUICK.idle + 1
+    runtime.tool_servers.close_unused()
+    await until(lambda: unused.state == "off")
+    await runtime.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    pid = json.loads((await results(garden))[0])["pid"]
+    assert is_running(pid)
+    assert (unused.state, runtime.tool_servers.count_states()["ready"]) == ("off", 1)
+    await runtime.stop()
+    assert not is_running(pid)
+
+
 async def test_results_of_the_sdks_server_are_text_pictures_and_errors(
     start_runtime: Start, wire: WireThread, garden: Session, auto: Path, settings: Any
 ) -> None:

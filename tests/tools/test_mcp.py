@@ -18,7 +18,7 @@ from conversations.agent.mcp.connection import Timing, ToolServerConnection
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
-from conversations.domain.errors import Rejected
+from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.tool_calls import ToolScope
 from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, sdk, until
@@ -302,6 +302,22 @@ async def test_unused_programs_are_ended_and_started_again(
     await until(lambda: not is_running(pid))
     assert state_of(servers).reason == "It starts when it is needed."
     assert "mcp__plain__echo" in await servers.prepare("garden", tmp_path)
+
+
+async def test_a_connection_that_was_given_up_does_not_start_again(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    servers = await open_servers(config(plain=plain()))
+    connection = connection_of(servers)
+    await servers.stop()
+    connection.use()
+    connection.connect_again()
+    with pytest.raises(ServerFailed, match="The server is not connected"):
+        await connection.call("touch", {}, report=print)
+    with pytest.raises(Unavailable, match="The server is stopping"):
+        await servers.read_resource("garden", tmp_path, "plain:beds://south")
+    assert connection.state == "off"
+    assert not (tmp_path / "touched").exists()
 
 
 async def test_a_server_with_an_address_is_shared_and_comes_back(open_servers: Open) -> None:

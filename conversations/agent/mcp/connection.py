@@ -296,15 +296,16 @@ class ToolServerConnection:
         self._is_recovering = False
 
     def use(self) -> None:
-        """Somebody needs it: see that it is there."""
+        """Somebody needs it: see that it is there, unless it was closed."""
         self.last_used = monotonic()
-        if self._task is None or self._task.done():
-            self._is_closing = False
+        if not self._is_closing and (self._task is None or self._task.done()):
             self._change(CONNECTING)
             self._task = asyncio.create_task(self._keep())
 
     def connect_again(self) -> None:
         """At once, and anew if it is connected."""
+        if self._is_closing:
+            return
         self.use()
         self._is_asked_again = True
         if self.state != CONNECTING:
@@ -312,7 +313,7 @@ class ToolServerConnection:
         self._interrupt()
 
     async def close(self) -> None:
-        """End it; a program is gone then."""
+        """End it for good; a program is gone then."""
         self._is_closing = True
         self._interrupt()
         if self._task is None:

@@ -38,7 +38,7 @@ from conversations.archive.tool_server_grants import (
     read_secrets,
     save_secrets,
 )
-from conversations.domain.errors import Rejected
+from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan
@@ -177,13 +177,16 @@ def _line(value: Any) -> str:
     return one_line(storable(str(value)), limit=300) if value is not None else ""
 
 
-def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
+def make_tool(
+    config: ServerConfig, offer: Offer, find: Callable[[Path], ToolServerConnection]
+) -> Tool:
     """What it does is the server's doing: the plan shows the arguments, and where they go. A
-    description that is not the approved one any more is another tool."""
-    server = connection.config.name
+    description that is not the approved one any more is another tool. ``find`` gives the server's
+    connection of the moment: a call can wait for longer than one lasts."""
+    server = config.name
 
     async def plan(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
-        host = urlsplit(connection.config.url).hostname
+        host = urlsplit(config.url).hostname
         return CallPlan(
             effect=offer.effect,
             summary=say(
@@ -206,7 +209,7 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
             async with AsyncExitStack() as stack:
                 # A program in the workspace's folder may change files there: what it changed is
                 # known then, and can be put back.
-                if connection.config.is_program and offer.effect == CHANGES:
+                if config.is_program and offer.effect == CHANGES:
                     author = Author(
                         session_pk=context.session_pk,
                         run_pk=context.run_pk,
@@ -214,7 +217,7 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
                     )
                     watching = watched(context.root, author=author, write=context.write)
                     watch = await stack.enter_async_context(watching)
-                data = await connection.call(
+                data = await find(context.root).call(
                     offer.own_name,
                     arguments,
                     report=context.report,
@@ -361,7 +364,8 @@ class ToolServers:
                 version, tools = self._tools.get(key, (0, ()))
                 if version != connection.version:  # made once for each list that the server gave
                     version = connection.version
-                    tools = tuple(make_tool(connection, offer) for offer in connection.offers)
+                    find = partial(self._connection, server, workspace)
+                    tools = tuple(make_tool(server, offer, find) for offer in connection.offers)
                     self._tools[key] = version, tools
                 found |= {tool.name: tool for tool in tools}
         return MappingProxyType(dict(sorted(found.items())))
@@ -462,7 +466,7 @@ class ToolServers:
         """Connect to a server at once, and anew; how it is after a moment. None if it is off in
         this workspace, or not there."""
         for connection in self._connections_of(workspace, root):
-            if connection.config.name == name and not self._is_stopped:
+            if connection.config.name == name:
                 connection.connect_again()
                 await connection.wait_connected()
                 return self._describe(connection.config, workspace)
@@ -541,6 +545,7 @@ class ToolServers:
                 show=show,
                 wait_for_answer=wait_for_answer,
             )
+            connection = self._connection(config, workspace, None)  # of the moment
             connection.connect_again()
             await connection.wait_connected(seconds=self._timing.connect)
         except (ServerFailed, Rejected) as error:
@@ -613,6 +618,9 @@ class ToolServers:
     def _connection(
         self, server: ServerConfig, workspace: str, root: Path | None
     ) -> ToolServerConnection:
+        """The one that there is now, or a new one. Raises Unavailable after the end."""
+        if self._is_stopped:
+            raise Unavailable("The server is stopping. Try again in a moment.", code="stopping")
         key = self._key(server, workspace)
         root = root if server.is_program else None
         connection = self._connections.get(key)
