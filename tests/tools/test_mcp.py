@@ -346,6 +346,29 @@ async def test_a_server_with_an_address_is_shared_and_comes_back(open_servers: O
         await until(lambda: state_of(servers, "web").is_failed)
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda connection: connection.call("echo", {}, report=print),
+        lambda connection: connection.get_prompt("plan", {}),
+        lambda connection: connection.read_resource("beds://south"),
+    ],
+    ids=["tool", "prompt", "resource"],
+)
+async def test_a_server_that_has_forgotten_its_session_is_connected_anew(
+    open_servers: Open, tmp_path: Path, ask: Callable[[ToolServerConnection], Awaitable[Any]]
+) -> None:
+    with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
+        servers = await open_servers(config(web={"url": server.url}))
+        connection = connection_of(servers, "web")
+        server.start(port=server.port)
+        with pytest.raises(ServerFailed, match="The connection was closed"):
+            await ask(connection)
+        assert state_of(servers, "web").is_failed
+        await connection.wait_connected()
+        assert await call(servers, "echo", "web") == "hello"
+
+
 async def test_each_workspace_has_its_own_program(open_servers: Open, tmp_path: Path) -> None:
     servers = await open_servers(config(plain=plain()))
     (tmp_path / "shed").mkdir()

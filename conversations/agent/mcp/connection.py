@@ -392,15 +392,7 @@ class ToolServerConnection:
                 say("No answer within %(seconds)s s; the call was cancelled.", seconds=seconds)
             ) from None
         except ServerFailed as error:
-            # Have the connection made anew; why it broke, as the task that owns it knows
-            reason = error.message
-            if self._session is session:
-                self._notice_end()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.close):
-                    while self._held is session and self.state == READY:
-                        await self._changed.wait()
-            raise ServerFailed(self.reason or reason) from error
+            raise await self._lose(session, error) from error
         finally:
             self._asking.remove(ask_in_time)
             self.open_calls -= 1
@@ -412,6 +404,16 @@ class ToolServerConnection:
                 "This is no longer the tool that was approved: the server has changed its "
                 "description."
             )
+
+    async def _lose(self, session: "ToolServerSession", error: ServerFailed) -> ServerFailed:
+        """Have the connection made anew; why it broke, as the task that owns it knows."""
+        if self._session is session:
+            self._notice_end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.close):
+                while self._held is session and self.state == READY:
+                    await self._changed.wait()
+        return ServerFailed(self.reason or error.message)
 
     async def _call_as_task(
         self,
@@ -456,11 +458,14 @@ class ToolServerConnection:
 
     async def _ask_session[T](self, ask: "Callable[[ToolServerSession], Awaitable[T]]") -> T:
         self.last_used = monotonic()
-        if self._session is None:
+        session = self._session
+        if session is None:
             raise ServerFailed(self.reason or say("The server is not connected."))
         try:
             async with asyncio.timeout(self.config.timeout_seconds):
-                return await ask(self._session)
+                return await ask(session)
+        except ServerFailed as error:
+            raise await self._lose(session, error) from error
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(say("No answer within %(seconds)s s.", seconds=seconds)) from None

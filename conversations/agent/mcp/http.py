@@ -51,6 +51,10 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.DecodingError("an unexpectedly compressed response")
+        if response.status_code == 404 and "mcp-session-id" in request.headers:
+            # By the protocol the session is no more, whatever is said with it. The SDK would pass
+            # on an error of JSON instead of saying so.
+            response.headers["content-type"] = "text/plain"
         kind = response.headers.get("content-type", "").lower()
         if not is_own or not kind.startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
