@@ -369,6 +369,43 @@ async def test_a_server_that_has_forgotten_its_session_is_connected_anew(
         assert await call(servers, "echo", "web") == "hello"
 
 
+def hang(connection: ToolServerConnection, folder: Path) -> None:
+    """Have the server of sessions answer nothing, and not be waited for long."""
+    connection._timing = replace(QUICK, connect=0.5)
+    (folder / "hang").touch()
+
+
+async def test_a_server_that_hangs_is_failed_and_tried_again(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
+        servers = await open_servers(config(web={"url": server.url}), look=0.1)
+        connection = connection_of(servers, "web")
+        hang(connection, tmp_path)
+        await until(lambda: state_of(servers, "web").state != "ready")
+        assert state_of(servers, "web").reason == "It did not respond in time."
+        assert connection._limit is not None, "the session is still being ended"
+        assert not servers.tools_of("garden")
+        connection._timing = QUICK
+        (tmp_path / "hang").unlink()
+        assert await call(servers, "echo", "web") == "hello"
+
+
+async def test_the_end_of_a_session_is_not_waited_for_long(
+    open_servers: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.agent.mcp.http.END_SECONDS", 0.2)
+    with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
+        servers = await open_servers(config(web={"url": server.url}), look=0.1)
+        connection = connection_of(servers, "web")
+        hang(connection, tmp_path)
+        await until(lambda: connection._session is None)
+        await until(lambda: connection._limit is None)
+        connection._timing = QUICK
+        (tmp_path / "hang").unlink()
+        await until(lambda: state_of(servers, "web").state == "ready")
+
+
 async def test_each_workspace_has_its_own_program(open_servers: Open, tmp_path: Path) -> None:
     servers = await open_servers(config(plain=plain()))
     (tmp_path / "shed").mkdir()

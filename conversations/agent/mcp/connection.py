@@ -571,8 +571,14 @@ class ToolServerConnection:
             if self._has_new_list:
                 await asyncio.sleep(RELIST_PAUSE)
                 self._has_new_list = False
-                async with asyncio.timeout(self._timing.connect):
-                    await self._take_list(session)
+                try:
+                    async with asyncio.timeout(self._timing.connect):
+                        await self._take_list(session)
+                except TimeoutError:
+                    # Now, since such a server takes its time to close the connection as well
+                    self._is_recovering = False
+                    self._change(FAILED, say("It did not respond in time."))
+                    raise
                 self._change(READY)
 
     async def _take_list(self, session: "ToolServerSession") -> None:

@@ -16,6 +16,7 @@ from .config import ServerConfig, ServerFailed
 from .program import MAX_LINE_BYTES
 
 MAX_NAMED_BYTES = 1_000_000  # Of a response of another host
+END_SECONDS = 5.0  # That a server may be silent when it is told of a session's end
 
 
 def require_secure(url: str, config: ServerConfig) -> None:
@@ -47,6 +48,8 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
         is_own = (request.url.scheme, request.url.netloc.decode().lower()) == self._own
         if not is_own:
             require_secure(str(request.url), self._config)
+        if request.method == "DELETE":  # a session's end
+            request.extensions["timeout"] = httpx2.Timeout(END_SECONDS).as_dict()
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
