@@ -6,6 +6,7 @@ Content has the blocks of the Messages API, which the archive and the runtime sp
 from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
@@ -90,13 +91,16 @@ def read_words(said: Sequence[dict[str, Any]]) -> Spoken:
     return read_spoken(contents)
 
 
-def list_said(messages: Sequence[dict[str, Any]]) -> list[str]:
-    """The texts of what the person said, one for all that stands between two answers."""
-    texts = []
+def list_said(messages: Sequence[dict[str, Any]]) -> list[str | list[str]]:
+    """What the person said, one for all that stands between two answers: its text, with the
+    digests of its files where it has some."""
+    said: list[str | list[str]] = []
     for is_answer, group in groupby(messages, key=lambda one: one.get("role") == ASSISTANT):
         with suppress(Rejected):  # not sent by us, so it may be anything
-            texts.append("" if is_answer else read_words(list(group)).text)
-    return [text for text in texts if text]
+            text, files = ("", []) if is_answer else read_words(list(group))
+            digests = [sha256(file.data).hexdigest() for file in files]
+            said.append([text, *digests] if digests else text)
+    return [one for one in said if one]
 
 
 def is_result(block: Any) -> bool:

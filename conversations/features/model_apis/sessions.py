@@ -125,8 +125,10 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
     known = find_accepted(session, client_id)
     results = [_read_result(session, user, block) for block in asked.results]
     late = [(call, gave) for call, gave in results if call.state == CALL_INTERRUPTED]
-    words = _read_words(session, asked, late)
-    if known is not None and not was_said_before(known.run_pk, words.text, asked.choices):
+    # Sent again, it says no more or less than at first.
+    earlier = session.runs.filter(pk__lt=runs.earliest("pk").pk) if known else session.runs
+    words = _read_words(earlier.order_by("-pk").first(), asked, late)
+    if once and known is not None and not was_said_before(known.run_pk, words.text, asked.choices):
         raise OtherRequest("This key was already used in this session for another request.")
     if known is None and asked.answer_id:
         _require_last(session, asked)
@@ -160,13 +162,18 @@ def _said_again(asked: ClientRequest) -> range:
 
 
 def _read_words(
-    session: Session, asked: ClientRequest, late: Sequence[tuple[ToolCall, ToolResult]]
+    last: Run | None, asked: ClientRequest, late: Sequence[tuple[ToolCall, ToolResult]]
 ) -> Spoken:
     """What the person says, without the messages that the session has and whose answers never
-    arrived. Results that come when their run has been interrupted are told as text."""
+    arrived, the last of them that of the run ``last``. Results that come when their run has been
+    interrupted are told as text."""
     words = asked.words
-    for count in () if asked.results else _said_again(asked):
-        if session.runs.filter(client_id__startswith=_said_id(asked, count)).exists():
+    missed = ""
+    # Only a history shows that an answer never arrived: without one, it is said anew.
+    if last is not None and (asked.before or last.state in UNANSWERED):
+        missed = last.client_id
+    for count in _said_again(asked) if missed and not asked.results else ():
+        if missed.startswith(_said_id(asked, count)):
             words = read_words(asked.said[count:])
     told = [f"[Result of {call.name}]\n{gave.output}" for call, gave in late]
     return words._replace(text="\n\n".join([*told, words.text] if words.text else told))

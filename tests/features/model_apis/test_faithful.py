@@ -1,6 +1,7 @@
 """Each client gets its own answer, once, and what it says is there once."""
 
 import asyncio
+import base64
 from typing import Any
 
 import anthropic
@@ -9,8 +10,9 @@ from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.models import Session
+from conversations.models import Attachment, Session
 from tests.api.conftest import token_of
+from tests.archive.files import image_bytes
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -127,3 +129,65 @@ async def test_a_message_that_waits_for_results_can_be_sent_again(
     message = await say(client, {"role": "user", "content": [result]})
     assert message.content[0].text == "Warm."
     assert ("tool", "25") in await turns()
+
+
+def spoken(*blocks: Any) -> dict[str, Any]:
+    made = [{"type": "text", "text": one} if isinstance(one, str) else one for one in blocks]
+    return {"role": "user", "content": made}
+
+
+def image() -> dict[str, Any]:
+    data = base64.b64encode(image_bytes()).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+@pytest.mark.parametrize("key", ["", "sdk:seen"])
+async def test_an_image_before_its_question_goes_along(
+    make_client: MakeClient, user: User, provider: WireThread, key: str
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key=key)
+    provider.enqueue(*(Scenario(text=text) for text in ("Hi.", "A rose.", "Red.", "The same.")))
+    said: list[Any] = ["Hello"]
+    await say(client, *said)
+    said += [answered("Hi."), spoken(image(), "What is this?")]
+    await say(client, *said)
+    assert "image" in [one["type"] for one in provider.requests[-1]["messages"][-1]["content"]]
+    said += [answered("A rose."), spoken(image())]
+    await say(client, *said)
+    said += [answered("Red."), spoken(image(), "And this?")]
+    await say(client, *said)
+    assert await Attachment.objects.filter(turn_number__isnull=False).acount() == 3
+    assert [text for role, text in await turns() if role == "user"] == [
+        *("Hello", "What is this?", "", "And this?")
+    ]
+    assert await Session.objects.acount() == 1
+
+
+async def test_what_was_answered_may_be_said_again_with_more(
+    make_client: MakeClient, user: User, provider: WireThread
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="sdk:beds")
+    more = (spoken("Delete bed 3?", "Not yet."), spoken(image()), spoken(image(), "What is this?"))
+    for said in ("Delete bed 3?", *more):
+        await say(client, said)
+    assert [text for role, text in await turns() if role == "user"] == [
+        *("Delete bed 3?", "Delete bed 3?\n\nNot yet.", "", "What is this?")
+    ]
+    assert await Attachment.objects.filter(turn_number__isnull=False).acount() == 2
+
+
+async def test_what_had_no_answer_is_left_out_each_time_that_more_is_sent(
+    make_client: MakeClient, user: User, provider: WireThread
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="sdk:beds")
+    provider.enqueue(Scenario(status=500), Scenario(status=500), Scenario(text="Yes."))
+    both, key = ("Hello?", "Are you there?"), {"Idempotency-Key": "both"}
+    with pytest.raises(anthropic.InternalServerError):
+        await say(client, "Hello?")
+    with pytest.raises(anthropic.InternalServerError):
+        await say(client, *both, extra_headers=key)
+    answers = [await say(client, *both, extra_headers=key) for _ in range(2)]
+    assert answers[0].id == answers[1].id
+    assert await turns() == [
+        *(("user", "Hello?"), ("user", "Are you there?"), ("assistant", "Yes."))
+    ]
