@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from django.db.models import Sum
+from django.db.models import Max, Min, QuerySet, Sum
 
 from conversations.archive.messages import last_user_turn
 from conversations.archive.turns import COLUMNS
@@ -16,7 +16,7 @@ from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.formats.contents import text_block
 from conversations.domain.tool_calls import COMPLETED, OPEN_STATES
 from conversations.domain.turns import ASSISTANT, USER, MalformedTurn, StoredTurn, read_blocks
-from conversations.models import ModelCall, Run, ToolCall, Turn
+from conversations.models import ModelCall, Rewind, Run, ToolCall, Turn
 from conversations.runtime.following import wait_for_final_state
 from conversations.runtime.service import Runtime
 
@@ -175,12 +175,7 @@ USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_toke
 def read_run_answer(run_pk: int, after_turn: int, calls: list[ToolCall]) -> RunAnswer:
     run = Run.objects.get(pk=run_pk)
     after = max(after_turn, run.user_turn or 0)
-    turns = Turn.objects.filter(session=run.session_id, number__gt=after).order_by("number")
-    # One run at a time writes turns: its own are those up to the next message of a person.
-    following = turns.filter(role=USER).values_list("number", flat=True).first()
-    if following is not None:
-        turns = turns.filter(number__lt=following)
-    answers = turns.filter(role=ASSISTANT).values(*COLUMNS) if run.user_turn else []
+    answers = _list_answers(run, after).values(*COLUMNS) if run.user_turn else []
     model_calls = ModelCall.objects.filter(run=run.pk)
     sums = model_calls.filter(turn_number__gt=after).aggregate(
         **{name: Sum(name) for name in USAGE}
@@ -197,6 +192,23 @@ def read_run_answer(run_pk: int, after_turn: int, calls: list[ToolCall]) -> RunA
         usage={name: total or 0 for name, total in sums.items()},
         calls=calls,
     )
+
+
+def _list_answers(run: Run, after: int) -> QuerySet[Turn]:
+    turns = Turn.objects.filter(session=run.session_id, number__gt=after).order_by("number")
+    # One run at a time writes turns: its own are those up to the next message of a person, and
+    # between the rewinds before and after it, which name the last turn that there was.
+    following = turns.filter(role=USER).values_list("number", flat=True).first()
+    if following is not None:
+        turns = turns.filter(number__lt=following)
+    if run.first_seq is not None:
+        rewinds = Rewind.objects.filter(session=run.session_id)
+        before = rewinds.filter(to_seq__lt=run.first_seq).aggregate(turn=Max("to_turn"))
+        since = rewinds.filter(to_seq__gte=run.first_seq).aggregate(turn=Min("to_turn"))
+        turns = turns.filter(number__gt=before["turn"] or 0)
+        if since["turn"] is not None:
+            turns = turns.filter(number__lte=since["turn"])
+    return turns.filter(role=ASSISTANT)
 
 
 def list_spoken(turn: StoredTurn) -> list[dict[str, Any]]:

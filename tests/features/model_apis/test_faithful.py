@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations.models import Attachment, Session
+from conversations.runtime.current import current_runtime
 from tests.api.conftest import token_of
 from tests.archive.files import image_bytes
 from tests.wire.scenario import Scenario, ToolCall
@@ -87,6 +88,31 @@ async def test_a_failed_message_that_is_sent_again_takes_nothing_from_others(
     asked = str(provider.requests[-1]["messages"])
     assert "of another caller" in asked
     assert "Other answer." in asked
+
+
+@pytest.mark.parametrize("ask", [say, streamed])
+async def test_a_second_try_has_nothing_of_the_one_that_broke_off(
+    client: AsyncAnthropic, provider: WireThread, ask: Any
+) -> None:
+    provider.enqueue(Scenario(words=40, error_after=20), Scenario(text="Plant beans.", rate=40))
+    with pytest.raises(anthropic.APIStatusError):
+        await ask(client, "What now?")
+    assert [role for role, _ in await turns()] == ["user", "assistant"], "a part was kept"
+    message = await ask(client, "What now?")
+    assert [block.text for block in message.content] == ["Plant beans."]
+
+
+async def test_what_is_sent_again_gets_its_own_answer_though_there_is_another_by_now(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(text="Plant beans."), Scenario(text="Plant peas."))
+    said = ("Hello", answered("Hi."), "What now?")
+    first = await say(client, *said)
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    await runtime.regenerate(session, turn=3, client_id="page-1", user_pk=session.owner_id)
+    await runtime.wait_idle(session.pk)
+    assert (await turns())[-2:] == [("assistant", "Plant beans."), ("assistant", "Plant peas.")]
+    assert (await say(client, *said)).content == first.content
 
 
 @pytest.mark.parametrize("role", ["system", "tool", "banana", None])
