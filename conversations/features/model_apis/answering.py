@@ -20,6 +20,7 @@ from conversations.archive.rights import READ
 from conversations.archive.run_transcript import read_run, read_said
 from conversations.domain.errors import LoomError, NotFound, Unavailable
 from conversations.domain.stream import ModelInfo
+from conversations.domain.tool_calls import OPEN_STATES
 from conversations.models import Run
 from conversations.runtime import current
 from conversations.runtime.current import current_runtime
@@ -30,7 +31,7 @@ from conversations.runtime.visitors import STREAMS
 from .asking import RunAnswer, ask, wait_for_answer
 from .client_request import ClientRequest
 from .errors import OVERLOADED, STATUS
-from .sessions import UNANSWERED, open_exchange
+from .sessions import UNANSWERED, ClientExchange, open_exchange
 from .writing import AnswerWriter
 
 # Pieces of text that wait for a client which does not read; it gets the rest at the end.
@@ -67,7 +68,9 @@ async def answer_request(
     except BaseException:
         runtime.hub.remove(subscriber)
         raise
-    writer = make_writer(run=run, after_turn=after_turn, asked=asked)
+    # What a run that is under way has said already comes first, so all of it comes at the end.
+    is_live = not _is_under_way(exchange, run_pk)
+    writer = make_writer(run=run, after_turn=after_turn, asked=asked, is_live=is_live)
     if asked.stream:
 
         async def events() -> AsyncIterator[str]:
@@ -96,6 +99,14 @@ async def answer_request(
     response["Request-Id"] = response["X-Request-Id"] = f"req_{run.uuid.hex}"
     response["Loom-Session"] = str(exchange.session.uuid)
     return response
+
+
+def _is_under_way(exchange: ClientExchange, run_pk: int) -> bool:
+    # The request was sent before.
+    if exchange.words is None:
+        last, _ = exchange.results[-1]
+        return last.state not in OPEN_STATES
+    return exchange.known is not None and exchange.known.run_pk == run_pk
 
 
 async def _failure_of(runtime: Runtime, run: Run, answer: RunAnswer) -> tuple[int, str]:

@@ -26,12 +26,14 @@ def list_blocks(answer: RunAnswer) -> list[Block]:
 
 class AnswerWriter:
     """Texts as they come, the rest when the answer is complete. ``id`` is the answer's: a run
-    that waits for results gives several."""
+    that waits for results gives several. Without ``is_live`` all of it is the rest."""
 
     prefix: ClassVar[str]
 
-    def __init__(self, *, run: Run, after_turn: int, asked: ClientRequest) -> None:
-        self.run, self.asked = run, asked
+    def __init__(
+        self, *, run: Run, after_turn: int, asked: ClientRequest, is_live: bool = True
+    ) -> None:
+        self.run, self.asked, self._is_live = run, asked, is_live
         self.id = f"{self.prefix}{run.uuid.hex}" + (f"_{after_turn}" if after_turn else "")
         # The run that the frames are of: the first of each part names it.
         self._told_run: UUID | None = None
@@ -80,7 +82,7 @@ class AnswerWriter:
         part, offset, text = frame["part"], frame["offset"], frame["text"]
         if "run" in frame:
             self._told_run = UUID(frame["run"])
-        if self._told_run != self.run.uuid:
+        if self._told_run != self.run.uuid or not self._is_live:
             return
         if part != self._part:
             if offset:
@@ -99,17 +101,20 @@ class AnswerWriter:
     def finish(self, answer: RunAnswer) -> Iterator[str]:
         """What was not told yet, and the end."""
         told = list(self._texts)
+        untold = []
         for block in list_blocks(answer):
             text = str(block.get("text", ""))
-            if block["type"] == "text" and told and text.startswith(told[0]):
-                told.pop(0)
-                if not told and self._is_open and text != self._texts[-1]:
-                    yield self._tell(text[len(self._texts[-1]) :])
+            if block["type"] != "text" or not told or not text.startswith(told[0]):
+                untold.append(block)
                 continue
+            begun = told.pop(0)
+            if not told and self._is_open and text != begun:
+                yield self._tell(text[len(begun) :])
+        for block in untold:
             yield from self._end_text()
             if block["type"] == "text":
                 yield from self._begin_text()
-                yield self._tell(text)
+                yield self._tell(str(block.get("text", "")))
             else:
                 yield from self.write_call(block)
         yield from self._end_text()

@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import json
 from typing import Any
+from uuid import uuid4
 
 import anthropic
 import pytest
@@ -10,7 +12,10 @@ from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.models import Attachment, Session
+from conversations.features.model_apis.anthropic_shapes import MessagesIn, read_request
+from conversations.features.model_apis.anthropic_writing import MessageWriter
+from conversations.features.model_apis.asking import RunAnswer
+from conversations.models import Attachment, Run, Session
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import token_of
 from tests.archive.files import image_bytes
@@ -38,6 +43,38 @@ async def test_who_waits_for_another_run_streams_only_its_own_answer(
     second = await streamed(client, "two")
     assert "roses" in (await first).content[0].text
     assert [block.text.strip() for block in second.content] == ["herbs herbs herbs"]
+
+
+async def test_who_comes_between_two_texts_streams_both_in_order(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    look = ToolCall(name="list_files", input={})
+    texts = ["I look at the files first.", "There are two beds and one pond in it."]
+    provider.enqueue(
+        Scenario(text=texts[0], tools=(look,)), Scenario(text=texts[1], rate=40, first_delay=1)
+    )
+    said = ("Hello", answered("Hi."), "Look")
+    first = asyncio.create_task(streamed(client, *said))
+    while len(provider.requests) < 2:
+        await asyncio.sleep(0.01)
+    second = await streamed(client, *said)
+    assert [block.text for block in second.content] == texts
+    assert [block.text for block in (await first).content] == texts
+
+
+def test_a_text_that_was_not_told_takes_nothing_from_one_that_was() -> None:
+    run = Run(uuid=uuid4())
+    asked = read_request(MessagesIn(**request("Look")))
+    writer = MessageWriter(run=run, after_turn=0, asked=asked)
+    frame = {"part": 2, "offset": 0, "text": "There are", "run": str(run.uuid)}
+    blocks = [{"type": "text", "text": text} for text in ("I look at the files.", "There are two.")]
+    events = [*writer.add_draft(frame), *writer.finish(RunAnswer(blocks=blocks))]
+    texts: dict[int, str] = {}
+    for event in events:
+        data = json.loads(event.partition("data: ")[2])
+        if data["type"] == "content_block_delta":
+            texts[data["index"]] = texts.get(data["index"], "") + data["delta"]["text"]
+    assert list(texts.values()) == ["There are two.", "I look at the files."]
 
 
 async def test_a_text_of_white_space_doubles_nothing(
