@@ -12,7 +12,7 @@ from typing import Any
 
 from conversations.domain.errors import Rejected
 from conversations.domain.formats import Spoken, read_spoken
-from conversations.domain.formats.contents import BAD_MESSAGE
+from conversations.domain.formats.contents import BAD_MESSAGE, text_block
 from conversations.domain.runs import FORCED, TOOL_CHOICE, RunChoices
 from conversations.domain.text import dump_json
 from conversations.domain.turns import ASSISTANT, SYSTEM, TOOL, text_of_blocks
@@ -105,6 +105,21 @@ def list_said(messages: Sequence[dict[str, Any]]) -> list[str | list[str]]:
 
 def is_result(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def read_result_blocks(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The content of a block ``tool_result``. Raises Rejected for what is none."""
+    content = result.get("content")
+    if content is None:
+        return []
+    blocks = [text_block(content)] if isinstance(content, str) else content
+    if not isinstance(blocks, list) or not all(
+        isinstance(one, dict) and (one.get("type") != "text" or isinstance(one.get("text"), str))
+        for one in blocks
+    ):
+        reason = f"The result of {result.get('tool_use_id')} must be a text or a list of blocks."
+        raise refused("content", reason)
+    return blocks
 
 
 def text_of(content: Any) -> str:

@@ -290,7 +290,7 @@ def _read_sampling(asked: CompletionIn | ResponseIn) -> dict[str, float | None]:
 def _read_effort(effort: Any) -> str | None:
     if effort in (None, "none"):
         return None
-    if effort not in EFFORTS:
+    if not isinstance(effort, str) or effort not in EFFORTS:
         raise refused("reasoning_effort", f"It must be one of none, {', '.join(EFFORTS)}.")
     return EFFORTS[effort]
 
@@ -300,7 +300,8 @@ def _read_format(asked: Any) -> dict[str, Any] | None:
     if asked is None or kind == "text":
         return None
     # Chat completions have the schema one level deeper.
-    schema = asked.get("json_schema", asked).get("schema") if kind == "json_schema" else None
+    holder = asked.get("json_schema", asked) if kind == "json_schema" else None
+    schema = holder.get("schema") if isinstance(holder, dict) else None
     if not isinstance(schema, dict):
         raise refused("response_format", "It must be text or json_schema with a schema.")
     return {"type": "json_schema", "schema": schema}
@@ -328,10 +329,12 @@ def _read_tool_choice(asked: CompletionIn | ResponseIn) -> dict[str, Any] | None
     if isinstance(choice, str) and choice in TOOL_CHOICES:
         kind = TOOL_CHOICES[choice]
         return {"type": kind} if kind == "none" else {"type": kind} | single
-    named = choice.get("function", choice) if isinstance(choice, dict) else {}
-    if not isinstance(choice, dict) or choice.get("type") != "function" or "name" not in named:
+    named = choice.get("function", choice) if isinstance(choice, dict) else None
+    name = named.get("name") if isinstance(named, dict) else None
+    is_function = isinstance(choice, dict) and choice.get("type") == "function"
+    if not is_function or not isinstance(name, str):
         raise refused("tool_choice", "It must be none, auto, required or name a function.")
-    return {"type": "tool", "name": str(named["name"])} | single
+    return {"type": "tool", "name": name} | single
 
 
 # The items of a response's input.
@@ -359,6 +362,8 @@ def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
             answer = None
         if kind == "message" and is_answer:
             parts = _read_parts(item.get("content"))
+            if not isinstance(parts, str | list | None):
+                raise refused(f"input[{place}]", "Its content must be a text or a list of parts.")
             answer = _join_answers(answer, {"content": parts})
         elif kind == "message":
             yield {"role": item.get("role"), "content": _read_parts(item.get("content"))}

@@ -53,7 +53,7 @@ from conversations.domain.turns import ASSISTANT, USER, calls_of, text_of_blocks
 from conversations.models import Run, Session, ToolCall, Turn, Workspace
 from conversations.web.forms import check_message_text
 
-from .client_request import ClientRequest, list_said, read_words
+from .client_request import ClientRequest, list_said, read_result_blocks, read_words
 
 MAX_SAME_ID = 20  # calls of one id that are looked at
 
@@ -365,11 +365,10 @@ def _read_result(
     call = calls.order_by("-pk").first() if is_storable(call_id) else None
     if call is None:
         raise Rejected(f"The call {call_id} does not exist in this session.", code="no_such_call")
-    content = block.get("content")
-    blocks = content if isinstance(content, list) else []
+    blocks = read_result_blocks(block)
     kept = []
     for one in blocks if call.state in OPEN_STATES else ():
-        if isinstance(one, dict) and one.get("type") != "text":
+        if one.get("type") != "text":
             file = read_new_file(one)
             attachment = save_attachment(
                 session.pk,
@@ -380,5 +379,5 @@ def _read_result(
                 content=examine(file.data, file.name),
             )
             kept.append(attachment_block(attachment))
-    text = content if isinstance(content, str) else text_of_blocks(blocks)
+    text = text_of_blocks(blocks)
     return call, ToolResult(ok=block.get("is_error") is not True, output=text, blocks=kept)

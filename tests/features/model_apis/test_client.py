@@ -193,6 +193,21 @@ async def test_results_are_all_or_none(client: AsyncAnthropic, provider: WireThr
         await say(client, {"role": "user", "content": [result]})
 
 
+@pytest.mark.parametrize("odd", [{"a": 1}, 5, ["text"], [{"type": "text", "text": 5}]])
+async def test_a_result_that_is_none_is_refused_and_can_be_sent_again(
+    client: AsyncAnthropic, provider: WireThread, odd: Any
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
+    message = await say(client, "And Rome?", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": odd}
+    with pytest.raises(anthropic.BadRequestError, match="content: The result of") as refused:
+        await say(client, {"role": "user", "content": [result]})
+    assert refused.value.body["error"]["type"] == "invalid_request_error"
+    result["content"] = "25"
+    answer = await say(client, {"role": "user", "content": [result]})
+    assert answer.content[0].text == "Warm."
+
+
 async def test_images_go_along(client: AsyncAnthropic, provider: WireThread) -> None:
     data = base64.b64encode(image_bytes()).decode()
     source = {"type": "base64", "media_type": "image/png", "data": data}

@@ -210,6 +210,54 @@ async def test_what_cannot_be_had_is_refused_with_the_reason(
     assert not await Turn.objects.aexists()
 
 
+def named(function: Any) -> dict[str, Any]:
+    return {"type": "function", "function": function}
+
+
+def schema(value: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": value}
+
+
+@pytest.mark.parametrize(
+    ("param", "of_chat", "of_response"),
+    [
+        *(
+            ("tool_choice", {"tool_choice": named(odd)}, {"tool_choice": named(odd)})
+            for odd in (None, 5, "name", [], {"name": None})
+        ),
+        *(
+            ("response_format", {"response_format": schema(odd)}, {"text": {"format": schema(odd)}})
+            for odd in (None, "x", [], {"schema": 5})
+        ),
+        *(
+            ("reasoning_effort", {"reasoning_effort": "some"}, {"reasoning": {"effort": odd}})
+            for odd in ([], {}, ["low"], 5)
+        ),
+    ],
+)
+async def test_values_that_are_none_of_the_api_are_refused_by_name(
+    client: AsyncOpenAI, param: str, of_chat: dict[str, Any], of_response: dict[str, Any]
+) -> None:
+    with pytest.raises(openai.BadRequestError) as chatted:
+        await chat(client, "Hello", **of_chat)
+    with pytest.raises(openai.BadRequestError) as responded:
+        await respond(client, "Hello", **of_response)
+    for refused in (chatted.value, responded.value):
+        assert (refused.type, refused.param) == ("invalid_request_error", param)
+
+
+@pytest.mark.parametrize("odd", [5, True, {"a": 1}])
+async def test_answers_in_the_input_that_are_none_are_refused_by_name(
+    client: AsyncOpenAI, odd: Any
+) -> None:
+    for contents in (["Hi.", odd], [odd, "Hi."]):
+        items = [{"role": "user", "content": "Hello"}, *map(answered, contents)]
+        with pytest.raises(openai.BadRequestError) as refused:
+            await respond(client, [*items, {"role": "user", "content": "And now?"}])
+        assert refused.value.type == "invalid_request_error"
+        assert refused.value.param == f"input[{contents.index(odd) + 1}]"
+
+
 async def test_errors_are_those_of_the_sdk(client: AsyncOpenAI, provider: WireThread) -> None:
     with pytest.raises(openai.AuthenticationError):
         await chat(client.with_options(api_key="loom_wrong"), "Hello")
