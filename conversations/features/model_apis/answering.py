@@ -134,7 +134,9 @@ async def _write_events(
                     await runtime.readers.read(recheck)
                 except Unavailable:
                     pass  # asked again in a moment; without the database nothing new is told
-                except LoomError:
+                except LoomError as error:
+                    for event in writer.fail(error.status, error.message):
+                        yield event
                     return
                 checked_at = monotonic()
             drafted = asyncio.create_task(drafts.get())

@@ -342,6 +342,25 @@ async def test_an_answer_is_not_for_who_may_read_no_more(
         await waiting
 
 
+async def test_a_stream_ends_with_an_error_for_who_may_read_no_more(
+    client: AsyncAnthropic, provider: WireThread, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "RECHECK_SECONDS", 0.1)
+    provider.enqueue(Scenario(words=60, rate=40))
+
+    async def read() -> None:
+        async with client.messages.stream(**request("What now?")) as stream:
+            await stream.get_final_message()
+
+    reading = asyncio.create_task(read())
+    while not await Turn.objects.aexists():
+        await asyncio.sleep(0.02)
+    await Membership.objects.filter(user=user).adelete()
+    with pytest.raises(anthropic.APIStatusError) as ended:
+        await reading
+    assert ended.value.body["error"]["type"] == "not_found_error"
+
+
 @pytest.mark.parametrize("odd", ["\ud800", "a\0b"])
 @pytest.mark.usefixtures("provider")
 async def test_a_result_of_a_call_that_no_database_can_hold(user: User, odd: str) -> None:
