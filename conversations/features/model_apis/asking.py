@@ -48,33 +48,28 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
     """Give the results, send the message. Returns when it is on disk: the key of the run that
     answers, and the turn after which what it says is new."""
     session_pk, tools, known = exchange.session.pk, runtime.program_tools, exchange.known
-    is_new = known is None or known.state in UNANSWERED
-    is_said = exchange.words is not None and is_new
     _require_results(runtime, exchange)
     if exchange.words is None:
         await _choose_for_waiting(runtime, exchange)
-    if is_said:
-        # The message is answered, and the answer that waited for the results ends with them.
-        tools.hand_over(session_pk)
-    for call, gave in exchange.results:
-        is_given = tools.give(session_pk, call.run.client_id, call.pk, gave)
-        if call.state in OPEN_STATES and not is_given:
-            raise Unavailable(ELSEWHERE)
-    if exchange.words is None:
+        _give_results(runtime, exchange)
         last, _ = exchange.results[-1]
         return last.run_id, last.turn_number
-    if is_said and not exchange.results:
-        tools.give_up(session_pk)
-    client_id = exchange.client_id
-    if known is not None and not is_new:
+    if known is not None and known.state not in UNANSWERED:
         # What is sent again is the run that there is.
+        _give_results(runtime, exchange)
         return known.run_pk, 0
+    client_id = exchange.client_id
     if known is not None:
         client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
     # The client's tools are there before the run, and go if it cannot begin.
     tools.bring(session_pk, client_id, exchange.asked.tools)
     try:
         require_forced_tool(exchange.asked.choices, tools.of(session_pk, client_id))
+        # The message is answered, and the answer that waited for the results ends with them.
+        tools.hand_over(session_pk)
+        _give_results(runtime, exchange)
+        if not exchange.results:
+            tools.give_up(session_pk)
         run_pk = await _begin(runtime, exchange, client_id)
     except BaseException:
         tools.forget(session_pk, client_id)
@@ -83,29 +78,40 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
 
 
 def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
-    """Raises Rejected where one is missing, or comes too late."""
+    """Raises Rejected where one is missing, comes twice or too late, and Unavailable where the
+    run waits for it elsewhere."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     calls = [call for call, _ in exchange.results]
     given = {call.pk for call in calls}
+    if len(given) < len(calls):
+        raise Rejected("Every tool call has one result.", code="result_twice")
     for client_id in {call.run.client_id for call in calls}:
         if tools.waiting(session_pk, client_id) - given:
             raise Rejected("Every tool call needs its result.", code="result_missing")
     for call in calls:
         if call.state not in (*OPEN_STATES, COMPLETED):
             raise Rejected(f"The call {call.call_id} has ended.", code="call_over")
+    for call in calls:
+        waiting = tools.waiting(session_pk, call.run.client_id)
+        if call.state in OPEN_STATES and call.pk not in waiting:
+            raise Unavailable(ELSEWHERE)
 
 
 async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> None:
-    """The run that waits for these results goes on as this request asks. Raises Unavailable
-    where it waits elsewhere."""
+    """The run that waits for these results goes on as this request asks."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
-    open_calls = [call for call, _ in exchange.results if call.state in OPEN_STATES]
-    for call in open_calls:
-        if call.pk not in tools.waiting(session_pk, call.run.client_id):
-            raise Unavailable(ELSEWHERE)
-    for run in {call.run_id: call.run for call in open_calls}.values():
+    runs = {call.run_id: call.run for call, _ in exchange.results if call.state in OPEN_STATES}
+    for run in runs.values():
         require_forced_tool(exchange.asked.choices, tools.of(session_pk, run.client_id))
         await runtime.choose_for_run(session_pk, run.pk, exchange.asked.choices)
+
+
+def _give_results(runtime: Runtime, exchange: ClientExchange) -> None:
+    for call, gave in exchange.results:
+        client_id = call.run.client_id
+        is_given = runtime.program_tools.give(exchange.session.pk, client_id, call.pk, gave)
+        if call.state in OPEN_STATES and not is_given:
+            raise Unavailable(ELSEWHERE)
 
 
 async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> int:

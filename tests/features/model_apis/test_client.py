@@ -206,6 +206,39 @@ async def test_a_result_that_is_none_is_refused_and_can_be_sent_again(
     result["content"] = "25"
     answer = await say(client, {"role": "user", "content": [result]})
     assert answer.content[0].text == "Warm."
+async def test_a_result_that_comes_twice_is_refused(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
+    message = await say(client, "And Rome?", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
+    with pytest.raises(anthropic.BadRequestError, match="one result"):
+        await say(client, {"role": "user", "content": [result, result]})
+    message = await say(client, {"role": "user", "content": [result]})
+    assert message.content[0].text == "Warm."
+
+
+@pytest.mark.parametrize("has_result", [False, True])
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"tools": [{"name": "the weather", "input_schema": {}}]},
+        {"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "rain"}},
+    ],
+)
+async def test_a_refused_message_leaves_the_waiting_call_as_it_is(
+    client: AsyncAnthropic, provider: WireThread, refused: dict[str, Any], has_result: bool
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
+    message = await say(client, "And Rome?", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
+    text = {"type": "text", "text": "And what to sow?"}
+    content = [result, text] if has_result else [text]
+    with pytest.raises(anthropic.BadRequestError):
+        await say(client, {"role": "user", "content": content}, **refused)
+    message = await say(client, {"role": "user", "content": [result]})
+    assert message.content[0].text == "Warm."
+    assert [text for _, text in await turns()] == ["And Rome?", "", "25", "Warm."]
 
 
 async def test_images_go_along(client: AsyncAnthropic, provider: WireThread) -> None:
