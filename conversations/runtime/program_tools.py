@@ -18,6 +18,7 @@ from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.archive.runs import Claimed
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import Message, say
+from conversations.models import ToolCall
 
 WAIT_SECONDS = 600.0  # How long a call waits for its program
 
@@ -32,17 +33,22 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 @dataclass(slots=True)
 class _Brought:
-    """The tools of one message. ``waiting`` are calls, by the keys of their records;
-    ``changed`` is set whenever another one waits. ``is_over``: the program has said
-    something else since."""
+    """The tools of one message. ``results`` are those of its calls, by the keys of their
+    records: which wait, and which the program has given. ``changed`` is set whenever another
+    one waits. ``is_over``: the program has said something else since."""
 
     tools: Mapping[str, Tool]
-    waiting: dict[int, asyncio.Future[ToolResult]] = field(default_factory=dict)
+    results: dict[int, asyncio.Future[ToolResult]] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
 
     def open_calls(self) -> frozenset[int]:
-        return frozenset(pk for pk, waiting in self.waiting.items() if not waiting.done())
+        return frozenset(pk for pk, result in self.results.items() if not result.done())
+
+    def result_of(self, call_pk: int) -> asyncio.Future[ToolResult]:
+        if call_pk not in self.results:
+            self.results[call_pk] = asyncio.get_running_loop().create_future()
+        return self.results[call_pk]
 
 
 class ProgramTools:
@@ -77,10 +83,16 @@ class ProgramTools:
         """The run has ended, or was never begun."""
         self.brought.pop((session_pk, client_id), None)
 
-    def waiting(self, session_pk: int, client_id: str) -> frozenset[int]:
-        """The calls that wait for the program."""
+    def list_unanswered(
+        self, session_pk: int, client_id: str, calls: Sequence[ToolCall]
+    ) -> list[ToolCall]:
+        """Those of the run's open calls whose result the program has not given, also where
+        their turn comes after other calls."""
         found = self.brought.get((session_pk, client_id))
-        return found.open_calls() if found is not None else frozenset()
+        if found is None:
+            return []
+        own = [call for call in calls if call.name in found.tools]
+        return [one for one in own if one.pk not in found.results or one.pk in found.open_calls()]
 
     async def wait_for_others(
         self, session_pk: int, client_id: str, *, than: frozenset[int]
@@ -109,31 +121,26 @@ class ProgramTools:
     def give_up(self, session_pk: int) -> None:
         """The program goes on without the calls of the session that wait."""
         for (pk, _), brought in self.brought.items():
-            for waiting in brought.waiting.values() if pk == session_pk else ():
-                if not waiting.done():
-                    waiting.set_result(ToolResult(ok=False, output=GIVEN_UP))
+            for call_pk in brought.open_calls() if pk == session_pk else ():
+                brought.results[call_pk].set_result(ToolResult(ok=False, output=GIVEN_UP))
 
-    def give(self, session_pk: int, client_id: str, call_pk: int, result: ToolResult) -> bool:
-        """What a call gave. False: it does not wait here."""
+    def give(self, session_pk: int, client_id: str, call_pk: int, gave: ToolResult) -> None:
+        """What a call gave, or is to give when its turn comes. The first result counts."""
         found = self.brought.get((session_pk, client_id))
-        waiting = found.waiting.get(call_pk) if found is not None else None
-        if waiting is None or waiting.done():
-            return False
-        waiting.set_result(result)
-        return True
+        if found is not None and not found.result_of(call_pk).done():
+            found.result_of(call_pk).set_result(gave)
 
     async def wait_for_result(self, brought: _Brought, call_pk: int) -> ToolResult:
         """What the program says that a call gave."""
-        waiting: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
-        brought.waiting[call_pk] = waiting
+        result = brought.result_of(call_pk)
+        if brought.is_over and not result.done():
+            return ToolResult(ok=False, output=GIVEN_UP)
         brought.changed.set()
         try:
             async with asyncio.timeout(self._wait_seconds):
-                return await waiting
+                return await result
         except TimeoutError:
             return ToolResult(ok=False, output=TOO_LATE)
-        finally:
-            del brought.waiting[call_pk]
 
 
 def _read_tool(place: int, given: Any, brought: _Brought, tools: ProgramTools) -> Tool:

@@ -23,8 +23,6 @@ from conversations.runtime.service import Runtime
 from .client_request import require_forced_tool
 from .sessions import UNANSWERED, ClientExchange
 
-SETTLING_SECONDS = 0.25  # how long to wait for further calls of the same answer
-
 ELSEWHERE = "The call waits in another process. Try again."
 
 
@@ -48,7 +46,7 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
     """Give the results, send the message. Returns when it is on disk: the key of the run that
     answers, and the turn after which what it says is new."""
     session_pk, tools, known = exchange.session.pk, runtime.program_tools, exchange.known
-    _require_results(runtime, exchange)
+    await _require_results(runtime, exchange)
     if exchange.words is None:
         await _choose_for_waiting(runtime, exchange)
         _give_results(runtime, exchange)
@@ -68,8 +66,7 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
         # The message is answered, and the answer that waited for the results ends with them.
         tools.hand_over(session_pk)
         _give_results(runtime, exchange)
-        if not exchange.results:
-            tools.give_up(session_pk)
+        tools.give_up(session_pk)
         run_pk = await _begin(runtime, exchange, client_id)
     except BaseException:
         tools.forget(session_pk, client_id)
@@ -77,7 +74,7 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
     return run_pk, 0
 
 
-def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
+async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
     """Raises Rejected where one is missing, comes twice or too late, and Unavailable where the
     run waits for it elsewhere."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
@@ -85,16 +82,15 @@ def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
     given = {call.pk for call in calls}
     if len(given) < len(calls):
         raise Rejected("Every tool call has one result.", code="result_twice")
-    for client_id in {call.run.client_id for call in calls}:
-        if tools.waiting(session_pk, client_id) - given:
-            raise Rejected("Every tool call needs its result.", code="result_missing")
     for call in calls:
         if call.state not in (*OPEN_STATES, COMPLETED):
             raise Rejected(f"The call {call.call_id} has ended.", code="call_over")
-    for call in calls:
-        waiting = tools.waiting(session_pk, call.run.client_id)
-        if call.state in OPEN_STATES and call.pk not in waiting:
-            raise Unavailable(ELSEWHERE)
+    open_calls = [call for call in calls if call.state in OPEN_STATES]
+    if any(call.name not in tools.of(session_pk, call.run.client_id) for call in open_calls):
+        raise Unavailable(ELSEWHERE)
+    for run in {call.run_id: call.run for call in open_calls}.values():
+        if {call.pk for call in await _list_unanswered(runtime, run)} - given:
+            raise Rejected("Every tool call needs its result.", code="result_missing")
 
 
 async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> None:
@@ -108,10 +104,7 @@ async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> Non
 
 def _give_results(runtime: Runtime, exchange: ClientExchange) -> None:
     for call, gave in exchange.results:
-        client_id = call.run.client_id
-        is_given = runtime.program_tools.give(exchange.session.pk, client_id, call.pk, gave)
-        if call.state in OPEN_STATES and not is_given:
-            raise Unavailable(ELSEWHERE)
+        runtime.program_tools.give(exchange.session.pk, call.run.client_id, call.pk, gave)
 
 
 async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> int:
@@ -145,29 +138,28 @@ async def wait_for_answer(runtime: Runtime, run: Run, after_turn: int) -> RunAns
 
 
 async def _wait_for_calls(runtime: Runtime, run: Run, ending: asyncio.Task[str]) -> list[ToolCall]:
-    # The calls that wait for the client; none where the run has ended.
+    # The calls that the client is to carry out as soon as one of them waits; none where the
+    # run has ended.
     tools, session_pk, client_id = runtime.program_tools, run.session_id, run.client_id
+    waiting: frozenset[int] = frozenset()
     while True:
-        waiting = tools.waiting(session_pk, client_id)
-        calls = await runtime.readers.read(list_open_calls, run.pk) if waiting else []
-        own = [call for call in calls if call.name in tools.of(session_pk, client_id)]
-        if waiting and waiting >= {call.pk for call in own}:
-            return own
         others = asyncio.create_task(tools.wait_for_others(session_pk, client_id, than=waiting))
         try:
-            done, _ = await asyncio.wait(
-                {ending, others},
-                # Further calls of the same answer come one after the other.
-                timeout=SETTLING_SECONDS if waiting else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait({ending, others}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             others.cancel()
-        if ending in done:
+        if ending.done():
             ending.result()
             return []
-        if not done:
-            return [call for call in own if call.pk in waiting]
+        waiting = others.result()
+        calls = await _list_unanswered(runtime, run) if waiting else []
+        if calls:
+            return calls
+
+
+async def _list_unanswered(runtime: Runtime, run: Run) -> list[ToolCall]:
+    calls = await runtime.readers.read(list_open_calls, run.pk)
+    return runtime.program_tools.list_unanswered(run.session_id, run.client_id, calls)
 
 
 def list_open_calls(run_pk: int) -> list[ToolCall]:

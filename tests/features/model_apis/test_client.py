@@ -14,8 +14,10 @@ from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
 from conversations.features.model_apis import answering
-from conversations.models import Attachment, Membership, Run, Session, Turn
+from conversations.models import Attachment, Membership, Run, Session, Turn, Workspace
+from conversations.models import ToolCall as ToolCallRow
 from conversations.runtime.current import current_runtime
+from conversations.runtime.program_tools import GIVEN_UP
 from tests.api.conftest import Program, token_of
 from tests.archive.files import image_bytes
 from tests.wire.scenario import Scenario, ToolCall
@@ -183,6 +185,89 @@ async def test_calls_that_were_stopped_take_no_results(
     result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
     with pytest.raises(anthropic.BadRequestError, match="has ended"):
         await say(client, {"role": "user", "content": [result]})
+
+
+MIXED = (
+    ToolCall(name="weather", input={"place": "Rome"}),
+    ToolCall(name="write_file", input={"path": "rome.txt", "content": "Warm"}),
+    ToolCall(name="weather", input={"place": "Oslo"}),
+)
+
+
+async def _approve_waiting() -> None:
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    while (call := await session.tool_calls.filter(state="waiting_approval").afirst()) is None:
+        await asyncio.sleep(0.02)
+    await runtime.decide_call(session, call=call.uuid, decision="once", user_pk=session.owner_id)
+
+
+@pytest.mark.parametrize("policy", ["auto", "ask"])
+async def test_calls_on_both_sides_of_a_call_of_the_workspace_are_told_at_once(
+    client: AsyncAnthropic, provider: WireThread, policy: str
+) -> None:
+    await Workspace.objects.aupdate(tool_policy=policy)
+    provider.enqueue(Scenario(text="I look.", tools=MIXED), Scenario(text="Both are warm."))
+    message = await say(client, "And Rome?", tools=[WEATHER])
+    calls = message.content[1:]
+    assert [call.input for call in calls] == [{"place": "Rome"}, {"place": "Oslo"}]
+    results = [
+        {"type": "tool_result", "tool_use_id": call.id, "content": call.input["place"]}
+        for call in calls
+    ]
+    with pytest.raises(anthropic.BadRequestError, match="needs its result"):
+        await say(client, {"role": "user", "content": results[:1]})
+    answering = asyncio.create_task(say(client, {"role": "user", "content": results}))
+    if policy == "ask":
+        await _approve_waiting()
+    assert (await answering).content[0].text == "Both are warm."
+    given = [text for role, text in await turns() if role == "tool"]
+    assert given == ["Rome", "Created rome.txt: 1 line.", "Oslo"]
+
+
+async def test_results_can_be_sent_again_before_the_turn_of_the_last_call(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=MIXED), Scenario(text="Both are warm."))
+    message = await say(client, "And Rome?", tools=[WEATHER])
+    results = [
+        {"type": "tool_result", "tool_use_id": call.id, "content": "25"} for call in message.content
+    ]
+    first = asyncio.create_task(say(client, {"role": "user", "content": results}))
+    while not await ToolCallRow.objects.filter(state="completed").aexists():
+        await asyncio.sleep(0.02)
+    again = asyncio.create_task(say(client, {"role": "user", "content": results}))
+    await asyncio.wait({again}, timeout=0.3)
+    await _approve_waiting()
+    assert (await first).content == (await again).content
+
+
+async def test_calls_whose_turn_comes_later_are_given_up_with_those_that_wait(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    await Workspace.objects.aupdate(tool_policy="auto")
+    provider.enqueue(Scenario(tools=MIXED), Scenario(text="Hello."))
+    await say(client, "And Rome?", tools=[WEATHER])
+    message = await say(client, "Never mind")
+    assert [block.text for block in message.content] == ["Hello."]
+    given = [text for role, text in await turns() if role == "tool"]
+    assert given == [GIVEN_UP, "Created rome.txt: 1 line.", GIVEN_UP]
+
+
+async def test_results_that_are_sent_again_get_the_calls_that_wait_now(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    look = (ToolCall(name="weather"),)
+    provider.enqueue(Scenario(tools=look), Scenario(text="And then?", tools=look))
+    first = await say(client, "And Rome?", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    second = await say(client, {"role": "user", "content": [result]})
+    again = await say(client, {"role": "user", "content": [result]})
+    assert second.content[1].id != first.content[0].id
+    assert (again.id, again.content) == (second.id, second.content)
+    provider.enqueue(Scenario(text="Warm."))
+    result = {"type": "tool_result", "tool_use_id": second.content[1].id, "content": "25"}
+    message = await say(client, {"role": "user", "content": [result]})
+    assert message.content[0].text == "Warm."
 
 
 async def test_results_are_all_or_none(client: AsyncAnthropic, provider: WireThread) -> None:
