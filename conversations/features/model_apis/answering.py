@@ -37,6 +37,8 @@ from .writing import AnswerWriter
 # Pieces of text that wait for a client which does not read; it gets the rest at the end.
 MAX_DELTAS_WAITING = 2_000
 
+MAX_UNREAD_SECONDS = 10.0  # from when a stream is there until its client begins to read it
+
 
 async def answer_request(
     request: HttpRequest, slug: str, asked: ClientRequest, make_writer: type[AnswerWriter]
@@ -59,7 +61,8 @@ async def answer_request(
             drafts.put_nowait(frame)
 
     subscriber = Subscriber(session_pk=exchange.session.pk, deliver=deliver, held=False)
-    runtime.hub.add(subscriber)
+    if asked.stream:
+        runtime.hub.add(subscriber)
     try:
         run_pk, after_turn = await ask(runtime, exchange)
         run = await runtime.readers.read(read_run, run_pk)
@@ -72,8 +75,13 @@ async def answer_request(
     is_live = not _is_under_way(exchange, run_pk)
     writer = make_writer(run=run, after_turn=after_turn, asked=asked, is_live=is_live)
     if asked.stream:
+        # The response of a client that leaves before is dropped without being closed.
+        dropping = asyncio.get_running_loop().call_later(
+            MAX_UNREAD_SECONDS, runtime.hub.remove, subscriber
+        )
 
         async def events() -> AsyncIterator[str]:
+            dropping.cancel()
             runtime.lines.take_anyway(STREAMS, person_pk)
             told = _write_events(runtime, run, after_turn, drafts, writer, recheck)
             try:
@@ -89,7 +97,6 @@ async def answer_request(
         )
         response["X-Accel-Buffering"] = "no"
     else:
-        runtime.hub.remove(subscriber)
         answer = await wait_for_answer(runtime, run, after_turn)
         await runtime.readers.read(recheck)
         if answer.state in UNANSWERED:

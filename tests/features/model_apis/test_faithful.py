@@ -19,6 +19,10 @@ from conversations.models import Attachment, Run, Session
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import token_of
 from tests.archive.files import image_bytes
+from conversations.features.model_apis import answering
+from conversations.models import Session
+from conversations.runtime.current import current_runtime
+from tests.api.conftest import Program, token_of
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -26,6 +30,8 @@ from .conftest import MakeClient
 from .test_client import WEATHER, answered, request, say, turns
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
+
+MESSAGES = "/api/v1/anthropic/garden/v1/messages"
 
 
 async def streamed(client: AsyncAnthropic, *said: Any, **more: Any) -> Any:
@@ -254,3 +260,14 @@ async def test_what_had_no_answer_is_left_out_each_time_that_more_is_sent(
     assert await turns() == [
         *(("user", "Hello?"), ("user", "Are you there?"), ("assistant", "Yes."))
     ]
+async def test_a_client_that_leaves_before_its_answer_begins_leaves_nothing_behind(
+    user: User, provider: WireThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "MAX_UNREAD_SECONDS", 0.1)
+    program = Program(await sync_to_async(token_of)(user))
+    asked = json.dumps(request("Look") | {"stream": True})
+    await program.post(MESSAGES, asked, content_type="application/json")  # its body is not read
+    runtime = await current_runtime()
+    while runtime.hub.subscriber_count:
+        await asyncio.sleep(0.02)
+    await runtime.wait_idle((await Session.objects.aget()).pk)
