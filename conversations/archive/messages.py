@@ -225,16 +225,18 @@ def accepted_run(
     )
 
 
-def withdraw_message(session: Session, *, run: UUID) -> None:
-    """Take back a message that still waits. Raises Conflict when it is too late.
-    The message stays in the archive as a run that was stopped before it began."""
+def withdraw_message(session: Session, *, run: UUID) -> str:
+    """Take back a message that still waits, and return its ``client_id``. Raises Conflict when it
+    is too late. The message stays in the archive as a run that was stopped before it began."""
     with joined_transaction():
         # Else a process that has just read the message as waiting would execute it all the same.
         lock_session(session.pk)
         waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
-        changed = waiting.update(state=states.STOPPED, finished_at=timezone.now(), note="withdrawn")
-    if not changed:
+        client_id = waiting.values_list("client_id", flat=True).first()
+        waiting.update(state=states.STOPPED, finished_at=timezone.now(), note="withdrawn")
+    if client_id is None:
         raise Conflict("This message is no longer queued.", code="not_queued")
+    return client_id
 
 
 def put_first(session: Session, *, run: UUID) -> int | None:

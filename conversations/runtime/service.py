@@ -297,7 +297,8 @@ class Runtime:
         return await self._publish_rewound(session, rewound)
 
     async def withdraw(self, session: Session, *, run: UUID) -> None:
-        await self.writer.write(archive_messages.withdraw_message, session, run=run)
+        withdrawn = await self.writer.write(archive_messages.withdraw_message, session, run=run)
+        self.program_tools.forget(session.pk, withdrawn)
         await self.publisher.publish_queue(session.pk)
 
     async def put_first(self, session: Session, *, run: UUID, stops: bool) -> None:

@@ -28,10 +28,11 @@ from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import STREAMS
 
-from .asking import RunAnswer, ask, wait_for_answer
+from .asking import WITHDRAWN, RunAnswer, ask, wait_for_answer
 from .client_request import ClientRequest
 from .errors import OVERLOADED, STATUS
 from .sessions import UNANSWERED, ClientExchange, open_exchange
+from .sessions import open_exchange
 from .writing import AnswerWriter
 
 # Pieces of text that wait for a client which does not read; it gets the rest at the end.
@@ -99,7 +100,7 @@ async def answer_request(
     else:
         answer = await wait_for_answer(runtime, run, after_turn)
         await runtime.readers.read(recheck)
-        if answer.state in UNANSWERED:
+        if answer.is_missing:
             response = writer.make_error(*await _failure_of(runtime, run, answer))
         else:
             response = JsonResponse(writer.make_document(answer))
@@ -118,6 +119,8 @@ def _is_under_way(exchange: ClientExchange, run_pk: int) -> bool:
 
 async def _failure_of(runtime: Runtime, run: Run, answer: RunAnswer) -> tuple[int, str]:
     code = answer.error_code
+    if code == WITHDRAWN:
+        return STATUS[code], "The message was withdrawn before it was answered."
     reason = reason_of(await runtime.readers.read(read_said, run.pk))
     return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
@@ -168,7 +171,7 @@ async def _write_events(
             for event in writer.fail(OVERLOADED, error.message):
                 yield event
             return
-        if answer.state in UNANSWERED:
+        if answer.is_missing:
             for event in writer.fail(*await _failure_of(runtime, run, answer)):
                 yield event
             return

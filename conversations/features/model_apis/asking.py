@@ -23,6 +23,8 @@ from conversations.runtime.service import Runtime
 from .client_request import require_forced_tool
 from .sessions import UNANSWERED, ClientExchange
 
+WITHDRAWN = "withdrawn"  # why there is no answer to a message that no model was asked
+
 ELSEWHERE = "The call waits in another process. Try again."
 
 
@@ -40,6 +42,10 @@ class RunAnswer:
     stop_sequence: str | None = None
     usage: dict[str, int] = field(default_factory=dict)
     calls: list[ToolCall] = field(default_factory=list)
+
+    @property
+    def is_missing(self) -> bool:
+        return self.state in UNANSWERED or self.error_code == WITHDRAWN
 
 
 async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
@@ -150,6 +156,7 @@ async def _wait_for_calls(runtime: Runtime, run: Run, ending: asyncio.Task[str])
             others.cancel()
         if ending.done():
             ending.result()
+            tools.forget(session_pk, client_id)  # also where another process ended it
             return []
         waiting = others.result()
         calls = await _list_unanswered(runtime, run) if waiting else []
@@ -183,7 +190,7 @@ def read_run_answer(run_pk: int, after_turn: int, calls: list[ToolCall]) -> RunA
     stop_reason, stop_sequence = stop or ("", None)
     return RunAnswer(
         state=run.state,
-        error_code=run.error_code,
+        error_code=run.error_code if run.user_turn else WITHDRAWN,
         blocks=[block for row in answers for block in list_spoken(StoredTurn(**row))],
         stop_reason=stop_reason,
         stop_sequence=stop_sequence,

@@ -22,6 +22,7 @@ STATUS = {
     "request_too_large": 413,
     "timeout": 504,
     "budget_reached": 402,
+    "withdrawn": 409,
 }
 
 STATUSES = frozenset(

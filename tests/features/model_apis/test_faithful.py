@@ -20,7 +20,7 @@ from conversations.runtime.current import current_runtime
 from tests.api.conftest import token_of
 from tests.archive.files import image_bytes
 from conversations.features.model_apis import answering
-from conversations.models import Session
+from conversations.models import Run, Session
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import Program, token_of
 from tests.wire.scenario import Scenario, ToolCall
@@ -271,3 +271,25 @@ async def test_a_client_that_leaves_before_its_answer_begins_leaves_nothing_behi
     while runtime.hub.subscriber_count:
         await asyncio.sleep(0.02)
     await runtime.wait_idle((await Session.objects.aget()).pk)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_message_that_was_withdrawn_has_no_answer(
+    make_client: MakeClient, user: User, provider: WireThread, is_streamed: bool
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="sdk:one")
+    provider.enqueue(Scenario(text="roses " * 30, first_delay=0.5))
+    first = asyncio.create_task(say(client, "one"))
+    while not provider.requests:
+        await asyncio.sleep(0.01)
+    send = streamed if is_streamed else say
+    second = asyncio.create_task(send(client, "two", tools=[WEATHER]))
+    while (run := await Run.objects.filter(state="queued").afirst()) is None:
+        await asyncio.sleep(0.01)
+    runtime = await current_runtime()
+    await runtime.withdraw(await Session.objects.aget(), run=run.uuid)
+    with pytest.raises(anthropic.APIStatusError, match="was withdrawn") as refused:
+        await second
+    assert refused.value.body["error"]["type"] == "conflict_error"
+    assert not runtime.program_tools.brought
+    await first
