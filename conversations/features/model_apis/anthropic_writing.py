@@ -51,7 +51,7 @@ class MessageWriter(AnswerWriter):
             "id": self.id,
             "type": "message",
             "role": "assistant",
-            "model": self.asked.model,
+            "model": answer.model or self.asked.model,
             "content": list_blocks(answer),
             "stop_reason": stop_reason_of(answer),
             "stop_sequence": answer.stop_sequence,

@@ -14,6 +14,7 @@ from conversations.archive.messages import last_user_turn
 from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.formats.contents import text_block
+from conversations.domain.text import load_json
 from conversations.domain.tool_calls import COMPLETED, OPEN_STATES
 from conversations.domain.turns import ASSISTANT, USER, MalformedTurn, StoredTurn, read_blocks
 from conversations.models import ModelCall, Rewind, Run, ToolCall, Turn
@@ -32,10 +33,12 @@ ELSEWHERE = "The call waits in another process. Try again."
 class RunAnswer:
     """``blocks`` are texts and calls of tools, in order. ``stop_reason`` is the model's,
     empty where it gave none, ``stop_sequence`` the text at which it was told to end;
-    ``usage`` the tokens of the calls of the model. ``calls`` are those of the client's
+    ``usage`` the tokens of the calls of the model; ``model`` the one that was asked last, empty
+    where none was. ``calls`` are those of the client's
     tools, which it is to carry out now."""
 
     state: str = ""
+    model: str = ""
     error_code: str = ""
     blocks: list[dict[str, Any]] = field(default_factory=list)
     stop_reason: str = ""
@@ -190,6 +193,7 @@ def read_run_answer(run_pk: int, after_turn: int, calls: list[ToolCall]) -> RunA
     stop_reason, stop_sequence = stop or ("", None)
     return RunAnswer(
         state=run.state,
+        model=_read_model(run.pk),
         error_code=run.error_code if run.user_turn else WITHDRAWN,
         blocks=[block for row in answers for block in list_spoken(StoredTurn(**row))],
         stop_reason=stop_reason,
@@ -214,6 +218,11 @@ def _list_answers(run: Run, after: int) -> QuerySet[Turn]:
         if since["turn"] is not None:
             turns = turns.filter(number__lte=since["turn"])
     return turns.filter(role=ASSISTANT)
+def _read_model(run_pk: int) -> str:
+    """By the name under which it was asked: providers report others."""
+    answers = ModelCall.objects.filter(run=run_pk, error_code="", turn_number__isnull=False)
+    manifest = answers.order_by("-ordinal").values_list("manifest", flat=True).first()
+    return str(load_json(manifest, default={}).get("model", ""))
 
 
 def list_spoken(turn: StoredTurn) -> list[dict[str, Any]]:

@@ -86,7 +86,8 @@ class CompletionWriter(OpenAIWriter):
             "finish_reason": finish_reason_of(answer),
         }
         usage = make_completion_usage(answer.usage)
-        return self._envelope("chat.completion", [choice]) | {"usage": usage}
+        named = {"model": answer.model or self.asked.model}
+        return self._envelope("chat.completion", [choice]) | named | {"usage": usage}
 
     def begin(self) -> Iterator[str]:
         yield self._write_delta({"role": "assistant", "content": ""})
@@ -226,7 +227,7 @@ class ResponseWriter(OpenAIWriter):
             "background": False,
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-            "model": self.asked.model,
+            "model": (answer.model if answer else "") or self.asked.model,
             "output": items,
             "store": True,
             "truncation": "disabled",

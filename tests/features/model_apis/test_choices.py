@@ -1,13 +1,17 @@
 """What a client asks of the answer is what the model is asked for, or is refused."""
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import anthropic
+import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
+from openai import AsyncOpenAI
 
 from conversations.agent.window.manifest import rebuild_request
 from conversations.archive.runs import Claimed, claim_next_run
@@ -15,11 +19,12 @@ from conversations.models import ModelCall, Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from conversations.runtime.program_tools import ProgramTools
 from conversations.runtime.visitors import STREAMS
+from loomweb.asgi import application
 from tests.api.conftest import token_of
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
-from .conftest import MakeClient
+from .conftest import MODEL, MakeClient
 from .test_client import WEATHER, answered, request, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
@@ -269,6 +274,38 @@ async def test_the_same_words_with_something_else_asked_are_another_request(
     await say(client, "Once", extra_headers=key)
     with pytest.raises(anthropic.BadRequestError, match="another request"):
         await say(client, "Once", extra_headers=key, max_tokens=50)
+
+
+async def test_an_answer_names_the_model_that_gave_it(
+    make_client: MakeClient, user: User, provider: WireThread
+) -> None:
+    token = await sync_to_async(token_of)(user)
+    client = make_client(token, key="sdk:queue")
+    http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=application))
+    openai = AsyncOpenAI(
+        base_url="http://testserver/api/v1/openai/garden/v1",
+        api_key=token,
+        default_headers={"Loom-Session-Key": "sdk:queue"},
+        http_client=http,
+    )
+    provider.enqueue(Scenario(text="roses", first_delay=0.5))
+    asked = [asyncio.create_task(say(client, "one"))]
+    waiting: list[Awaitable[Any]] = [
+        say(client, "two", model=OLD_MODEL),
+        openai.responses.create(model=OLD_MODEL, input="three"),
+        openai.chat.completions.create(
+            model=OLD_MODEL, messages=[{"role": "user", "content": "four"}]
+        ),
+        say(client, "five"),
+    ]
+    for one in waiting:
+        while await Run.objects.acount() < len(asked):
+            await asyncio.sleep(0.01)
+        asked.append(asyncio.ensure_future(one))
+    answers = await asyncio.gather(*asked)
+    await openai.close()
+    used = [sent["model"] for sent in provider.requests]
+    assert [answer.model for answer in answers] == used == [MODEL] * 5
 
 
 async def test_a_person_has_no_more_streams_than_may_be(
