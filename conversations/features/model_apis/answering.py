@@ -150,18 +150,19 @@ async def _write_events(
                     return
                 checked_at = monotonic()
             drafted = asyncio.create_task(drafts.get())
-            await asyncio.wait(
-                {answering, drafted},
-                timeout=settings.LOOM.sse_heartbeat_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            try:
+                await asyncio.wait(
+                    {answering, drafted},
+                    timeout=settings.LOOM.sse_heartbeat_seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            finally:
+                drafted.cancel()
             if drafted.done():
                 for event in writer.add_draft(drafted.result()):
                     yield event
-            else:
-                drafted.cancel()
-                if not answering.done():
-                    yield writer.ping()
+            elif not answering.done():
+                yield writer.ping()
         while not drafts.empty():
             for event in writer.add_draft(drafts.get_nowait()):
                 yield event

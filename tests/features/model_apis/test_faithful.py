@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 import json
 from typing import Any
 from uuid import uuid4
@@ -271,6 +272,32 @@ async def test_a_client_that_leaves_before_its_answer_begins_leaves_nothing_behi
     while runtime.hub.subscriber_count:
         await asyncio.sleep(0.02)
     await runtime.wait_idle((await Session.objects.aget()).pk)
+
+
+async def test_a_client_that_leaves_in_the_middle_leaves_no_task_behind(
+    user: User, provider: WireThread
+) -> None:
+    wrong: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told["message"]))
+    provider.enqueue(Scenario(text="Beans.", first_delay=60))
+    program = Program(await sync_to_async(token_of)(user))
+    asked = json.dumps(request("Look") | {"stream": True})
+    answer = await program.post(MESSAGES, asked, content_type="application/json")
+    events = aiter(answer)
+    await anext(events)
+    reading = asyncio.create_task(anext(events))
+    while not provider.requests:
+        await asyncio.sleep(0.02)
+    reading.cancel()
+    await asyncio.wait({reading})
+    await asyncio.sleep(0)
+    del answer, events, reading
+    gc.collect()
+    assert wrong == []
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    assert not runtime.hub.subscriber_count
+    await runtime.stop_run(session)
+    await runtime.wait_idle(session.pk)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
