@@ -31,8 +31,7 @@ from conversations.runtime.visitors import STREAMS
 from .asking import WITHDRAWN, RunAnswer, ask, wait_for_answer
 from .client_request import ClientRequest
 from .errors import OVERLOADED, STATUS
-from .sessions import UNANSWERED, ClientExchange, open_exchange
-from .sessions import open_exchange
+from .sessions import ClientExchange, open_exchange
 from .writing import AnswerWriter
 
 # Pieces of text that wait for a client which does not read; it gets the rest at the end.

@@ -1,5 +1,6 @@
 """``POST …/v1/messages`` and ``GET …/v1/models``, as clients of the Messages API call them."""
 
+from contextlib import suppress
 from typing import Any
 
 from django.http import HttpRequest
@@ -10,7 +11,10 @@ from conversations.access import get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.api.auth import needs
 from conversations.api.streams import STREAMED
+from conversations.archive.file_types import examine
 from conversations.archive.rights import READ as TO_READ
+from conversations.domain.errors import Rejected
+from conversations.domain.formats import read_file
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import dump_json, estimate_tokens
 
@@ -48,8 +52,26 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
 def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut:
     """Roughly how many tokens these messages are, by themselves."""
     get_workspace_for(request, slug, to=TO_READ)
-    given = [counted.messages, counted.system, counted.tools]
-    return TokensOut(input_tokens=sum(estimate_tokens(dump_json(one)) for one in given if one))
+    files: list[int] = []
+    given = [_set_files_aside(counted.messages, files), counted.system, counted.tools]
+    texts = [estimate_tokens(dump_json(one)) for one in given if one]
+    return TokensOut(input_tokens=sum(texts + files))
+
+
+def _set_files_aside(value: Any, tokens: list[int]) -> Any:
+    """What is counted as text. ``tokens`` gets what each file costs in a window: nothing for
+    one that could not be sent."""
+    if isinstance(value, list):
+        return [_set_files_aside(one, tokens) for one in value]
+    if not isinstance(value, dict):
+        return value
+    try:
+        file = read_file(value)
+    except Rejected:
+        return {name: _set_files_aside(one, tokens) for name, one in value.items()}
+    with suppress(Rejected):
+        tokens.append(examine(file.data, file.name).tokens)
+    return None
 
 
 @router.get(

@@ -203,6 +203,13 @@ def read_run_answer(run_pk: int, after_turn: int, calls: list[ToolCall]) -> RunA
     )
 
 
+def _read_model(run_pk: int) -> str:
+    """By the name under which it was asked: providers report others."""
+    answers = ModelCall.objects.filter(run=run_pk, error_code="", turn_number__isnull=False)
+    manifest = answers.order_by("-ordinal").values_list("manifest", flat=True).first()
+    return str(load_json(manifest, default={}).get("model", ""))
+
+
 def _list_answers(run: Run, after: int) -> QuerySet[Turn]:
     turns = Turn.objects.filter(session=run.session_id, number__gt=after).order_by("number")
     # One run at a time writes turns: its own are those up to the next message of a person, and
@@ -218,11 +225,6 @@ def _list_answers(run: Run, after: int) -> QuerySet[Turn]:
         if since["turn"] is not None:
             turns = turns.filter(number__lte=since["turn"])
     return turns.filter(role=ASSISTANT)
-def _read_model(run_pk: int) -> str:
-    """By the name under which it was asked: providers report others."""
-    answers = ModelCall.objects.filter(run=run_pk, error_code="", turn_number__isnull=False)
-    manifest = answers.order_by("-ordinal").values_list("manifest", flat=True).first()
-    return str(load_json(manifest, default={}).get("model", ""))
 
 
 def list_spoken(turn: StoredTurn) -> list[dict[str, Any]]:

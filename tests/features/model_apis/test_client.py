@@ -278,19 +278,6 @@ async def test_results_are_all_or_none(client: AsyncAnthropic, provider: WireThr
         await say(client, {"role": "user", "content": [result]})
 
 
-@pytest.mark.parametrize("odd", [{"a": 1}, 5, ["text"], [{"type": "text", "text": 5}]])
-async def test_a_result_that_is_none_is_refused_and_can_be_sent_again(
-    client: AsyncAnthropic, provider: WireThread, odd: Any
-) -> None:
-    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
-    message = await say(client, "And Rome?", tools=[WEATHER])
-    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": odd}
-    with pytest.raises(anthropic.BadRequestError, match="content: The result of") as refused:
-        await say(client, {"role": "user", "content": [result]})
-    assert refused.value.body["error"]["type"] == "invalid_request_error"
-    result["content"] = "25"
-    answer = await say(client, {"role": "user", "content": [result]})
-    assert answer.content[0].text == "Warm."
 async def test_a_result_that_comes_twice_is_refused(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
@@ -324,6 +311,21 @@ async def test_a_refused_message_leaves_the_waiting_call_as_it_is(
     message = await say(client, {"role": "user", "content": [result]})
     assert message.content[0].text == "Warm."
     assert [text for _, text in await turns()] == ["And Rome?", "", "25", "Warm."]
+
+
+@pytest.mark.parametrize("odd", [{"a": 1}, 5, ["text"], [{"type": "text", "text": 5}]])
+async def test_a_result_that_is_none_is_refused_and_can_be_sent_again(
+    client: AsyncAnthropic, provider: WireThread, odd: Any
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
+    message = await say(client, "And Rome?", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": odd}
+    with pytest.raises(anthropic.BadRequestError, match="content: The result of") as refused:
+        await say(client, {"role": "user", "content": [result]})
+    assert refused.value.body["error"]["type"] == "invalid_request_error"
+    result["content"] = "25"
+    answer = await say(client, {"role": "user", "content": [result]})
+    assert answer.content[0].text == "Warm."
 
 
 async def test_images_go_along(client: AsyncAnthropic, provider: WireThread) -> None:
@@ -446,6 +448,23 @@ async def test_tokens_are_counted_roughly(client: AsyncAnthropic) -> None:
     asked = request("word " * 100)
     counted = await client.messages.count_tokens(model=MODEL, messages=asked["messages"])
     assert 100 < counted.input_tokens < 250
+
+
+@pytest.mark.parametrize(
+    "data", [image_bytes(), bytes(range(256)) * 1000], ids=["image", "no image"]
+)
+async def test_the_data_of_files_are_not_counted_as_text(
+    client: AsyncAnthropic, data: bytes
+) -> None:
+    given = base64.b64encode(data).decode()
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": given},
+    }
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [image]}
+    asked = request({"role": "user", "content": [image, result]})
+    counted = await client.messages.count_tokens(model=MODEL, messages=asked["messages"])
+    assert counted.input_tokens < 100
 
 
 async def test_an_answer_is_not_for_who_may_read_no_more(

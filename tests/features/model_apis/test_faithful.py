@@ -13,17 +13,14 @@ from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
+from conversations.features.model_apis import answering
 from conversations.features.model_apis.anthropic_shapes import MessagesIn, read_request
 from conversations.features.model_apis.anthropic_writing import MessageWriter
 from conversations.features.model_apis.asking import RunAnswer
 from conversations.models import Attachment, Run, Session
 from conversations.runtime.current import current_runtime
-from tests.api.conftest import token_of
-from tests.archive.files import image_bytes
-from conversations.features.model_apis import answering
-from conversations.models import Run, Session
-from conversations.runtime.current import current_runtime
 from tests.api.conftest import Program, token_of
+from tests.archive.files import image_bytes
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -201,6 +198,67 @@ async def test_a_message_that_waits_for_results_can_be_sent_again(
     assert ("tool", "25") in await turns()
 
 
+async def test_a_client_that_leaves_before_its_answer_begins_leaves_nothing_behind(
+    user: User, provider: WireThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "MAX_UNREAD_SECONDS", 0.1)
+    program = Program(await sync_to_async(token_of)(user))
+    asked = json.dumps(request("Look") | {"stream": True})
+    await program.post(MESSAGES, asked, content_type="application/json")  # its body is not read
+    runtime = await current_runtime()
+    while runtime.hub.subscriber_count:
+        await asyncio.sleep(0.02)
+    await runtime.wait_idle((await Session.objects.aget()).pk)
+
+
+async def test_a_client_that_leaves_in_the_middle_leaves_no_task_behind(
+    user: User, provider: WireThread
+) -> None:
+    wrong: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told["message"]))
+    provider.enqueue(Scenario(text="Beans.", first_delay=60))
+    program = Program(await sync_to_async(token_of)(user))
+    asked = json.dumps(request("Look") | {"stream": True})
+    answer = await program.post(MESSAGES, asked, content_type="application/json")
+    events = aiter(answer)
+    await anext(events)
+    reading = asyncio.create_task(anext(events))
+    while not provider.requests:
+        await asyncio.sleep(0.02)
+    reading.cancel()
+    await asyncio.wait({reading})
+    await asyncio.sleep(0)
+    del answer, events, reading
+    gc.collect()
+    assert wrong == []
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    assert not runtime.hub.subscriber_count
+    await runtime.stop_run(session)
+    await runtime.wait_idle(session.pk)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_message_that_was_withdrawn_has_no_answer(
+    make_client: MakeClient, user: User, provider: WireThread, is_streamed: bool
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="sdk:one")
+    provider.enqueue(Scenario(text="roses " * 30, first_delay=0.5))
+    first = asyncio.create_task(say(client, "one"))
+    while not provider.requests:
+        await asyncio.sleep(0.01)
+    send = streamed if is_streamed else say
+    second = asyncio.create_task(send(client, "two", tools=[WEATHER]))
+    while (run := await Run.objects.filter(state="queued").afirst()) is None:
+        await asyncio.sleep(0.01)
+    runtime = await current_runtime()
+    await runtime.withdraw(await Session.objects.aget(), run=run.uuid)
+    with pytest.raises(anthropic.APIStatusError, match="was withdrawn") as refused:
+        await second
+    assert refused.value.body["error"]["type"] == "conflict_error"
+    assert not runtime.program_tools.brought
+    await first
+
+
 def spoken(*blocks: Any) -> dict[str, Any]:
     made = [{"type": "text", "text": one} if isinstance(one, str) else one for one in blocks]
     return {"role": "user", "content": made}
@@ -261,62 +319,3 @@ async def test_what_had_no_answer_is_left_out_each_time_that_more_is_sent(
     assert await turns() == [
         *(("user", "Hello?"), ("user", "Are you there?"), ("assistant", "Yes."))
     ]
-async def test_a_client_that_leaves_before_its_answer_begins_leaves_nothing_behind(
-    user: User, provider: WireThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(answering, "MAX_UNREAD_SECONDS", 0.1)
-    program = Program(await sync_to_async(token_of)(user))
-    asked = json.dumps(request("Look") | {"stream": True})
-    await program.post(MESSAGES, asked, content_type="application/json")  # its body is not read
-    runtime = await current_runtime()
-    while runtime.hub.subscriber_count:
-        await asyncio.sleep(0.02)
-    await runtime.wait_idle((await Session.objects.aget()).pk)
-
-
-async def test_a_client_that_leaves_in_the_middle_leaves_no_task_behind(
-    user: User, provider: WireThread
-) -> None:
-    wrong: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told["message"]))
-    provider.enqueue(Scenario(text="Beans.", first_delay=60))
-    program = Program(await sync_to_async(token_of)(user))
-    asked = json.dumps(request("Look") | {"stream": True})
-    answer = await program.post(MESSAGES, asked, content_type="application/json")
-    events = aiter(answer)
-    await anext(events)
-    reading = asyncio.create_task(anext(events))
-    while not provider.requests:
-        await asyncio.sleep(0.02)
-    reading.cancel()
-    await asyncio.wait({reading})
-    await asyncio.sleep(0)
-    del answer, events, reading
-    gc.collect()
-    assert wrong == []
-    runtime, session = await current_runtime(), await Session.objects.aget()
-    assert not runtime.hub.subscriber_count
-    await runtime.stop_run(session)
-    await runtime.wait_idle(session.pk)
-
-
-@pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_message_that_was_withdrawn_has_no_answer(
-    make_client: MakeClient, user: User, provider: WireThread, is_streamed: bool
-) -> None:
-    client = make_client(await sync_to_async(token_of)(user), key="sdk:one")
-    provider.enqueue(Scenario(text="roses " * 30, first_delay=0.5))
-    first = asyncio.create_task(say(client, "one"))
-    while not provider.requests:
-        await asyncio.sleep(0.01)
-    send = streamed if is_streamed else say
-    second = asyncio.create_task(send(client, "two", tools=[WEATHER]))
-    while (run := await Run.objects.filter(state="queued").afirst()) is None:
-        await asyncio.sleep(0.01)
-    runtime = await current_runtime()
-    await runtime.withdraw(await Session.objects.aget(), run=run.uuid)
-    with pytest.raises(anthropic.APIStatusError, match="was withdrawn") as refused:
-        await second
-    assert refused.value.body["error"]["type"] == "conflict_error"
-    assert not runtime.program_tools.brought
-    await first
