@@ -1,7 +1,8 @@
 """The SDK's server behind an authorization server of its own, at one address.
 
 ``python oauth_server.py`` prints its port. Whoever is sent to ``/authorize`` is signed in at once.
-``ISSUER`` is another name than its own;
+``ISSUER`` is another name than its own; ``NESTED`` (``register``, ``token``): what it gives there
+is a level too deep;
 ``/forget`` makes all tokens invalid, ``/log`` says what was asked for.
 """
 
@@ -48,9 +49,15 @@ async def describe(_: Request) -> Response:
     )
 
 
+def give(what: dict[str, Any], where: str, *, status_code: int = 200) -> Response:
+    if os.environ.get("NESTED") == where:
+        what = {"given": what | {"secret": "not-to-be-seen"}}
+    return JSONResponse(what, status_code=status_code)
+
+
 async def register(request: Request) -> Response:
     log.append("register")
-    return JSONResponse({**await request.json(), "client_id": "loom"}, status_code=201)
+    return give({**await request.json(), "client_id": "loom"}, "register", status_code=201)
 
 
 async def authorize(request: Request) -> Response:
@@ -81,7 +88,7 @@ async def token(request: Request) -> Response:
     valid.add(access)
     refreshing.add(refresh)
     given = {"access_token": access, "token_type": "Bearer", "expires_in": 3600}
-    return JSONResponse(given | {"refresh_token": refresh})
+    return give(given | {"refresh_token": refresh}, "token")
 
 
 async def revoke(request: Request) -> Response:

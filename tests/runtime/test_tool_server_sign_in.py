@@ -3,8 +3,13 @@
 import asyncio
 import http.client
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from time import time
 from typing import Any
@@ -23,6 +28,7 @@ from conversations.archive.tool_server_grants import (
 from conversations.domain.errors import Rejected
 from conversations.models import Session, ToolServerGrant
 from conversations.runtime.service import Runtime
+from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HttpServer, config
 from tests.runtime.test_tool_questions import garden_auto
 from tests.runtime.tool_stories import answers, results
@@ -71,15 +77,21 @@ async def until(runtime: Runtime, session: Session, reached: Callable[[ServerSta
             await asyncio.sleep(0.02)
 
 
+async def begin(runtime: Runtime, session: Session) -> str:
+    workspace = session.workspace
+    async with asyncio.timeout(10):
+        return await runtime.tool_servers.begin_sign_in(
+            workspace.slug,
+            Path(workspace.root),
+            NAME,
+            user_pk=session.owner_id,
+            redirect_uri=BACK,
+        )
+
+
 async def sign_in(runtime: Runtime, session: Session) -> dict[str, str]:
     """As a browser does; the answer that it brings back."""
-    url = await runtime.tool_servers.begin_sign_in(
-        session.workspace.slug,
-        Path(session.workspace.root),
-        NAME,
-        user_pk=session.owner_id,
-        redirect_uri=BACK,
-    )
+    url = await begin(runtime, session)
     back, _ = await asyncio.to_thread(get, url)
     assert back.startswith(BACK)
     answer = dict(parse_qsl(urlsplit(back).query))
@@ -171,6 +183,110 @@ async def test_metadata_of_another_issuer_is_refused(
         with pytest.raises(Rejected, match=f"{NAME}: The sign-in failed"):
             await runtime.tool_servers.begin_sign_in(slug, root, NAME, **fields)
         assert await log_of(server) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "limits", "reason"),
+    [
+        ("200", {}, "It does not ask for a sign-in"),
+        ("401", {"http.MAX_LINE_BYTES": 20_000}, "a response of more than 20,000 bytes"),
+        ("401", {"oauth.OWN_SECONDS": 0.5}, "It did not respond in time"),
+    ],
+)
+async def test_a_sign_in_ends_before_an_endless_response(
+    start_runtime: Start,
+    garden_auto: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    limits: dict[str, float],
+    reason: str,
+) -> None:
+    for name, limit in limits.items():
+        monkeypatch.setattr(f"conversations.agent.mcp.{name}", limit)
+    with HttpServer("endless_server.py", status) as endless:
+        made = config(**{NAME: {"url": endless.url}})
+        runtime: Runtime = await start_runtime(mcp=made, mcp_timing=replace(QUICK, wait=0.1))
+        with pytest.raises(Rejected, match=reason):
+            await begin(runtime, garden_auto)
+
+
+@pytest.mark.parametrize("where", ["register", "token"])
+async def test_a_response_that_cannot_be_read_is_not_shown(
+    start_runtime: Start, garden_auto: Session, where: str
+) -> None:
+    with HttpServer("oauth_server.py", NESTED=where) as server:
+        made = config(**{NAME: {"url": server.url}})
+        runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
+        try:
+            url = await begin(runtime, garden_auto)
+        except Rejected as error:
+            problem = error.message
+        else:
+            back, _ = await asyncio.to_thread(get, url)
+            answer = dict(parse_qsl(urlsplit(back).query))
+            await sync_to_async(keep_answer)(answer, user_pk=garden_auto.owner_id)
+            async with asyncio.timeout(10):
+                while (grant := await ToolServerGrant.objects.aget()).state_digest:
+                    await asyncio.sleep(0.02)
+            problem = grant.problem
+        assert "cannot be read" in problem
+        assert "not-to-be-seen" not in problem
+
+
+async def test_a_person_who_does_not_come_back_is_not_waited_for(
+    start_runtime: Start,
+    garden_auto: Session,
+    server: HttpServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("conversations.agent.mcp.servers.MAX_SIGN_IN", timedelta(seconds=0.1))
+    runtime: Runtime = await start_runtime(
+        mcp=config(**{NAME: {"url": server.url}}), mcp_timing=QUICK
+    )
+    await begin(runtime, garden_auto)
+    async with asyncio.timeout(10):
+        while not (grant := await ToolServerGrant.objects.aget()).problem:
+            await asyncio.sleep(0.02)
+    assert grant.problem == "Nobody signed in within ten minutes."
+
+
+BEGUN_AT_ONCE = """
+import asyncio
+import django; django.setup()
+from pathlib import Path
+from conversations.agent.mcp.servers import ToolServers
+from conversations.domain.errors import Rejected
+from loomweb.settings import BASE_DIR
+from tests.mcp_servers.running import HttpServer, config
+async def cross(function, *args, **fields):
+    return {}
+async def main():
+    with HttpServer() as server:
+        servers = ToolServers(config(web={"url": server.url}), read=cross, write=cross)
+        await servers.start()
+        await asyncio.sleep(0)
+        beginning = servers.begin_sign_in("a", Path("/"), "web", user_pk=1, redirect_uri="http://a/")
+        try:
+            async with asyncio.timeout(30):
+                await beginning
+        except Rejected as error:
+            print(error.message)
+        await servers.stop()
+asyncio.run(main())
+"""
+
+
+def test_a_sign_in_begins_while_the_sdk_is_being_loaded() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BEGUN_AT_ONCE],
+        cwd=BASE_DIR,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "web: It does not ask for a sign-in.\n", done.stderr
 
 
 async def test_a_client_signs_in_as_itself(

@@ -256,6 +256,11 @@ async def ask_nobody(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"action": CANCEL}
 
 
+async def load_session() -> Any:
+    """The module that knows the SDK."""
+    return await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.session")
+
+
 class ToolServerConnection:
     """``root`` is the folder of the workspace whose server it is, None: it is shared. ``version``
     counts the lists of tools; ``left_out`` says what of the last one is not on offer."""
@@ -531,7 +536,7 @@ class ToolServerConnection:
         return say("The connection was closed.")
 
     async def _hold(self, limit: asyncio.Timeout) -> None:
-        sdk = await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.session")
+        sdk = await load_session()
         opened = sdk.open_session(
             self.config,
             root=self.root,

@@ -18,6 +18,8 @@ from .program import MAX_LINE_BYTES
 MAX_NAMED_BYTES = 1_000_000  # Of a response of another host
 END_SECONDS = 5.0  # That a server may be silent when it is told of a session's end
 
+EVENTS = "text/event-stream"
+
 
 def require_secure(url: str, config: ServerConfig) -> None:
     """An address that a server names has to be one of https; of http where the server itself is on
@@ -33,8 +35,8 @@ def require_secure(url: str, config: ServerConfig) -> None:
 
 
 class ServerTransport(httpx2.AsyncHTTPTransport):
-    """An answer has a size that one can live with; events are bounded by the SDK. Hosts that a
-    server names must be public, unless it is in this network itself."""
+    """An answer has a size that one can live with; the events of a session are bounded by the SDK.
+    Hosts that a server names must be public, unless it is in this network itself."""
 
     def __init__(self, config: ServerConfig) -> None:
         super().__init__()
@@ -58,8 +60,10 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
             # By the protocol the session is no more, whatever is said with it. The SDK would pass
             # on an error of JSON instead of saying so.
             response.headers["content-type"] = "text/plain"
+        # All else is read to its end, as are events that refuse or that nobody has asked for.
+        is_session = is_own and response.is_success and EVENTS in request.headers.get("accept", "")
         kind = response.headers.get("content-type", "").lower()
-        if not is_own or not kind.startswith("text/event-stream"):
+        if not is_session or not kind.startswith(EVENTS):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             most = MAX_LINE_BYTES if is_own else MAX_NAMED_BYTES
             response.stream = _Bounded(response.stream, most)

@@ -28,15 +28,16 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
-from pydantic import AnyUrl
+from pydantic import AnyUrl, ValidationError
 
 from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 
 from .config import Grants, McpError, ServerConfig, ServerFailed, SignInNeeded
-from .http import ServerTransport, require_secure
+from .http import EVENTS, ServerTransport, require_secure
 
 SECONDS = 20.0  # For one of its responses
+OWN_SECONDS = 60.0  # For a sign-in, before the person is sent away and after they are back
 CLIENT_NAME = "Loom Web"
 NOWHERE = "http://127.0.0.1/"  # The way back where nobody is sent away
 
@@ -44,7 +45,7 @@ OAUTH_ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError)
 
 # Unsigned: whoever answers it asks for a sign-in first.
 _PROBE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-_ACCEPT = {"Accept": "application/json, text/event-stream"}
+_ACCEPT = {"Accept": f"application/json, {EVENTS}"}
 
 
 class GrantStorage:
@@ -188,10 +189,12 @@ async def sign_in(
     async def redirect(url: str) -> None:
         require_secure(url, config)
         states[:] = parse_qs(urlsplit(url).query)["state"]
+        limit.reschedule(None)
         await show(url, states[0])
 
     async def wait() -> AuthorizationCodeResult:
         answer = await wait_for_answer(states[0])
+        limit.reschedule(asyncio.get_running_loop().time() + OWN_SECONDS)
         if error := answer.get("error"):
             words = one_line(storable(answer.get("error_description") or error), limit=200)
             raise ServerFailed(say("The authorization server refused: %(reason)s.", reason=words))
@@ -200,8 +203,13 @@ async def sign_in(
 
     provider = _make_provider(config, grants, redirect_uri, redirect, wait)
     try:
-        async with make_client(config, auth=provider) as client:
-            response = await client.post(config.url, json=_PROBE, headers=_ACCEPT)
+        async with (
+            asyncio.timeout(OWN_SECONDS) as limit,
+            make_client(config, auth=provider) as client,
+        ):
+            probe = client.stream("POST", config.url, json=_PROBE, headers=_ACCEPT)
+            async with probe as response:  # its body does not matter
+                pass
         if not states:
             raise ServerFailed(say("It does not ask for a sign-in."))
         if response.status_code == httpx2.codes.UNAUTHORIZED:
@@ -209,12 +217,18 @@ async def sign_in(
         await provider.save_endpoints()
     except OAUTH_ERRORS as error:
         raise ServerFailed(explain(error)) from error
+    except TimeoutError as error:
+        if not limit.expired():
+            raise  # it was the person's
+        raise ServerFailed(say("It did not respond in time.")) from error
     except (httpx2.HTTPError, ValueError, OSError) as error:
         words = one_line(str(error), limit=200) or type(error).__name__
         raise ServerFailed(say("The sign-in failed (%(reason)s).", reason=words)) from error
 
 
 def explain(error: BaseException) -> str:
+    if isinstance(error.__context__, ValidationError):  # its words quote the response: tokens
+        return say("The authorization server gave a response that cannot be read.")
     reason = one_line(storable(str(error)), limit=300)
     return say("The sign-in failed: %(reason)s", reason=reason)
 
@@ -231,7 +245,7 @@ async def revoke(config: ServerConfig, kept: Mapping[str, Any]) -> None:
     if secret := client_info.get("client_secret") or config.oauth.client_secret:
         data["client_secret"] = secret
     with suppress(McpError, httpx2.HTTPError, OSError, ValueError):
-        async with make_client(config) as client:
+        async with asyncio.timeout(SECONDS), make_client(config) as client:
             await client.post(endpoint, data=data)
 
 

@@ -7,6 +7,7 @@ once for each workspace, in its folder.
 import asyncio
 import base64
 import binascii
+import importlib
 import json
 import logging
 import re
@@ -55,6 +56,7 @@ from .connection import (
     ResourceOffer,
     Timing,
     ToolServerConnection,
+    load_session,
 )
 
 logger = logging.getLogger(__name__)
@@ -136,6 +138,13 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[st
         kept = encoded[:limit].decode("utf-8", "ignore")
         output = f"{kept}\n\n[{len(encoded) - limit:,} more bytes of output were dropped.]"
     return output, files
+
+
+async def _load_oauth() -> Any:
+    """The module, loaded in a thread and after the one that a connection loads: begun from two
+    sides at once, the SDK's circular imports would wait for each other."""
+    await load_session()
+    return await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.oauth")
 
 
 def split_words(text: str, most: int) -> list[str]:
@@ -491,15 +500,14 @@ class ToolServers:
 
     async def sign_out(self, workspace: str, root: Path, name: str) -> None:
         """Forget a server's grant, and say so to its authorization server. Raises Rejected."""
-        from .oauth import revoke
-
         connection = self._signable(workspace, root, name)
         key = self._grant_key(connection.config, workspace)
         assert self._read is not None
         assert self._write is not None
         kept = await self._read(read_secrets, key)
         await self._write(forget_grant, key)
-        await revoke(connection.config, kept)
+        oauth = await _load_oauth()
+        await oauth.revoke(connection.config, kept)
         connection.connect_again()
         await connection.wait_connected()
 
@@ -518,8 +526,6 @@ class ToolServers:
         redirect_uri: str,
         shown: "asyncio.Future[str]",
     ) -> None:
-        from .oauth import poll, sign_in
-
         config, grants, read, write = connection.config, connection.grants, self._read, self._write
         assert grants is not None
         assert read is not None
@@ -533,12 +539,14 @@ class ToolServers:
 
         async def wait_for_answer(state: str) -> dict[str, str]:
             seconds = MAX_SIGN_IN.total_seconds()
-            found: dict[str, str] = await poll(partial(read, read_answer, key, state), seconds)
+            answer = partial(read, read_answer, key, state)
+            found: dict[str, str] = await oauth.poll(answer, seconds)
             return found
 
         problem = ""
         try:
-            await sign_in(
+            oauth = await _load_oauth()
+            await oauth.sign_in(
                 config,
                 grants,
                 redirect_uri=redirect_uri,
