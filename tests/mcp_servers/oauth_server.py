@@ -2,7 +2,7 @@
 
 ``python oauth_server.py`` prints its port. Whoever is sent to ``/authorize`` is signed in at once.
 ``ISSUER`` is another name than its own; ``NESTED`` (``register``, ``token``): what it gives there
-is a level too deep;
+is a level too deep; ``JSON``: it answers calls with JSON, at their end;
 ``/forget`` makes all tokens invalid, ``/log`` says what was asked for.
 """
 
@@ -124,7 +124,7 @@ class Protected:
         await self.app(scope, receive, send)
 
 
-inner = server.streamable_http_app()
+inner = server.streamable_http_app(json_response="JSON" in os.environ)
 app = Starlette(
     routes=[
         Route("/.well-known/oauth-protected-resource/mcp", describe_resource),

@@ -220,7 +220,7 @@ async def test_a_response_that_cannot_be_read_is_not_shown(
         try:
             url = await begin(runtime, garden_auto)
         except Rejected as error:
-            problem = error.message
+            problem: str = error.message
         else:
             back, _ = await asyncio.to_thread(get, url)
             answer = dict(parse_qsl(urlsplit(back).query))
@@ -292,9 +292,48 @@ def test_a_sign_in_begins_while_the_sdk_is_being_loaded() -> None:
 async def test_a_client_signs_in_as_itself(
     start_runtime: Start, wire: WireThread, garden_auto: Session, server: HttpServer
 ) -> None:
-    own = {"grant": "client_credentials", "client_id": "loom", "client_secret": "s"}
-    issuer = server.url.removesuffix("/mcp")
-    made = config(**{NAME: {"url": server.url, "oauth": own | {"issuer": issuer}}})
+    made = config(**{NAME: {"url": server.url, "oauth": own_account(server)}})
     runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     assert (await call(runtime, garden_auto, wire, 1)).startswith("1 from")
     assert await log_of(server) == ["client_credentials"]
+
+
+def own_account(server: HttpServer) -> dict[str, str]:
+    issuer = server.url.removesuffix("/mcp")
+    client = {"client_id": "loom", "client_secret": "s"}
+    return client | {"grant": "client_credentials", "issuer": issuer}
+
+
+@pytest.mark.parametrize("is_own_account", [True, False])
+async def test_a_long_call_does_not_hold_up_others(
+    start_runtime: Start, garden_auto: Session, is_own_account: bool
+) -> None:
+    with HttpServer("oauth_server.py", JSON="1") as server:
+        oauth = own_account(server) if is_own_account else {}
+        made = config(**{NAME: {"url": server.url, "oauth": oauth}})
+        runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
+        if not is_own_account:
+            await sign_in(runtime, garden_auto)
+        await until(runtime, garden_auto, lambda state: state.state == "ready")
+        [connection] = runtime.tool_servers._connections.values()
+        waiting = asyncio.create_task(connection.call("steps", {"count": 0}, report=print))
+        async with asyncio.timeout(10):
+            await asyncio.sleep(0.1)
+            await connection.call("echo", {"text": "hello"}, report=print)
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+
+async def test_a_token_is_renewed_once_for_calls_at_the_same_time(
+    start_runtime: Start, garden_auto: Session, server: HttpServer
+) -> None:
+    made = config(**{NAME: {"url": server.url, "oauth": own_account(server)}})
+    runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
+    await until(runtime, garden_auto, lambda state: state.state == "ready")
+    await asyncio.to_thread(get, server.url.replace("/mcp", "/forget"))
+    [connection] = runtime.tool_servers._connections.values()
+    calls = [connection.call("echo", {"text": text}, report=print) for text in "abc"]
+    given = await asyncio.gather(*calls)
+    assert [one["content"][0]["text"][0] for one in given] == ["a", "b", "c"]
+    assert await log_of(server) == ["client_credentials"] * 2

@@ -5,7 +5,7 @@ person is needed, SignInNeeded ends the connection, and :func:`sign_in` begins a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from time import time
 from typing import Any
@@ -45,6 +45,7 @@ OAUTH_ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError)
 
 # Unsigned: whoever answers it asks for a sign-in first.
 _PROBE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+_REFUSALS = (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN)
 _ACCEPT = {"Accept": f"application/json, {EVENTS}"}
 
 
@@ -85,7 +86,42 @@ class GrantStorage:
         await self._grants.keep(client=client_info.model_dump(mode="json"))
 
 
-class _Provider(OAuthClientProvider):
+class _Unlocked(OAuthClientProvider):
+    """The SDK holds its lock until the server's response begins, which may be at the end of a call.
+    Here it is held for the work on tokens only."""
+
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        refused: httpx2.Response | None = None
+        is_renewed = False
+        while not is_renewed:
+            before = request.headers.get("Authorization")
+            flow = super()._auth_flow(request)
+            try:
+                outgoing = await anext(flow)
+                while True:
+                    if outgoing is not request:
+                        response = yield outgoing
+                    elif refused is None or request.headers.get("Authorization") != before:
+                        break  # with a token; after a refusal with one that has come meanwhile
+                    else:
+                        response, refused, is_renewed = refused, None, True
+                    outgoing = await flow.asend(response)
+            except StopAsyncIteration:
+                return
+            finally:
+                await flow.aclose()
+            refused = yield request
+            if refused.status_code not in _REFUSALS:
+                return
+
+
+class _OwnAccount(_Unlocked, ClientCredentialsOAuthProvider):
+    pass
+
+
+class _Provider(_Unlocked):
     """With what the SDK keeps in memory only, without which a grant could not be refreshed after a
     restart: when it expires, and where it was given. ``scopes`` are asked for beside those that
     the server names."""
@@ -129,7 +165,7 @@ class _Provider(OAuthClientProvider):
 def make_auth(config: ServerConfig, grants: Grants, on_needed: Callable[[], None]) -> httpx2.Auth:
     """For requests without a person: ``on_needed`` is called where one is needed."""
     if config.oauth.is_own_account:
-        return ClientCredentialsOAuthProvider(
+        return _OwnAccount(
             server_url=config.url,
             storage=GrantStorage(config, grants),
             client_id=config.oauth.client_id,
