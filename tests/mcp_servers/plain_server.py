@@ -14,6 +14,14 @@ from typing import Any
 
 BEHAVIOURS = set(sys.argv[1:])
 OBJECT = {"type": "object", "properties": {}}
+MALFORMED: list[Any] = [
+    "not a tool",
+    {"name": "bare"},
+    {"name": "true", "inputSchema": True},
+    {"name": "hinted", "inputSchema": OBJECT, "annotations": {"readOnlyHint": "maybe"}},
+    {"name": "numbered", "inputSchema": OBJECT, "description": 5},
+    {"name": "pictured", "inputSchema": OBJECT, "icons": [{}]},
+]
 cancelled: set[Any] = set()
 lock = threading.Lock()
 grown = False
@@ -38,6 +46,8 @@ def tools() -> list[dict[str, Any]]:
     found[0]["annotations"] = {"readOnlyHint": True}
     if "odd" in BEHAVIOURS:
         found += odd_tools()
+    if "malformed" in BEHAVIOURS:
+        found += MALFORMED
     if "grown" in BEHAVIOURS or grown:
         found.append({"name": "new", "inputSchema": OBJECT})
     return found

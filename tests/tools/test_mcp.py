@@ -118,6 +118,21 @@ async def test_what_a_provider_would_not_take_is_left_out_and_said(open_servers:
     assert list(again.tools_of("garden")) == names
 
 
+async def test_a_malformed_tool_takes_no_other_with_it(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain("malformed", trust_hints=True)))
+    assert state_of(servers).state == "ready"
+    assert set(state_of(servers).left_out) == {
+        "A tool without a name: the name is not valid.",
+        "bare: its arguments are not an object.",
+        "true: its arguments are not an object.",
+    }
+    tools = servers.tools_of("garden")
+    odd = [tools[f"mcp__plain__{name}"] for name in ("hinted", "numbered", "pictured")]
+    assert [tool.effect for tool in odd] == ["changes"] * 3
+    assert odd[1].description.endswith("(none)")
+    assert await call(servers, "pictured", a=1) == '{"a": 1}'
+
+
 async def test_a_program_sees_the_folder_and_no_secret(
     open_servers: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,7 @@ def make_offers(
         else:
             problem = find_problem(tool.get("inputSchema"))
         if problem:
-            shown = one_line(storable(str(own)), limit=60) or say("A tool without a name")
+            shown = one_line(storable(str(own or "")), limit=60) or say("A tool without a name")
             notes.append(say("%(tool)s: %(problem)s", tool=shown, problem=problem))
         else:
             wanted[str(own)] = tool

@@ -8,7 +8,7 @@ task; a cancelled one tells the server so.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from conversations.agent.undo.disk import carry_through
 from conversations.domain.messages import say
@@ -73,6 +73,11 @@ for _name in ("httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 
+class _ToolPage(BaseModel):
+    tools: list[Any]
+    cursor: str | None = Field(default=None, alias="nextCursor")
+
+
 class ToolServerSession:
     """An open session. Methods raise ServerFailed when the connection is no more."""
 
@@ -89,12 +94,24 @@ class ToolServerSession:
         params = None
         for _ in range(MAX_PAGES):
             with _translated():
-                page = await self._client.session.list_tools(params=params)
-            tools += [_plain(tool) for tool in page.tools]
-            if not page.next_cursor:
+                # As it came: the SDK refuses the whole page for one tool that it cannot read.
+                given = await self._send_raw(types.ListToolsRequest(params=params))
+                page = _ToolPage.model_validate(given)
+            is_whole = params is None and not page.cursor
+            tools += self._without_unfit(page.tools, is_whole=is_whole)
+            if not page.cursor:
                 break
-            params = types.PaginatedRequestParams(cursor=page.next_cursor)
+            params = types.PaginatedRequestParams(cursor=page.cursor)
         return tools
+
+    def _without_unfit(self, listed: list[Any], *, is_whole: bool) -> list[dict[str, Any]]:
+        """Without tools whose arguments cannot be the headers that they ask for; the SDK keeps
+        these headers for the calls of the others."""
+        pairs = [(_read_tool(tool), tool if isinstance(tool, dict) else {}) for tool in listed]
+        page = types.ListToolsResult(tools=[read for read, _ in pairs if read is not None])
+        session: Any = self._client.session
+        fit = set(map(id, session._absorb_tool_listing(page, complete=is_whole).tools))
+        return [tool for read, tool in pairs if read is None or id(read) in fit]
 
     async def list_prompts(self) -> list[dict[str, Any]]:
         """As the server lists them, unchecked; none where it has none."""
@@ -148,15 +165,10 @@ class ToolServerSession:
         """Have a tool called as a task; its id. Raises CallRefused."""
         kept = types.TaskMetadata(ttl=TASK_TTL_MS)
         params = types.CallToolRequestParams(name=name, arguments=arguments, task=kept)
-        request, options = _plain(types.CallToolRequest(params=params)), dict[str, Any]()
-        # The SDK has the types of tasks, but its session takes no other answer to this request
-        # than a call's result.
-        session: Any = self._client.session
         with _translated():
-            session._stamp(request, options)
-            given = await session._dispatcher.send_raw_request(
-                request["method"], request["params"], options
-            )
+            # The SDK has the types of tasks, but its session takes no other answer to this request
+            # than a call's result.
+            given = await self._send_raw(types.CallToolRequest(params=params))
             return types.CreateTaskResult.model_validate(given, by_name=False).task.task_id
 
     async def finish_task(self, task: str, *, report: Callable[[str], None]) -> dict[str, Any]:
@@ -188,6 +200,15 @@ class ToolServerSession:
     ) -> T:
         with _translated():
             return await self._client.session.send_request(request, result_type)
+
+    async def _send_raw(self, request: types.Request[Any, Any]) -> Any:
+        """The result as it came."""
+        data, options = _plain(request), dict[str, Any]()
+        session: Any = self._client.session
+        session._stamp(data, options)
+        return await session._dispatcher.send_raw_request(
+            data["method"], data.get("params"), options
+        )
 
     async def call_tool(
         self,
@@ -284,6 +305,14 @@ async def _sample(
     if answer["action"] != ACCEPT:
         raise CallRefused(answer.get("reason") or say("The request to the model was denied."))
     return types.CreateMessageResult.model_validate(answer["content"])
+
+
+def _read_tool(tool: Any) -> types.Tool | None:
+    """What matters for its calls; None if that cannot be read."""
+    with suppress(ValidationError, AttributeError):
+        given = {"name": tool.get("name"), "inputSchema": tool.get("inputSchema")}
+        return types.Tool.model_validate(given, by_name=False)
+    return None
 
 
 def _list_roots(root: Path) -> types.ListRootsResult:
