@@ -2,12 +2,13 @@
 
 import asyncio
 import http.client
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.management import CommandError, call_command
 
 from conversations.agent.mcp.servers import ServerState
 from conversations.archive.tool_server_grants import (
@@ -142,7 +144,7 @@ async def test_a_sign_in_is_granted_once_and_refreshed(
     await runtime.tool_servers.sign_out(garden.workspace.slug, Path(garden.workspace.root), NAME)
     assert not await ToolServerGrant.objects.aexists()
     assert (await log_of(server))[-1] == "revoke"
-    assert state_of(runtime, garden).needs_sign_in
+    await until(runtime, garden, lambda state: state.needs_sign_in)
 
 
 async def test_an_answer_of_somebody_else_does_not_count(
@@ -337,3 +339,31 @@ async def test_a_token_is_renewed_once_for_calls_at_the_same_time(
     given = await asyncio.gather(*calls)
     assert [one["content"][0]["text"][0] for one in given] == ["a", "b", "c"]
     assert await log_of(server) == ["client_credentials"] * 2
+
+
+def check_servers() -> str:
+    out = io.StringIO()
+    with suppress(CommandError):
+        call_command("check_mcp", stdout=out)
+    return out.getvalue()
+
+
+async def test_the_command_uses_what_was_granted(
+    start_runtime: Start,
+    garden_auto: Session,
+    server: HttpServer,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = {"url": server.url, "oauth": own_account(server)}
+    made = config(**{NAME: {"url": server.url}, "own": own})
+    monkeypatch.setattr(settings.LOOM, "mcp", made)
+    said = await sync_to_async(check_servers)()
+    assert f"{NAME} (HTTP): failed. Sign-in needed\n" in said
+    assert "own (HTTP): ready\n    ask\n" in said
+    made = config(**{NAME: {"url": server.url}})
+    monkeypatch.setattr(settings.LOOM, "mcp", made)
+    runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
+    await sign_in(runtime, garden_auto)
+    said = await sync_to_async(check_servers)()
+    assert f"{NAME} (HTTP): ready\n    ask\n" in said

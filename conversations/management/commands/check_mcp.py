@@ -6,9 +6,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from conversations.agent.mcp.config import McpConfig
 from conversations.agent.mcp.connection import Timing
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.archive.workspaces import list_places
+from conversations.runtime.database import Database
 
 SECONDS = 30.0
 
@@ -31,8 +33,7 @@ class Command(BaseCommand):
         places = [place for place in list_places() if workspace in (None, place.workspace)]
         if not places:
             raise CommandError("This workspace does not exist.", returncode=2)
-        servers = ToolServers(config, Timing(wait=SECONDS, connect=SECONDS))
-        states = asyncio.run(_connect(servers, {p.workspace: p.root for p in places}))
+        states = asyncio.run(_connect(config, {p.workspace: p.root for p in places}))
         for slug, found in states.items():
             self.stdout.write(f"{slug}:")
             for state in found:
@@ -44,9 +45,17 @@ class Command(BaseCommand):
             raise CommandError("Some servers do not respond.", returncode=1)
 
 
-async def _connect(servers: ToolServers, places: dict[str, Path]) -> dict[str, list[ServerState]]:
+async def _connect(config: McpConfig, places: dict[str, Path]) -> dict[str, list[ServerState]]:
+    database = Database(wait_seconds=0)
+    servers = ToolServers(
+        config,
+        Timing(wait=SECONDS, connect=SECONDS),
+        read=database.readers.read,
+        write=database.writer.write,
+    )
     try:
         await asyncio.gather(*(servers.prepare(slug, root) for slug, root in places.items()))
         return {slug: servers.describe(slug) for slug in places}
     finally:
         await servers.stop()
+        await database.close()
