@@ -15,7 +15,7 @@ import pytest
 
 from conversations.agent.mcp.config import CallRefused, McpConfig, ServerFailed
 from conversations.agent.mcp.connection import Timing, ToolServerConnection
-from conversations.agent.mcp.servers import ServerState, ToolServers
+from conversations.agent.mcp.servers import ServerState, ToolServers, split_words
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
 from conversations.domain.errors import Rejected, Unavailable
@@ -237,6 +237,19 @@ async def test_prompts_are_written_with_the_words_that_follow(
     assert await write('"sweet peas" late summer') == "Plan the bed sweet peas for late summer."
     with pytest.raises(Rejected, match="needs: bed"):
         await write(" ")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('bed plant the "sweet peas"', ["bed", 'plant the "sweet peas"']),
+        ('bed "sweet" and "sour"', ["bed", '"sweet" and "sour"']),
+        ('"south bed" "sweet peas"', ["south bed", "sweet peas"]),
+        ("bed", ["bed"]),
+    ],
+)
+def test_quotes_go_only_from_around_one_word(text: str, words: list[str]) -> None:
+    assert split_words(text, 2) == words
 
 
 async def test_one_that_did_not_respond_in_time_is_closed_while_it_ends(tmp_path: Path) -> None:

@@ -156,7 +156,10 @@ def split_words(text: str, most: int) -> list[str]:
         assert found is not None
         words.append(found[1] if found[1] is not None else found[0].rstrip())
         rest = rest[found.end() :].lstrip()
-    return [*words, rest.strip('"')] if rest and most else words
+    if not rest or not most:
+        return words
+    found = _WORD.fullmatch(rest)
+    return [*words, rest if found is None or found[1] is None else found[1]]
 
 
 def _write_messages(server: str, data: Mapping[str, Any]) -> str:
