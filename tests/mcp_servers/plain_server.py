@@ -145,6 +145,8 @@ def answer(message: dict[str, Any]) -> None:
         send({"id": number, "result": result})
     elif method == "tools/list":
         send({"id": number, "result": {"tools": tools()}})
+        if "flood" in BEHAVIOURS:
+            sys.stdout.write("\n" * 200_000)
     elif method == "tools/call":
         if params["name"] == "new" or (params.get("arguments") or {}).get("grow"):
             grown = True

@@ -15,6 +15,7 @@ import pytest
 
 from conversations.agent.mcp.config import CallRefused, McpConfig, ServerFailed
 from conversations.agent.mcp.connection import Timing, ToolServerConnection
+from conversations.agent.mcp.program import NOISE_LINES, Program
 from conversations.agent.mcp.servers import ServerState, ToolServers, split_words
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
@@ -202,6 +203,33 @@ async def test_a_program_that_is_not_there_is_failed(open_servers: Open) -> None
 async def test_noise_beside_the_messages_harms_nothing(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain("babble", "complain")))
     assert await call(servers, "echo", a=1) == '{"a": 1}'
+
+
+async def test_a_flood_of_noise_leaves_the_loop_to_others(
+    open_servers: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = most = 0
+    read = Program.read_line
+
+    async def count(program: Program) -> bytes | None:
+        nonlocal lines, most
+        line = await read(program)
+        lines += 1
+        most = max(most, lines)
+        return line
+
+    async def turn() -> None:
+        nonlocal lines
+        while True:
+            await asyncio.sleep(0)
+            lines = 0
+
+    monkeypatch.setattr(Program, "read_line", count)
+    turning = asyncio.create_task(turn())
+    servers = await open_servers(config(plain=plain("flood")))
+    assert await call(servers, "echo", a=1) == '{"a": 1}'
+    turning.cancel()
+    assert most <= 2 * NOISE_LINES
 
 
 async def test_a_message_that_cannot_be_read_ends_the_connection(open_servers: Open) -> None:
@@ -473,6 +501,7 @@ import asyncio, os, signal, sys
 import django; django.setup()
 from pathlib import Path
 from conversations.agent.mcp.connection import Timing
+from conversations.agent.mcp.program import NOISE_LINES, Program
 from conversations.agent.mcp.servers import ToolServers
 from tests.mcp_servers.running import HERE, HttpServer, config, plain
 async def main():

@@ -33,6 +33,8 @@ MAX_LINE_BYTES = 16_000_000  # Bytes of one message; a larger one ends the conne
 
 # Bytes that are no messages before the first one; what comes later is only passed over.
 MAX_NOISE_BYTES = 2_000_000
+NOISE_LINES = 1000  # That are no messages between two pauses
+FLOOD_PAUSE = 0.005  # Seconds
 
 TAIL = 4000
 READ_BYTES = 256 * 1024
@@ -116,7 +118,7 @@ class Program:
         async def collect_tail() -> None:
             while data := await errors.read(READ_BYTES):
                 self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL:]
-                await asyncio.sleep(0.005)  # without haste: a flood costs little
+                await asyncio.sleep(FLOOD_PAUSE)  # without haste: a flood costs little
 
         self._listening = asyncio.create_task(collect_tail())
 

@@ -38,7 +38,14 @@ from .config import (
     SignInNeeded,
 )
 from .http import ServerTransport
-from .program import MAX_LINE_BYTES, MAX_NOISE_BYTES, Program, ProgramError
+from .program import (
+    FLOOD_PAUSE,
+    MAX_LINE_BYTES,
+    MAX_NOISE_BYTES,
+    NOISE_LINES,
+    Program,
+    ProgramError,
+)
 
 CONNECT_TIMEOUT = 30.0
 LEAST_READ_TIMEOUT = 300.0  # Seconds of silence that a stream of changes may have
@@ -477,6 +484,7 @@ async def _read(
             # Lines that are no messages are passed over; a server that says nothing else is given
             # up. Raises ProgramError.
             noise: int | None = 0
+            passed_over = 0
             while (line := await program.read_line()) is not None:
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -489,6 +497,9 @@ async def _read(
                             raise ProgramError(
                                 say("It writes output that is not a message.")
                             ) from None
+                    passed_over += 1
+                    if passed_over % NOISE_LINES == 0:
+                        await asyncio.sleep(FLOOD_PAUSE)  # the loop is everybody's
                     continue
                 noise = None
                 await to_us.send(SessionMessage(message))
