@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 
 from conversations.agent.mcp.config import CallRefused, McpConfig, ServerFailed
-from conversations.agent.mcp.connection import Timing, ToolServerConnection
+from conversations.agent.mcp.connection import (
+    MAX_NOTES,
+    Timing,
+    ToolServerConnection,
+    check_schema,
+    make_offers,
+)
 from conversations.agent.mcp.program import NOISE_LINES, Program
 from conversations.agent.mcp.servers import ServerState, ToolServers, split_words
 from conversations.agent.sandbox.support import find_support
@@ -117,6 +123,28 @@ async def test_what_a_provider_would_not_take_is_left_out_and_said(open_servers:
     assert said["bad_key"] == "the model cannot use the argument 'a b'."
     again = await open_servers(config(plain=plain("odd")))
     assert list(again.tools_of("garden")) == names
+
+
+def listed(names: Iterable[str], kind: str = "string") -> list[dict[str, Any]]:
+    return [
+        {"name": name, "inputSchema": {"type": "object", "properties": {name: {"type": kind}}}}
+        for name in names
+    ]
+
+
+def test_no_more_tools_are_checked_than_are_offered() -> None:
+    server = config(plain=plain()).servers["plain"]
+    tools = listed(f"t{number}" for number in reversed(range(300)))
+    tools += listed(["unchecked"], "soup")
+    offers, notes = make_offers(server, tools)
+    assert notes == ("173 more: the limit on tools is reached.",)
+    assert {offer.own_name for offer in offers} == {f"t{number}" for number in range(172, 300)}
+    unfit = listed((f"u{number}" for number in range(300)), "soup")
+    offers, notes = make_offers(server, unfit + tools)
+    assert (offers, len(notes)) == ((), MAX_NOTES)
+    checked = check_schema.cache_info().misses
+    make_offers(server, unfit + tools)
+    assert check_schema.cache_info().misses == checked
 
 
 async def test_a_malformed_tool_takes_no_other_with_it(open_servers: Open) -> None:

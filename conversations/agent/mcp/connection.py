@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
@@ -32,6 +33,8 @@ MAX_OWN_NAME_CHARS = 200
 MAX_DESCRIPTION_CHARS = 2000
 MAX_SCHEMA_CHARS = 20_000
 MAX_TOOLS = 128
+MAX_CHECKED = 256  # Tools of one list; each may take a tenth of a second
+KEPT_CHECKS = 1024  # Schemas that need not be checked again
 MAX_PROMPTS = 64
 MAX_RESOURCES = 200
 TASK_SUPPORT = ("optional", "required")
@@ -66,15 +69,19 @@ def make_offers(
     config: ServerConfig, listed: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
     """The tools of a list that can be offered, by name; and a sentence for each that is left out.
-    It may take some milliseconds."""
+    It may take some seconds."""
     wanted: dict[str, Mapping[str, Any]] = {}
-    notes = []
+    notes: list[str] = []
+    rest = 0
     for tool in listed:
         own = tool.get("name")
         problem: str
         if not isinstance(own, str) or not own or storable(own) != own:
             problem = say("the name is not valid.")
         elif config.tools is not None and own not in config.tools:
+            continue
+        elif len(wanted) == MAX_TOOLS or len(wanted) + len(notes) >= MAX_CHECKED:
+            rest += 1
             continue
         elif len(own) > MAX_OWN_NAME_CHARS:
             problem = say("the name is too long.")
@@ -92,14 +99,13 @@ def make_offers(
         _make_offer(config, names[own], own, wanted[own])
         for own in sorted(wanted, key=names.__getitem__)
     ]
-    if len(offers) > MAX_TOOLS:
-        rest = len(offers) - MAX_TOOLS
+    if rest:
         notes.append(say("%(count)s more: the limit on tools is reached.", count=rest))
     known = {str(tool.get("name")) for tool in listed}
     if missing := sorted((config.tools or frozenset()) - known):
         named = one_line(", ".join(missing), limit=200)
         notes.append(say("Configured but not offered: %(tools)s", tools=named))
-    return tuple(offers[:MAX_TOOLS]), tuple(notes[:MAX_NOTES])
+    return tuple(offers), tuple(notes[:MAX_NOTES])
 
 
 def _names_of(server: str, wanted: Iterable[str]) -> dict[str, str]:
@@ -185,11 +191,19 @@ def find_problem(schema: Any) -> str:
     if unfit := [name for name in properties if not _PROPERTY.fullmatch(name)]:
         name = repr(one_line(storable(unfit[0]), limit=60))
         return say("the model cannot use the argument %(name)s.", name=name)
-    # Against the draft that the provider asks for. Nothing of it is executed.
+    return check_schema(text)
+
+
+@lru_cache(KEPT_CHECKS)
+def check_schema(text: str) -> str:
+    """Why it is not valid JSON Schema, in the draft that the provider asks for; empty if it is.
+    Nothing of it is executed."""
     from jsonschema import Draft202012Validator, SchemaError
 
     try:
-        Draft202012Validator.check_schema({k: v for k, v in schema.items() if k != "$schema"})
+        schema = json.loads(text)
+        schema.pop("$schema", None)
+        Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         reason = one_line(storable(error.message), limit=120)
         return say("its schema is not valid: %(reason)s", reason=reason)
