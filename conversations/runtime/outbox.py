@@ -187,7 +187,7 @@ async def post_once(
             return _read_answer(response)
     except TimeoutError:
         return DeliveryAttempt(
-            arrived=False, error=f"{url.host} did not respond within {seconds:g} seconds."
+            arrived=False, error=f"{url.raw_host} did not respond within {seconds:g} seconds."
         )
     except (aiohttp.ClientError, OSError, ValueError) as error:
         return DeliveryAttempt(arrived=False, error=explain(error, url))

@@ -61,7 +61,7 @@ def read_url(text: str) -> URL:
         raise Rejected("The URL has more than %(limit)s characters.", limit=MAX_URL_CHARS)
     try:
         url = URL(text)
-        is_usable = url.scheme in SCHEMES and bool(url.raw_host) and url.port is not None
+        is_usable = url.scheme in SCHEMES and bool(url.host) and url.port is not None
     except (ValueError, IndexError) as error:  # the latter of brackets in odd places
         raise Rejected("This is not a valid URL: %(reason)s.", reason=str(error)) from error
     if not is_usable:
@@ -98,22 +98,23 @@ def explain(error: Exception, url: URL) -> str:
     """Why a request failed, as a sentence that names the host and nothing else of the URL."""
     import aiohttp
 
+    host = url.raw_host  # the other form fails for some that a registry would not take
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or getattr(causes[-1], "os_error", None)) is not None:
         causes.append(cause)
         if len(causes) > 10:
             break
     if any(isinstance(cause, PrivateAddress) for cause in causes):
-        return f"{url.host} is a private address; only the public Internet can be reached."
+        return f"{host} is a private address; only the public Internet can be reached."
     if isinstance(error, aiohttp.InvalidURL):
-        return f"{url.host} is not a valid host name."
+        return f"{host} is not a valid host name."
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"The host {url.host} does not exist, or its name could not be resolved."
+        return f"The host {host} does not exist, or its name could not be resolved."
     if isinstance(error, aiohttp.ClientSSLError):
-        return f"{url.host} has no valid certificate."
+        return f"{host} has no valid certificate."
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"{url.host} is unreachable."
-    return f"{url.host} did not respond like a web server ({type(error).__name__})."
+        return f"{host} is unreachable."
+    return f"{host} did not respond like a web server ({type(error).__name__})."
 
 
 # One GET of a public web page, that cannot be turned against this network.

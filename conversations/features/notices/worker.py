@@ -64,10 +64,13 @@ class NoticeSender(OutboxWorker[NoticeMessage]):
             else:
                 is_urgent = message.notice.event == ASKS
                 attempt = await push(message.subscription, is_urgent=is_urgent)
-                if attempt.status in GONE:
-                    pk = message.subscription.pk
-                    await self.runtime.writer.write(remove_subscription, pk)
-                    return
+        except Exception:  # recorded like others, or it would be repeated for ever
+            logger.exception("notice_not_sent")
+            attempt = DeliveryAttempt(arrived=False)
+        try:
+            if message.subscription is not None and attempt.status in GONE:
+                await self.runtime.writer.write(remove_subscription, message.subscription.pk)
+                return
             await self.runtime.writer.write(complete_message, message, attempt, now=timezone.now())
         except Exception:
             logger.exception("notice_not_sent")

@@ -40,6 +40,11 @@ class WebhookSender(OutboxWorker[Delivery]):
     async def send(self, message: Delivery) -> None:
         try:
             attempt = await attempt_delivery(message, allows=allowed_addresses())
+        except Exception as error:  # recorded like others, or it would be repeated for ever
+            logger.exception("webhook_not_delivered")
+            told = f"The message could not be sent ({type(error).__name__})."
+            attempt = DeliveryAttempt(arrived=False, error=told)
+        try:
             is_turned_off = await self.runtime.writer.write(
                 complete_delivery,
                 message,

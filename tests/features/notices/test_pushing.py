@@ -15,7 +15,9 @@ from django.utils import timezone
 
 from conversations.accounts.devices import sign_out_devices
 from conversations.features.notices import vapid
+from conversations.features.notices.deliveries import RETRY_SECONDS
 from conversations.features.notices.models import (
+    FAILED,
     PENDING,
     SENT,
     Notice,
@@ -150,6 +152,25 @@ async def test_nothing_is_sent_into_this_network(
     attempt = await push(subscription, is_urgent=True)
     assert "only the public Internet can be reached" in attempt.error
     assert browser.pushes == []
+
+
+async def test_a_push_fails_at_whatever_address(
+    start_runtime: Callable[..., Any],
+    garden: Session,
+    client: Client,
+    subscription: PushSubscription,
+) -> None:
+    """A name that has no other form, and no address."""
+    path = f"/account/notifications/devices/{subscription.uuid}/test/"
+    await PushSubscription.objects.aupdate(endpoint="https://xn--a.invalid/")
+    assert (await sync_to_async(client.post)(path)).status_code < 500
+    await PushSubscription.objects.aupdate(endpoint="https://[/")
+    await sync_to_async(leave_question)(garden)
+    await NoticeMessage.objects.aupdate(attempts=len(RETRY_SECONDS))  # this is the last one
+    await start_runtime()
+    async with asyncio.timeout(60):
+        while not await NoticeMessage.objects.filter(state=FAILED).aexists():
+            await asyncio.sleep(0.01)
 
 
 async def test_an_email_is_sent_where_nobody_has_looked(

@@ -145,6 +145,22 @@ async def test_what_a_receiver_says_beside_yes(garden: Session, receiver: Receiv
     assert (attempt.arrived, attempt.error) == (False, "127.0.0.1 is unreachable.")
 
 
+@pytest.mark.parametrize("url", ["https://xn--a.invalid/", "https://[/"])
+async def test_an_attempt_fails_at_whatever_address(
+    start_runtime: Callable[..., Any], garden: Session, url: str
+) -> None:
+    """However it came into the database: a name that has no other form, and no address."""
+    webhook = await make(garden, "https://hooks.example.org/")
+    await Webhook.objects.aupdate(url=url)
+    await sync_to_async(send_test)(webhook)
+    await start_runtime()
+    async with asyncio.timeout(60):
+        while not (await Delivery.objects.aget()).error:
+            await asyncio.sleep(0.01)
+    await webhook.arefresh_from_db()
+    assert webhook.failing_since is not None
+
+
 def test_an_address_is_looked_at_when_it_is_given(settings: Any) -> None:
     assert check_webhook_url(" https://hooks.example.org/a?b=c#d ") == (
         "https://hooks.example.org/a?b=c"
@@ -183,6 +199,8 @@ def test_an_address_is_looked_at_when_it_is_given(settings: Any) -> None:
         "hooks",
         "https://[]@",
         f"https://example.org/{'ü' * 1900}",
+        "https://xn--a.example.org/x",
+        "https://hooks.xn--.com/x",
     ):
         with pytest.raises(Rejected):
             check_webhook_url(bad)
