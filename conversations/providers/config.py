@@ -28,7 +28,7 @@ from typing import Any
 
 from conversations.domain.stream import CAPABILITIES, ModelInfo
 
-from .model_limits import Price, PriceList, find_limits
+from .model_limits import CACHE_READ, CACHE_WRITE, Price, PriceList, find_limits
 
 ANTHROPIC, OPENAI, OPENAI_RESPONSES = "anthropic", "openai", "openai-responses"
 KINDS = (ANTHROPIC, OPENAI, OPENAI_RESPONSES)
@@ -240,14 +240,16 @@ def read_provider_prices(providers: tuple[ProviderConfig, ...]) -> PriceList:
     """The prices that the providers' configuration names, by the models' references."""
     prices = {}
     for provider in providers:
+        is_messages = provider.kind == ANTHROPIC
+        writing, reading = (CACHE_WRITE, CACHE_READ) if is_messages else ({}, 1.0)
         for model_id, model in provider.models.items():
             if price := model.get("price"):
                 known = Price(
                     since=date.min,
                     input=float(price["input"]),
                     output=float(price["output"]),
-                    cache_write={},
-                    cache_read=float(price["input"]),
+                    cache_write={name: price["input"] * times for name, times in writing.items()},
+                    cache_read=price["input"] * reading,
                 )
                 prices[provider.reference(model_id)] = (known,)
     return prices

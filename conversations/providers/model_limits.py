@@ -172,13 +172,18 @@ def takes_sampling(model: str) -> bool:
 # installation in a file of the same form, which goes first.
 PRICES = Path(__file__).with_name("prices.toml")
 
+# What the Messages API's cache costs, times the input price, where nothing else is said (the
+# source is named in ``prices.toml``).
+CACHE_WRITE: Mapping[str, float] = {"5m": 1.25, "1h": 2.0}
+CACHE_READ = 0.1
+
 _SNAPSHOT = re.compile(r"-20\d{6}$")  # The date that ends the id of one snapshot of a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """US dollars per million tokens, which is millionths of a dollar per token.
-    ``cache_write`` is by how long the cache keeps it."""
+    ``cache_write`` is by how long the cache keeps it; what is not in it costs as input does."""
 
     since: date
     input: float
@@ -203,7 +208,7 @@ def find_cost(
     return round(
         usage.input_tokens * price.input
         + usage.output_tokens * price.output
-        + (usage.cache_write_tokens or 0) * price.cache_write.get(lifetime, 0)
+        + (usage.cache_write_tokens or 0) * price.cache_write.get(lifetime, price.input)
         + (usage.cache_read_tokens or 0) * price.cache_read
     )
 
@@ -232,8 +237,8 @@ def read_prices(own: Path | None = None) -> PriceList:
 
 def _read(path: Path) -> dict[str, tuple[Price, ...]]:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    reading = float(table.get("cache_read", 0.1))
-    writing = table.get("cache_write", {"5m": 1.25, "1h": 2.0})
+    reading = float(table.get("cache_read", CACHE_READ))
+    writing = table.get("cache_write", CACHE_WRITE)
     found = {}
     for model, entries in table["models"].items():
         prices = []

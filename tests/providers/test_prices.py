@@ -9,6 +9,7 @@ import pytest
 from conversations.domain.stream import Usage
 from conversations.domain.text import cost_text
 from conversations.providers import model_limits
+from conversations.providers.config import ANTHROPIC, OPENAI, ProviderConfig, read_provider_prices
 from conversations.providers.model_limits import read_prices
 
 find_cost = partial(model_limits.find_cost, read_prices())
@@ -65,3 +66,25 @@ def test_a_call_costs_what_its_model_cost_on_that_day(tmp_path: Path) -> None:
     assert costs == [None, 2_250_000, 2_250_000, 1_125_000]
     assert model_limits.find_cost(prices, "claude-opus-5-5", USAGE) == 3_000_000 + 3_750_000
     assert model_limits.find_cost(prices, "claude-sonnet-5-5", USAGE) == 2_000_000 + 2_500_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "lifetime", "cost"),
+    [
+        (ANTHROPIC, "5m", 2_500_000 + 200_000),
+        (ANTHROPIC, "1h", 4_000_000 + 200_000),
+        (ANTHROPIC, "2h", 2_000_000 + 200_000),  # like input: what it costs is not known
+        (OPENAI, "5m", 2_000_000 + 2_000_000),
+    ],
+)
+def test_the_cache_of_a_configured_model_has_its_price(kind: str, lifetime: str, cost: int) -> None:
+    models = {"bean": {"price": {"input": 2, "output": 10.0}}}
+    config = ProviderConfig(name="own", kind=kind, url="https://own.example.org", models=models)
+    usage = Usage(
+        input_tokens=0,
+        output_tokens=0,
+        cache_write_tokens=1_000_000,
+        cache_read_tokens=1_000_000,
+    )
+    prices = read_provider_prices((config,))
+    assert model_limits.find_cost(prices, "own/bean", usage, lifetime=lifetime) == cost
