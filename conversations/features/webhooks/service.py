@@ -89,19 +89,30 @@ def change_webhook(
     site: str,
     origin: AuditOrigin,
 ) -> None:
-    """Raises Rejected for unknown events. Turned on again, it is told at once of what waits."""
-    is_turned_on = is_active and not webhook.is_active
-    webhook.url, webhook.events, webhook.site = url, _events_text(events), site
-    webhook.with_text, webhook.is_active = with_text, is_active
-    if is_active:
-        webhook.switched_off_at = None
+    """Change what is given otherwise than ``webhook`` was read. Raises Rejected for unknown
+    events, and NotFound. Turned on again, it is told at once of what waits."""
+    wish = {
+        "url": url,
+        "events": _events_text(events),
+        "with_text": with_text,
+        "is_active": is_active,
+        "site": site,
+    }
+    changed = {name: value for name, value in wish.items() if getattr(webhook, name) != value}
+    if changed.get("is_active"):
+        changed |= {"switched_off_at": None, "failing_since": None}
     with transaction.atomic():
-        if is_turned_on:
-            webhook.failing_since = None
+        # What has happened to it meanwhile, such as another secret, stays.
+        locked = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()
+        found = require_found(locked, "This webhook does not exist.")
+        for name, value in changed.items():
+            setattr(found, name, value)
+        found.save(update_fields=changed)
+        if changed.get("is_active"):
             waiting = Delivery.objects.filter(webhook=webhook.pk, state=PENDING)
             waiting.update(next_at=timezone.now())
-        webhook.save()
-        record(origin, _note(webhook, "changed"))
+        record(origin, _note(found, "changed"))
+    webhook.refresh_from_db()
 
 
 def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:

@@ -233,6 +233,24 @@ def test_the_secret_is_stored_nowhere_and_rotated_with_an_overlap(
     assert "token-in-the-path" not in str(list(AuditEntry.objects.values()))
 
 
+def test_a_change_undoes_nothing_that_happened_since_it_was_read(
+    webhook: Webhook, workspace: Workspace, user: User
+) -> None:
+    origin = AuditOrigin(user=user)
+    read = get_webhook(workspace, webhook.uuid)
+    rotate_secret(webhook, origin=origin)
+    failing_since = timezone.now()
+    Webhook.objects.update(failing_since=failing_since)
+    change_webhook(
+        read, url="https://b.example.org/", events=[RUN_COMPLETED], site="", origin=origin
+    )
+    webhook.refresh_from_db()
+    assert (webhook.generation, webhook.host) == (2, "b.example.org")
+    assert webhook.failing_since == failing_since
+    assert len(signing_keys(webhook, now=timezone.now())) == 2
+    assert (read.generation, read.host) == (2, "b.example.org")
+
+
 def test_only_so_many_secrets_sign_at_a_time(webhook: Webhook, user: User) -> None:
     for _ in range(MAX_SECRETS - 1):
         rotate_secret(webhook, origin=AuditOrigin(user=user))
