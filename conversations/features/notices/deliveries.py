@@ -50,6 +50,9 @@ RETRY_SECONDS = (5, 30, 120, 600, 1_800, 7_200)
 
 LEASE = timedelta(seconds=15)  # how long a claim holds: longer than an attempt may take
 
+# That of an e-mail: mail servers may take ``SMTP_SECONDS`` for each step of the dialogue.
+EMAIL_LEASE = timedelta(minutes=10)
+
 EMAIL_DELAY = timedelta(seconds=60)  # who has seen it elsewhere until then gets no e-mail
 
 MAX_NOTICE_AGE = timedelta(days=1)  # what is older is not shown any more
@@ -176,7 +179,8 @@ def _claim(message: NoticeMessage, now: datetime) -> bool:
     if (later := _wait_until(message.notice, now)) is not None:
         same.update(next_at=later)
         return False
-    if not same.update(next_at=now + LEASE, attempts=F("attempts") + 1):
+    lease = EMAIL_LEASE if message.subscription_id is None else LEASE
+    if not same.update(next_at=now + lease, attempts=F("attempts") + 1):
         return False
     message.attempts += 1
     return True

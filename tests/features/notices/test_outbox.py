@@ -34,6 +34,7 @@ from conversations.features.notices.models import (
 )
 from conversations.models import Session, ToolCall
 from conversations.runtime.outbox import DeliveryAttempt
+from loomweb.env import SMTP_SECONDS
 from tests.waiting_calls import leave_question
 from tests.web.conftest import browser_of
 
@@ -261,6 +262,18 @@ def test_what_cannot_be_sent_is_tried_again_and_given_up(
         complete_message(message, DeliveryAttempt(arrived=False), now=now)
         now = NoticeMessage.objects.get().next_at
     assert states() == [FAILED]
+
+
+def test_an_email_is_not_sent_again_while_its_dialogue_lasts(session: Session, user: User) -> None:
+    user.email = "ann@example.org"
+    user.save()
+    NoticeChoice.objects.create(user=user, by_email=True)
+    leave_question(session)
+    now = NoticeMessage.objects.get().next_at
+    assert len(claim(now)) == 1
+    # Connecting, greetings, encryption, signing in, the mail and the server's answers.
+    assert claim(now + timedelta(seconds=15 * SMTP_SECONDS)) == []
+    assert len(claim(now + deliveries.EMAIL_LEASE)) == 1
 
 
 def test_what_was_shown_is_not_sent_again(
