@@ -195,6 +195,8 @@ def quiet_until(choice: NoticeChoice, now: datetime) -> datetime | None:
     is_quiet = begin <= clock < end if begin < end else clock >= begin or clock < end
     if not is_quiet:
         return None
-    # The next time that the clock shows ``end``: today, or tomorrow after midnight's turn.
+    # The next time that the clock shows ``end``: today, or tomorrow after midnight's turn. In
+    # autumn an hour comes twice: from its second time on, the first one is over.
     day = here.date() + timedelta(days=int(clock >= end))
-    return datetime.combine(day, end, tzinfo=here.tzinfo).astimezone(now.tzinfo)
+    ends = datetime.combine(day, end.replace(fold=here.fold), tzinfo=here.tzinfo)
+    return ends.astimezone(now.tzinfo)

@@ -232,6 +232,14 @@ def test_quiet_hours_are_those_of_the_person(
     assert service.quiet_until(QUIET, moment) == (until and datetime(2026, 1, *until, tzinfo=UTC))
 
 
+def test_quiet_hours_that_end_in_the_hour_that_comes_twice() -> None:
+    choice = NoticeChoice(quiet_from=time(22), quiet_until=time(2, 30), zone="Europe/Berlin")
+    for now, until in (((0, 10), (0, 30)), ((0, 40), None), ((1, 10), (1, 30)), ((1, 30), None)):
+        moment = datetime(2026, 10, 25, *now, tzinfo=UTC)
+        expected = until and datetime(2026, 10, 25, *until, tzinfo=UTC)
+        assert service.quiet_until(choice, moment) == expected
+
+
 def test_quiet_hours_within_a_day_and_none_at_all() -> None:
     noon = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
     at_noon = NoticeChoice(quiet_from=time(12), quiet_until=time(13))
