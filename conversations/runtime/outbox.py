@@ -64,10 +64,13 @@ def allot[K: Hashable](
 ) -> dict[K, int]:
     """How many messages for each of the receivers may set out, ``busy`` of which are on
     their way: one goes to who has fewest, and so on, so that a receiver that does not
-    answer, with however many waiting, holds up no other for longer than one attempt."""
+    answer, with however many waiting, holds up no other for longer than one attempt. Of
+    equals chance decides: in a fixed order, the first of many would always be served again
+    before the last."""
     given = Counter[K]()
+    shuffled = random.sample(waiting, len(waiting))
     for level in range(most_of_one):
-        for receiver in waiting:
+        for receiver in shuffled:
             if given.total() < most and busy.get(receiver, 0) + given[receiver] == level:
                 given[receiver] += 1
     return dict(+given)

@@ -36,7 +36,7 @@ def test_who_has_fewest_on_the_way_is_next() -> None:
         return allot([1, 2, 3], busy=known, most=most, most_of_one=4)
 
     assert given(12) == {1: 4, 2: 4, 3: 4}
-    assert given(4) == {1: 2, 2: 1, 3: 1}
+    assert sorted(given(4).values()) == [1, 1, 2]
     assert given(1, w1=3, w2=3) == {3: 1}
     assert given(3, w1=4, w2=1) == {3: 2, 2: 1}
     assert given(9, w1=4, w2=4, w3=4) == {}

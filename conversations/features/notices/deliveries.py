@@ -159,7 +159,7 @@ def claim_due(
     """Claim messages that are due, with all that it takes to send them. What needs no telling
     any more is dropped, and what has to wait is put off."""
     due = _due(now).order_by().values_list("subscription", flat=True).distinct()[:CHUNK]
-    free = allot(sorted(due, key=lambda pk: pk or 0), busy=busy, most=most, most_of_one=most_of_one)
+    free = allot(list(due), busy=busy, most=most, most_of_one=most_of_one)
     claimed: list[NoticeMessage] = []
     for subscription, count in free.items():
         found = _due(now).filter(subscription=subscription).order_by("next_at", "pk")

@@ -189,7 +189,7 @@ def claim_due(
     """Claim messages that are due, the oldest of each webhook first; with their webhooks,
     and this attempt counted. ``busy``: how many of each are on their way; of one there are
     never more than ``most_of_one``."""
-    waiting = list(_webhooks_with_due(now).order_by("pk").values_list("pk", flat=True))
+    waiting = list(_webhooks_with_due(now).order_by().values_list("pk", flat=True))
     claimed: list[Delivery] = []
     for pk, free in allot(waiting, busy=busy, most=most, most_of_one=most_of_one).items():
         due = _due(now).filter(webhook=pk).select_related("webhook").order_by("next_at", "pk")

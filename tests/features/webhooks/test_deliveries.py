@@ -329,6 +329,25 @@ def test_one_webhook_holds_up_no_other(webhook: Webhook, workspace: Workspace, u
     assert len(claim(most=3)) == 3
 
 
+def test_many_that_do_not_answer_hold_up_no_later_one(
+    webhook: Webhook, workspace: Workspace, user: User
+) -> None:
+    """As many as there is room for, each with more than is tried here."""
+    rounds = 60
+    dead = [webhook, make(workspace, user)]
+    for one in dead:
+        for _ in range(rounds):
+            send_test(one)
+    mine, now = send_test(make(workspace, user)), timezone.now()
+    for _ in range(rounds):
+        claimed = claim(now=now, most=len(dead))
+        if mine in claimed:
+            return
+        for delivery in claimed:
+            complete_delivery(delivery, BROKEN, now=now, off_after=OFF_AFTER)
+    pytest.fail("It was not its turn.")
+
+
 def test_what_was_delivered_costs_nothing(webhook: Webhook) -> None:
     """Each look goes by the index of what waits."""
     send_test(webhook)
