@@ -196,13 +196,16 @@ def is_wanted(notice: Notice, *, message: NoticeMessage) -> bool:
         and (subscription is None or is_signed_in(subscription))
         and may_be_told(notice)
         and is_news(notice)
-        and not MutedSession.objects.filter(user=notice.user_id, session=notice.session_id).exists()
     )
 
 
 def may_be_told(notice: Notice) -> bool:
-    """As a member. What a reviewer reads is entered in the audit log, and a notice is not."""
-    return rights.role_of(notice.session.workspace, notice.user_id) is not None
+    """As a member who has not muted the session. What a reviewer reads is entered in the audit
+    log, and a notice is not."""
+    if rights.role_of(notice.session.workspace, notice.user_id) is None:
+        return False
+    muted = MutedSession.objects.filter(user=notice.user_id, session=notice.session_id)
+    return not muted.exists()
 
 
 def is_news(notice: Notice) -> bool:
@@ -210,7 +213,13 @@ def is_news(notice: Notice) -> bool:
     views = SessionView.objects.filter(user=notice.user_id, session=notice.session_id)
     if views.filter(seen_at__gt=notice.created_at).exists():
         return False
-    return notice.event != ASKS or waiting_calls(notice).exists()
+    if notice.event != ASKS:
+        return True
+    # The newest of a run tells of all that waits in it.
+    asked_since = Notice.objects.filter(
+        user=notice.user_id, run=notice.run_id, event=ASKS, pk__gt=notice.pk
+    )
+    return waiting_calls(notice).exists() and not asked_since.exists()
 
 
 def waiting_calls(notice: Notice) -> QuerySet[ToolCall]:

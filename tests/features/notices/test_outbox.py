@@ -16,6 +16,7 @@ from conversations.archive.runs import finish_run, interrupt_run
 from conversations.archive.tool_calls import decide_call
 from conversations.archive.workspaces import add_member, remove_member
 from conversations.domain import runs
+from conversations.domain.tool_calls import WAITING
 from conversations.feature import features
 from conversations.features.notices import deliveries, service
 from conversations.features.notices.deliveries import claim_due, complete_message, has_due
@@ -299,6 +300,40 @@ def test_what_was_shown_is_not_sent_again(
     assert (waiting.new, waiting.still) == ([], [message.notice])
     ToolCall.objects.update(decision="once")
     assert deliveries.read_waiting(user.pk, subscription_pk=subscription.pk).still == []
+
+
+def test_what_a_run_asks_next_replaces_what_it_asked_before(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    first = leave_question(session)
+    decide_call(session, call=first.uuid, decision="once", user_pk=user.pk)
+    second = ToolCall.objects.create(
+        session=session,
+        run=first.run,
+        call_id="next",
+        name="add",
+        arguments="{}",
+        state=WAITING,
+        turn_number=first.turn_number + 2,
+        created_at=timezone.now(),
+    )
+    deliveries.enqueue_questions([second.pk])
+    waiting = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
+    assert [notice.subject for notice in waiting.new] == [second.uuid]
+    assert waiting.still == waiting.new
+    assert [message.notice for message in claim()] == waiting.new
+    assert states() == [DROPPED, PENDING]
+
+
+def test_what_was_sent_of_a_session_that_is_muted_since_is_not_shown(
+    session: Session, user: User, subscription: PushSubscription
+) -> None:
+    leave_question(session)
+    [message] = claim()
+    complete_message(message, DeliveryAttempt(arrived=True, status=201), now=timezone.now())
+    service.mute(user.pk, session)
+    waiting = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
+    assert (waiting.new, waiting.still) == ([], [])
 
 
 def test_old_notices_are_forgotten_and_those_of_a_purged_session_go_with_it(
