@@ -1,5 +1,8 @@
 """``fetch_url``: what it reads, and that it cannot be led into the server's network."""
 
+import asyncio
+import os
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -169,6 +172,31 @@ async def test_the_address_that_is_connected_to_is_the_one_that_was_looked_at(si
     result = await fetch(allows, url=f"{site}/page")
     assert not result.ok
     assert looked_at == ["127.0.0.1"]
+
+
+async def test_names_that_resolve_slowly_take_no_thread_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = min(32, (os.process_cpu_count() or 1) + 4)  # threads of the loop itself
+    begun, may_end = threading.Semaphore(0), threading.Event()
+
+    def resolve_slowly(*_: Any, **__: Any) -> Any:
+        begun.release()
+        may_end.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_slowly)
+    waiting = [asyncio.create_task(get(f"http://{n}.invalid/")) for n in range(usual)]
+    async with asyncio.timeout(30):
+        for _ in waiting:
+            while not begun.acquire(blocking=False):
+                await asyncio.sleep(0.01)
+        try:
+            await asyncio.to_thread(int)
+        finally:
+            may_end.set()
+    for result in await asyncio.gather(*waiting):
+        assert "its name could not be resolved" in result.output
 
 
 @pytest.mark.parametrize(

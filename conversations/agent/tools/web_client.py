@@ -80,6 +80,8 @@ def open_client(allows: Allows, *, headers: Mapping[str, str]) -> "aiohttp.Clien
     to. To be used as a context."""
     import aiohttp  # which takes a third of a second to load
 
+    from .web_names import Resolver
+
     def open_socket(found: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
         family, kind, protocol, _, address = found
         if not allows(address[0]):
@@ -87,7 +89,7 @@ def open_client(allows: Allows, *, headers: Mapping[str, str]) -> "aiohttp.Clien
         return socket.socket(family, kind, protocol)
 
     connector = aiohttp.TCPConnector(
-        resolver=aiohttp.ThreadedResolver(), use_dns_cache=False, socket_factory=open_socket
+        resolver=Resolver(), use_dns_cache=False, socket_factory=open_socket
     )
     return aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers=headers, trust_env=False

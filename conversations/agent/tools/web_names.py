@@ -1,0 +1,38 @@
+"""Looking up the names of hosts that people and models give, in threads of their own."""
+
+import asyncio
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+MAX_LOOKUPS = 64  # at a time; the system may wait for long until it gives a name up
+
+# The threads of the loop are few, and answers wait for them.
+_threads = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="names")
+
+_FLAGS = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV  # what was found is asked for no more
+
+
+class Resolver(AbstractResolver):
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        kind, flags = socket.SOCK_STREAM, socket.AI_ADDRCONFIG
+        look = partial(socket.getaddrinfo, host, port, family, kind, flags=flags)
+        found = await asyncio.get_running_loop().run_in_executor(_threads, look)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address[0]),
+                port=port,
+                family=family_of_it,
+                proto=protocol,
+                flags=_FLAGS,
+            )
+            for family_of_it, _, protocol, _, address in found
+        ]
+
+    async def close(self) -> None:
+        pass
