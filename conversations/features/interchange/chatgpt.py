@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePosixPath
 
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json
 
 from .making import (
@@ -29,7 +30,7 @@ from .making import (
     user_turn,
     without,
 )
-from .opening import ImportSource, SourceFile
+from .opening import DAMAGE, ImportSource, SourceFile
 from .trees import Conversation, Made, Path, Tree, read_conversations
 
 SOURCE = "chatgpt"
@@ -206,11 +207,19 @@ class _ChatGpt(Conversation):
     def _add_asset(self, id: str, name: str, described: Object, files: Files) -> None:
         match = _ASSET.search(id)
         asset = self.assets.get(match.group()) if match else None
-        if asset is None or asset.size > MAX_ASSET_BYTES:
-            is_image = described.get("content_type") == "image_asset_pointer"
-            media_type = "image/png" if is_image else a_text(described.get("mime_type"))
-            files.add_missing(name, described, media_type=media_type)
-            return
-        self.source.used.add(asset.name)
-        with asset.open() as stream:
-            files.add(stream.read(), name)
+        if asset is not None and asset.size <= MAX_ASSET_BYTES:
+            self.source.used.add(asset.name)
+            try:
+                with asset.open() as stream:
+                    data = stream.read()
+            except DAMAGE as error:
+                text = say(
+                    "the file %(name)s cannot be read: %(error)s", name=name, error=str(error)
+                )
+                files.lost.append(text)
+            else:
+                files.add(data, name)
+                return
+        is_image = described.get("content_type") == "image_asset_pointer"
+        media_type = "image/png" if is_image else a_text(described.get("mime_type"))
+        files.add_missing(name, described, media_type=media_type)

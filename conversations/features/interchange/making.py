@@ -100,13 +100,15 @@ MAX_KEPT = 1_000_000
 
 @dataclass(slots=True)
 class Files:
-    """What is attached to one turn: blocks and lines for it, and what could be neither."""
+    """What is attached to one turn: blocks and lines for it, and what could be neither.
+    ``lost`` says for a person what is gone."""
 
     session: UUID
     node: str
     blocks: list[Object] = field(default_factory=list)
     lines: list[Object] = field(default_factory=list)
     left: list[Object] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
 
     def add(self, data: bytes, name: str) -> None:
         shown = clean_name(name)

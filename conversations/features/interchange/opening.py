@@ -149,7 +149,9 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
     for info in infos:
         path = PurePosixPath(info.filename.replace("\\", "/"))
         grows = info.file_size > MAX_RATIO * max(1, info.compress_size)
-        if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        if not path.parts:
+            reason = say("it has no name")
+        elif path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
             reason = say("its name leads outside the archive")
         elif stat.S_ISLNK(info.external_attr >> 16):
             reason = say("it is a link")
@@ -161,7 +163,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
             file = SourceFile(info.filename, info.file_size, archive=archive, info=info)
             source.files.append(file)
             continue
-        source.refused.append(Note(info.filename, reason))
+        source.refused.append(Note(info.filename or name, reason))
     return source
 
 

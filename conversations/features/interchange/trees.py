@@ -151,9 +151,10 @@ class Conversation:
         self.place = place
         self.archive = archive
         self.messages: dict[str, Object] = {}
+        self.lost: list[str] = []  # Of the files of the node that was made last.
 
     def files(self, path: Path, node: str) -> Files:
-        return Files(self.archive.resolve(path.uuid), node)
+        return Files(self.archive.resolve(path.uuid), node, lost=self.lost)
 
     def read(self) -> Iterator[Item]:
         raise NotImplementedError
@@ -200,11 +201,14 @@ class Conversation:
         yield ImportLine(self.place, line)
         number, told = 0, self.archive.told(path.uuid)
         for index, node in enumerate(path.nodes):
+            self.lost.clear()
             made = list(self.make(path, node))
             said = [words for turn, _ in made if (words := _words_of(turn)) is not None]
             if any(words != next(told, words) for words in said):
                 return index, sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
             place = say("%(place)s, message %(id)s", place=self.place, id=node)
+            if index >= path.shared:  # its parent has told the others
+                yield from [Note(place, text) for text in self.lost]
             for turn, lines in made:
                 number += 1
                 yield ImportLine(

@@ -125,6 +125,39 @@ def test_pictures_come_along_and_what_is_missing_is_named(
     assert verify_session(session).problem == ""
 
 
+def test_a_damaged_picture_costs_only_itself(importing: Importing, tmp_path: Path) -> None:
+    conversations = [fixture("chatgpt")[0] | {"id": f"c{n}", "title": f"C{n}"} for n in range(3)]
+    for one in conversations:
+        del one["conversation_id"]
+    path, mark = tmp_path / "export.zip", b"a mark in the picture " * 9
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("conversations.json", json.dumps(conversations))
+        archive.writestr("file-Abc123-pot.png", image_bytes() + mark)
+    path.write_bytes(path.read_bytes().replace(mark, mark.upper()))
+    counts = importing(path)
+    assert (counts.sessions_added, counts.attachments_added) == (6, 0)
+    for number in range(3):
+        session = session_of(f"C{number}")
+        assert len(words_of(session)) == 10
+        assert {"type": "image", "title": "pot.png"} in blocks_of(session, 5)
+    told = "message u2: skipped: the file pot.png cannot be read: Bad CRC-32"
+    assert len([line for line in importing.reports if told in line]) == 3
+    importing(path)
+    assert Session.objects.count() == 6
+
+
+@pytest.mark.parametrize("name", [".", ""])
+def test_a_file_of_an_archive_without_a_name_is_refused(
+    importing: Importing, tmp_path: Path, name: str
+) -> None:
+    path = chatgpt_archive(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(name), b"x")
+    counts = importing(path)
+    assert (counts.sessions_added, counts.skipped) == (3, 1)
+    assert f"{name or 'export.zip'}: skipped: it has no name" in importing.reports
+
+
 # All of them
 
 
