@@ -311,8 +311,8 @@ class Numbering:
         return original if 1 <= original <= self.end and not self._is_taken(original) else None
 
     def runs(self) -> list[NumberedLines]:
-        """What to remember with the session, in the order of the archive."""
-        return sorted(self._known, key=lambda run: run.number)[:MAX_RUNS]
+        """What to remember with the session."""
+        return self._known
 
     def _find(self, original: int) -> int | None:
         index = bisect_right(self._known, original, key=lambda run: run.first) - 1
@@ -332,21 +332,32 @@ class Numbering:
             insort(self._taken, (low, high))
 
 
-def remembered_runs(session: Session, name: str) -> tuple[NumberedLines, ...]:
-    """What an earlier import renumbered, from the session's metadata."""
+def open_numbering(session: Session, told: str, name: str, *, end: int) -> Numbering:
+    """The numbering of a chain, with what earlier imports renumbered. ``told`` is the metadata
+    in the file: what an export says of it is done in its own numbers."""
+    done = {(run.first, run.number) for run in remembered_runs(told, name)}
+    runs = remembered_runs(session.metadata, name)
+    return Numbering(end=end, known=[run for run in runs if (run.first, run.number) not in done])
+
+
+def remembered_runs(metadata: str, name: str) -> tuple[NumberedLines, ...]:
+    """What an earlier import renumbered, from a session's metadata."""
     try:
-        found = load_json(session.metadata, default={})
+        found = load_json(metadata, default={})
         return tuple(NumberedLines(*map(int, run)) for run in found.get(name, ()))
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         return ()
 
 
 def remember_runs(session: Session, name: str, numbering: Numbering) -> None:
-    """Keep in the session's metadata what was renumbered, as triples of the first
-    and last original number and the first number in the archive."""
-    runs = [[run.first, run.last, run.number] for run in numbering.runs()]
-    if runs == [[run.first, run.last, run.number] for run in remembered_runs(session, name)]:
+    """Keep in the session's metadata what was renumbered, now or before, as triples of the
+    first and last original number and the first number in the archive."""
+    known = remembered_runs(session.metadata, name)
+    found = {(run.first, run.number): run for run in (*known, *numbering.runs())}
+    kept = sorted(found.values(), key=lambda run: run.number)[:MAX_RUNS]
+    if kept == list(known):
         return
+    runs = [[run.first, run.last, run.number] for run in kept]
     text = session.metadata
     with suppress(ValueError):  # what is no JSON is kept beside it
         metadata = load_json(text, default={})

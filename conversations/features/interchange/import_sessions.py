@@ -55,8 +55,8 @@ from .import_rows import (
     ImportedRow,
     ImportedRowSource,
     Numbering,
+    open_numbering,
     remember_runs,
-    remembered_runs,
     store_rows,
 )
 from .import_targets import ImportTarget
@@ -127,10 +127,9 @@ class _Open:
         self.is_new = is_new
         self.is_busy = not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists()
         self.has_grown = False
-        known = remembered_runs(session, RENUMBERED_TURNS)
-        self.turns = Numbering(end=session.turn_count, known=known)
-        known = remembered_runs(session, RENUMBERED_EVENTS)
-        self.events = Numbering(end=session.last_seq, known=known)
+        told = header.columns["metadata"]
+        self.turns = open_numbering(session, told, RENUMBERED_TURNS, end=session.turn_count)
+        self.events = open_numbering(session, told, RENUMBERED_EVENTS, end=session.last_seq)
         self.pending_turns: list[ImportedRow[NewTurn]] = []
         self.pending_events: list[ImportedRow[ChatEvent]] = []
         self.pending_chars = 0

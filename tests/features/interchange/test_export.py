@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -43,7 +43,7 @@ from conversations.features.interchange.export import (
 from conversations.features.interchange.import_rows import ImportedRowSource, store_rows
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
-from conversations.models import ChatEvent, JournalGap, Rewind, Session, Workspace
+from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn, Workspace
 from tests.conftest import purge_everything
 from tests.properties import costly
 
@@ -300,6 +300,62 @@ def test_an_export_that_was_cut_short_is_noticed_and_completed_later(
     assert verify_session(get_session(session.uuid)).problem == ""
     assert get_session(session.uuid).journal_turn == 4
     assert list(JournalGap.objects.values_list("from_turn", "to_turn", "after_seq")) == [(2, 2, 1)]
+
+
+def opening(workspace: Workspace) -> dict[str, Any]:
+    uuid = str(uuid4())
+    return {"type": "session", "uuid": uuid, "workspace": workspace.slug, "title": "Source"}
+
+
+def a_turn(number: int) -> dict[str, Any]:
+    return {"type": "turn", "number": number, "role": "user", "content": f"«{number}»"}
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 2, 3), (5, 6, 9, 10), (1, 2, 4, 5), (1, 4, 2, 3)])
+def test_what_was_renumbered_comes_back_with_the_numbers_of_the_archive(
+    workspace: Workspace, user: User, numbers: tuple[int, ...]
+) -> None:
+    source = [opening(workspace)]
+    source += [a_turn(number) for number in numbers]
+    for number in numbers:
+        event = {"type": "event", "seq": number, "event_type": "user_message", "turn": number}
+        source.append(event | {"payload": {"v": 1, "text": f"«{number}»"}})
+    original = [json.dumps(line) for line in source]
+    restore(original, user)
+    before = Session.objects.get(title="Source")
+    lines = exported(before)
+    for repeated in (lines, original, lines):
+        counts, _ = restore(repeated, user)
+        assert (counts.turns_unchanged, counts.events_unchanged, counts.is_clean) == (4, 4, True)
+        assert exported(before) == lines
+    forget_sessions()
+    counts, reports = restore(lines, user)
+    assert (reports, counts.turns_added, counts.events_added, counts.damaged) == ([], 4, 4, 0)
+    after = get_session(before.uuid)
+    assert (after.turn_digest, after.event_digest) == (before.turn_digest, before.event_digest)
+    assert exported(after) == lines
+    for repeated in (original, lines):
+        counts, _ = restore(repeated, user)
+        assert (counts.turns_unchanged, counts.events_unchanged, counts.is_clean) == (4, 4, True)
+
+
+def test_a_damaged_export_of_what_was_renumbered_is_completed_later(
+    workspace: Workspace, user: User
+) -> None:
+    source = [opening(workspace)]
+    source += [a_turn(number) for number in range(5)]
+    restore([json.dumps(line) for line in source], user)
+    lines = exported(Session.objects.get(title="Source"))
+    forget_sessions()
+    counts, _ = restore([*lines[:2], lines[2][:-9], *lines[3:]], user)
+    assert (counts.turns_added, counts.skipped, counts.damaged) == (4, 1, 1)
+    for added in (1, 0):
+        counts, _ = restore(lines, user)
+        assert (counts.turns_added, counts.conflicts) == (added, 0)
+    restored = Session.objects.get(title="Source")
+    assert verify_session(restored).problem == ""
+    texts = Turn.objects.filter(session=restored).values_list("content", flat=True)
+    assert sorted(texts) == [f"«{number}»" for number in range(5)]
 
 
 def test_rows_written_during_an_export_are_not_in_it(
