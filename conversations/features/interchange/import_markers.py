@@ -4,7 +4,7 @@ import base64
 import binascii
 from hashlib import sha256
 from typing import Any
-from uuid import uuid5
+from uuid import UUID, uuid5
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -22,13 +22,41 @@ from conversations.domain.attachments import (
     TEXT,
     TEXT_TYPE,
     clean_name,
+    list_references,
 )
 from conversations.domain.errors import Rejected
+from conversations.domain.text import dump_json, load_json
 from conversations.models import Attachment, Compaction, Rewind, Session, SessionSkill
 from conversations.models.context import COMPACTION_REASONS
 
-from .fields import NAMESPACE, Unusable
+from .fields import NAMESPACE, Unusable, is_uuid
 from .import_rows import Numbering
+from .making import an_object, objects
+
+# A session that gets a uuid of its own is a copy: its files and summaries get their own as well.
+
+
+def copied_uuid(uuid: UUID, session: Session) -> UUID:
+    """The uuid in a copy, the same on each import, of the file or summary that is called so."""
+    return uuid5(uuid, str(session.uuid))
+
+
+def rename_references(text: str, session: Session) -> str:
+    """A turn's blocks or an event's payload as a copy has them."""
+    try:
+        value = load_json(text)
+    except ValueError:
+        return text
+    payload = an_object(value)
+    blocks = list_references(value) if isinstance(value, list) else []
+    places = [(block, "attachment") for block in [*blocks, payload]]
+    places += [(file, "uuid") for file in objects(payload.get("attachments"))]
+    places.append((an_object(payload.get("data")), "compaction"))
+    found = [(holder, name) for holder, name in places if is_uuid(holder.get(name))]
+    for holder, name in found:
+        holder[name] = str(copied_uuid(UUID(holder[name]), session))
+    return dump_json(value) if found else text
+
 
 TYPES = {IMAGE: IMAGE_TYPES, DOCUMENT: (PDF_TYPE,), TEXT: (TEXT_TYPE,)}
 

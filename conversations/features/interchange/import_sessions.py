@@ -50,7 +50,14 @@ from .fields import (
     read_turn,
 )
 from .import_gaps import compute_coverage, is_exact_copy, restore_coverage
-from .import_markers import store_attachment, store_compaction, store_rewind, store_skill
+from .import_markers import (
+    copied_uuid,
+    rename_references,
+    store_attachment,
+    store_compaction,
+    store_rewind,
+    store_skill,
+)
 from .import_rows import (
     ImportedRow,
     ImportedRowSource,
@@ -119,9 +126,16 @@ class ImportCounts:
 
 class _Open:
     def __init__(
-        self, session: Session, line: ImportedRowSource, header: SessionLine, *, is_new: bool
+        self,
+        session: Session,
+        line: ImportedRowSource,
+        header: SessionLine,
+        *,
+        is_new: bool,
+        is_copy: bool,
     ) -> None:
         self.session = session
+        self.is_copy = is_copy
         self.line = line
         self.header = header
         self.is_new = is_new
@@ -265,11 +279,14 @@ class SessionImporter(Archive):
             following=following,
             tell=lambda text: self.note(line, text),
         )
-        if header.uuid not in (None, session.uuid):  # its digests begin with another uuid
+        is_other = header.uuid not in (None, session.uuid)
+        if is_other:  # its digests begin with another uuid
             header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
         if header.parent is not None and session.parent_id is None:
             self._parents.append((session.pk, header.parent))
-        self._open = _Open(session, line, header, is_new=is_new)
+        # Readers of other formats name files and summaries by the session's uuid in the archive.
+        is_copy = is_other and bool(raw)
+        self._open = _Open(session, line, header, is_new=is_new, is_copy=is_copy)
 
     def _take_row(self, line: ImportedRowSource, value: Object) -> None:
         kind, opened = value.get("type"), self._open
@@ -290,16 +307,24 @@ class SessionImporter(Archive):
         elif kind == "event":
             self._take_event(opened, line, value)
         elif kind == "attachment":
-            # At once, since its content is large. Its turn stands before it.
-            found = read_attachment(value)
-            turn = opened.turns.refer(found["turn_number"])
-            if turn is None or not 1 <= turn <= opened.turns.end:
-                raise Unusable("its turn does not exist")
-            self._counts.attachments_added += store_attachment(
-                opened.session, found, turn=turn, is_trusted=not self._target.is_confined
-            )
+            self._take_attachment(opened, value)
         else:
-            opened.markers[kind].append((line, read_marker(MARKERS[kind], value)))
+            marker = read_marker(MARKERS[kind], value)
+            if opened.is_copy and marker.get("uuid"):
+                marker["uuid"] = copied_uuid(marker["uuid"], opened.session)
+            opened.markers[kind].append((line, marker))
+
+    def _take_attachment(self, opened: _Open, value: Object) -> None:
+        """At once, since its content is large. Its turn stands before it."""
+        found = read_attachment(value)
+        if opened.is_copy:
+            found["uuid"] = copied_uuid(found["uuid"], opened.session)
+        turn = opened.turns.refer(found["turn_number"])
+        if turn is None or not 1 <= turn <= opened.turns.end:
+            raise Unusable("its turn does not exist")
+        self._counts.attachments_added += store_attachment(
+            opened.session, found, turn=turn, is_trusted=not self._target.is_confined
+        )
 
     def _take_turn(self, opened: _Open, line: ImportedRowSource, value: Object) -> None:
         given, turn, odd = read_turn(value)
@@ -310,6 +335,8 @@ class SessionImporter(Archive):
             metadata = add_metadata(metadata, {"original_number": given})
         created_at = turn.created_at or opened.session.created_at
         turn = replace(turn, metadata=metadata, created_at=created_at)
+        if opened.is_copy and turn.blocks:
+            turn = replace(turn, blocks=rename_references(turn.blocks, opened.session))
         opened.pending_turns.append((line, number, turn))
         texts = (turn.content, turn.blocks, turn.tool_calls, turn.metadata)
         self._count_pending(opened, sum(len(text or "") for text in texts))
@@ -319,6 +346,8 @@ class SessionImporter(Archive):
         if event.turn_number is not None:  # by the number that the turn has in the archive
             event.turn_number = opened.turns.refer(event.turn_number) or None
             odd += ("turn",) if event.turn_number is None else ()
+        if opened.is_copy:
+            event.payload = rename_references(event.payload, opened.session)
         self._note_repairs(line, odd)
         seq = self._place(opened, opened.events, "event", given, line)
         event.created_at = event.created_at or opened.session.created_at

@@ -11,23 +11,31 @@ from uuid import uuid4
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from conversations.agent.window.messages import MISSING, withhold
+from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import upload_attachment
 from conversations.archive.blobs import blob_path, has_blob, put_blob, read_blob
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import get_session
+from conversations.archive.transcript import read_page
+from conversations.archive.workspaces import create_workspace
+from conversations.domain.events import COMPACTED, Info
 from conversations.domain.text import dump_json, load_json
+from conversations.domain.turns import NewTurn
 from conversations.features.interchange.export import session_lines, session_markdown
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import (
     Attachment,
+    Compaction,
     JournalGap,
     Run,
     SearchProgress,
     Session,
     StateCheckpoint,
+    Turn,
     Workspace,
 )
 from tests.archive import files
@@ -67,11 +75,13 @@ def export(session: Session) -> list[str]:
     return list(session_lines(get_session(session.uuid)))
 
 
-def restore(lines: list[str], user: User) -> tuple[ImportCounts, list[str]]:
+def restore(
+    lines: list[str], user: User, target: ImportTarget | None = None
+) -> tuple[ImportCounts, list[str]]:
     counts, reports = ImportCounts(), list[str]()
     import_file(
         BytesIO("\n".join(lines).encode()),
-        target=ImportTarget(default_owner=user, root=Path("/nonexistent")),
+        target=target or ImportTarget(default_owner=user, root=Path("/nonexistent")),
         counts=counts,
         report=lambda line, text: reports.append(text),
     )
@@ -156,6 +166,47 @@ def test_a_line_that_is_not_what_it_says_is_skipped(
     assert counts.skipped == 1
     assert reason in reports[0]
     assert (counts.attachments_added, counts.damaged) == (1, 0)
+
+
+def test_a_copy_in_another_workspace_has_its_own_files_and_summaries(
+    attached: Session, user: User, tmp_path: Path
+) -> None:
+    data = {"compaction": str(uuid4()), "summary": "They looked."}
+    notice = NewEvent(payload=Info(text="Summarised.", code=COMPACTED, data=data))
+    append(
+        attached.pk,
+        session_uuid=attached.uuid,
+        turns=[NewTurn(role="assistant", content="Nice.")],
+        events=[notice],
+    )
+    Compaction.objects.create(
+        session=attached, uuid=data["compaction"], from_turn=1, to_turn=1, summary="They looked.",
+        reason="manual", created_at=timezone.now(),
+        before_turns=1, after_turns=1, before_tokens=9, after_tokens=3,
+    )  # fmt: skip
+    lines = export(attached)
+    (tmp_path / "other").mkdir()
+    other = create_workspace(root=tmp_path / "other", name="other", slug="other", owner=user)
+    target = ImportTarget(
+        default_owner=user, root=Path(), owner=user, workspace=other, is_confined=True
+    )
+    counts, reports = restore(lines, user, target)
+    assert (reports, counts.attachments_added, counts.compactions_added) == ([], 2, 1)
+    copy = Session.objects.get(workspace=other)
+    copied = export(copy)
+    summary = Compaction.objects.get(session=copy)
+    page = "".join(row.html for row in read_page(copy, limit=50).rows)
+    assert f"/s/{copy.uuid}/compactions/{summary.uuid}/undo/" in page
+    for file in Attachment.objects.filter(session=copy):
+        assert f"/s/{copy.uuid}/attachments/{file.uuid}/" in page
+        assert str(file.uuid) in Turn.objects.get(session=copy, number=1).blocks
+    old = [str(file.uuid) for file in Attachment.objects.filter(session=attached)]
+    assert not [uuid for uuid in [*old, data["compaction"]] if uuid in "".join(copied)]
+    for repeated in (lines, copied):
+        counts, reports = restore(repeated, user, target)
+        assert (reports, counts.sessions_unchanged, counts.turns_unchanged) == ([], 1, 2)
+        assert (counts.attachments_added, counts.compactions_added) == (0, 0)
+    assert (export(attached), export(copy)) == (lines, copied)
 
 
 def test_markdown_names_what_is_attached(attached: Session) -> None:
