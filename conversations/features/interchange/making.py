@@ -14,13 +14,17 @@ import mimetypes
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import PurePath
 from typing import Any
 from uuid import UUID, uuid5
 
+from django.conf import settings
+
 from conversations.archive.attachments import attachment_block, facts_of
-from conversations.archive.file_types import examine
+from conversations.archive.file_types import decode_text, examine
 from conversations.domain.attachments import PDF_TYPE, clean_name
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import INDICATED_KINDS
 from conversations.models import Attachment
@@ -94,6 +98,8 @@ def without(value: Object, *names: str) -> Object:
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
+UTF8_BYTES = 4  # Of a character, at most.
+
 # Bytes of a content that cannot be attached, which is kept in the metadata then.
 MAX_KEPT = 1_000_000
 
@@ -112,6 +118,11 @@ class Files:
 
     def add(self, data: bytes, name: str) -> None:
         shown = clean_name(name)
+        if parts := _parts_of(data):
+            path = PurePath(shown)
+            for number, part in enumerate(parts, 1):
+                self.add(part.encode(), f"{path.stem} ({number} of {len(parts)}){path.suffix}")
+            return
         try:
             found = examine(data, shown)
         except Rejected as error:
@@ -119,6 +130,7 @@ class Files:
             self.left.append(
                 {"name": name, "size": len(data), "reason": error.message, "data": kept}
             )
+            self._report_loss(len(data), shown, error.message)
             return
         attachment = Attachment(
             uuid=stable_uuid(str(self.session), self.node, str(len(self.blocks))),
@@ -145,8 +157,15 @@ class Files:
         try:
             self.add(base64.b64decode(text, validate=True), name)
         except (binascii.Error, ValueError):
+            reason = say("not valid base64")
             kept = text if len(text) <= MAX_KEPT else ""
-            self.left.append({"name": name, "reason": "not valid base64", "data": kept})
+            self.left.append({"name": name, "reason": reason, "data": kept})
+            self._report_loss(len(text), clean_name(name), reason)
+
+    def _report_loss(self, size: int, name: str, reason: str) -> None:
+        if size > MAX_KEPT:
+            text = say("of %(name)s only the name is kept: %(reason)s", name=name, reason=reason)
+            self.lost.append(text)
 
     def add_missing(self, name: str, described: Object, *, media_type: str = "") -> None:
         """A file of which only the name came along: a row says that it was there."""
@@ -172,6 +191,24 @@ class Files:
     def all(self) -> Object:
         """For the metadata of a turn that cannot have files."""
         return {"files": [*self.left, *self.blocks]} if self.left or self.blocks else {}
+
+
+def _parts_of(data: bytes) -> list[str]:
+    """A text that is too long for one attachment, in parts that are not; none for all else."""
+    most, most_bytes = settings.LOOM.max_message_chars, settings.LOOM.max_attachment_bytes
+    text = None if data.startswith(b"%PDF-") else decode_text(data)
+    if text is None or (len(text) <= most and len(data) <= most_bytes):
+        return []
+    size = max(1, min(most, most_bytes // UTF8_BYTES))
+    parts: list[str] = []
+    start = 0
+    while start < len(text):
+        end = start + size
+        if end < len(text):  # at the end of a line, where there is one
+            end = text.rfind("\n", start + size // 2, end) + 1 or end
+        parts.append(text[start:end])
+        start = end
+    return parts
 
 
 def has_source(block: Object) -> bool:

@@ -1,12 +1,15 @@
 """Oddities of real exports: whatever is said in them is found in the archive."""
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 
-from conversations.models import Session, Turn
+from conversations.archive.blobs import read_blob
+from conversations.models import Attachment, Session, Turn
 
 from .conftest import Importing, assert_nothing_new, words_of
 from .test_nothing_lost import everything
@@ -223,6 +226,46 @@ def test_what_a_claude_message_has_beside_its_blocks_is_kept(importing: Importin
         "k-text",
     ):
         assert words in found, words
+
+
+@pytest.mark.parametrize("count", [20_000, 40_000])
+def test_long_texts_are_attached_in_parts(importing: Importing, count: int) -> None:
+    long = "".join(f"Line {n} of a long log.\r\n" for n in range(count)) + "The ünd"
+    pasted = {"file_name": "log.txt", "extracted_content": long}
+    told = claude({"sender": "human", "text": "look", "attachments": [pasted]})
+    chat = webui(("1", None, "user", "look"))
+    held = {"filename": "log.txt", "data": {"content": long}}
+    chat[0]["chat"]["history"]["messages"]["1"]["files"] = [{"type": "file", "file": held}]
+    for value in (told, chat):
+        importing.json(value)
+        assert importing.reports == []
+        parts = list(Attachment.objects.filter(session=Session.objects.latest("pk")).order_by("pk"))
+        assert len(parts) == -(-len(long) // settings.LOOM.max_message_chars)
+        assert parts[0].name == f"log (1 of {len(parts)}).txt"
+        contents = [read_blob(part.digest) for part in parts]
+        assert b"".join(contents).decode() == long
+        assert contents[0].endswith(b"\r\n")
+        assert_nothing_new(importing.json(value))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b64encode(b"\x00\xff" * 600_000).decode(), "note.ogg can’t be attached."),
+        ("?" * 1_100_000, "not valid base64"),
+    ],
+    ids=["sound", "damaged"],
+)
+def test_a_content_that_is_too_large_to_be_kept_is_reported(
+    importing: Importing, data: str, reason: str
+) -> None:
+    chat = webui(("1", None, "user", "hear"))
+    file = {"type": "file", "name": "note.ogg", "url": f"data:audio/ogg;base64,{data}"}
+    chat[0]["chat"]["history"]["messages"]["1"]["files"] = [file]
+    importing.json(chat)
+    [report] = importing.reports
+    assert f"message 1: skipped: of note.ogg only the name is kept: {reason}" in report
+    assert '"name":"note.ogg"' in everything()
 
 
 def gpt(*messages: Object, current: str | None = None) -> list[Object]:
