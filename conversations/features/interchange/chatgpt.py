@@ -125,7 +125,7 @@ class _ChatGpt(Conversation):
     def make(self, path: Path, node: str) -> Iterator[Made]:
         message = self.messages[node]
         author, told = an_object(message.get("author")), an_object(message.get("metadata"))
-        content = an_object(message.get("content"))
+        content = _content_of(message)
         files = self.files(path, node)
         turn = self._turn(node, message, told, files)
         finish = an_object(told.get("finish_details")).get("type")
@@ -142,7 +142,7 @@ class _ChatGpt(Conversation):
         yield {k: v for k, v in extra.items() if v is not None} | turn, files.lines
 
     def _turn(self, node: str, message: Object, told: Object, files: Files) -> Object:
-        author, content = an_object(message.get("author")), an_object(message.get("content"))
+        author, content = an_object(message.get("author")), _content_of(message)
         role, kind = author.get("role"), content.get("content_type")
         model = a_text(told.get("model_slug")) or SOURCE
         if kind == "thoughts":
@@ -223,3 +223,9 @@ class _ChatGpt(Conversation):
         is_image = described.get("content_type") == "image_asset_pointer"
         media_type = "image/png" if is_image else a_text(described.get("mime_type"))
         files.add_missing(name, described, media_type=media_type)
+
+
+def _content_of(message: Object) -> Object:
+    content = message.get("content")
+    text: Object = {"content_type": "text", "parts": [content]}
+    return text if a_text(content) else an_object(content)

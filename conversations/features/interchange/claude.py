@@ -16,6 +16,7 @@ from .making import (
     Object,
     a_text,
     assistant_turn,
+    blocks_of,
     join_texts,
     left_of_blocks,
     objects,
@@ -43,6 +44,11 @@ class _Claude(Conversation):
         last: str | None = None
         for ordinal, message in enumerate(objects(self.told.get("chat_messages"))):
             id = a_text(message.get("uuid")) or f"message-{ordinal}"
+            known = self.messages.get(id, message)
+            if known is not message:  # another message with its uuid, or the same once more
+                if known == message:
+                    continue
+                id = f"{id}-{ordinal}"
             tree.parents[id] = a_text(message.get("parent_message_uuid")) or last
             self.messages[id], last = message, id
         leaf = a_text(self.told.get("current_leaf_message_uuid"))
@@ -64,7 +70,7 @@ class _Claude(Conversation):
     def make(self, path: Path, node: str) -> Iterator[Made]:
         message = self.messages[node]
         when: Object = {"created_at": message.get("created_at")}
-        blocks = objects(message.get("content"))
+        blocks = blocks_of(message.get("content"))
         files = self.files(path, node)
         if message.get("sender") == "human":
             texts = [block.get("text") for block in blocks if block.get("type") == "text"]

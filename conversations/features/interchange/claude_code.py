@@ -29,6 +29,7 @@ from .making import (
     a_text,
     an_object,
     assistant_turn,
+    blocks_of,
     join_texts,
     left_of_blocks,
     objects,
@@ -214,7 +215,7 @@ class _ClaudeCode(Conversation):
             for value in said:
                 content = an_object(value.get("message")).get("content")
                 is_text = isinstance(content, str)
-                blocks += [{"type": "text", "text": content}] if is_text else objects(content)
+                blocks += [{"type": "text", "text": content}] if is_text else blocks_of(content)
             names = {a_text(b.get("id")): a_text(b.get("name")) for b in blocks if "name" in b}
             message = an_object(said[-1].get("message"))
             told = without(message, "id", "type", "role", "content", "stop_reason", "model")
@@ -231,6 +232,8 @@ class _ClaudeCode(Conversation):
     def _other(self, path: Path, node: str, value: Object, names: dict[str, str]) -> Iterator[Made]:
         extra = {"created_at": value.get("timestamp"), "source": without(value, *_TOLD)}
         content = an_object(value.get("message")).get("content")
+        if isinstance(content, dict | list):
+            content = blocks_of(content)
         rest: list[Object] = []
         for block in objects(content):
             if block.get("type") != "tool_result":

@@ -309,6 +309,13 @@ def objects(value: Any) -> list[Object]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def blocks_of(content: Any) -> list[Object]:
+    """The blocks of a content, which may be one block or text, or have texts in their place."""
+    items = content if isinstance(content, list) else [content]
+    texts = ({"type": "text", "text": item} if a_text(item) else item for item in items)
+    return [item for item in texts if isinstance(item, dict)]
+
+
 def an_object(value: Any) -> Object:
     return value if isinstance(value, dict) else {}
 

@@ -165,22 +165,32 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
             said.append(without(told, "done") | {"type": "thinking", "thinking": words})
             continue
         count += 1
-        id, name = told.get("id") or f"{node}-{count}", told.get("name") or "tool"
-        given = as_input(told.get("arguments", ""))
-        left = without(told, "id", "name", "arguments", "result", "done")
-        said.append(left | {"type": "tool_use", "id": id, "name": name, "input": given})
-        yield assistant_turn(said, model=model)
+        yield from _call(told, inside.strip(), f"{node}-{count}", said, model)
         said = []
-        if told.get("done") != "false":
-            result = told.get("result") or inside.strip()
-            with suppress(ValueError, RecursionError):  # JSON, mostly a string, which is meant
-                value = json.loads(result)
-                result = value if isinstance(value, str) else result
-            ok = told.get("status") != "failed" and told.get("error") != "true"
-            yield result_turn(result, call_id=id, name=name, ok=ok)
     said += _words(text[end:])
     if said or not count:
         yield assistant_turn(said, model=model)
+
+
+def _call(
+    told: dict[str, str], inside: str, own_id: str, said: list[Object], model: str
+) -> Iterator[Object]:
+    """The answer up to a call, and its result where the call has ended."""
+    id, name = told.get("id") or own_id, told.get("name") or "tool"
+    result, is_done = told.get("result", ""), told.get("done") != "false"
+    if is_done and not result:
+        result, inside = inside, ""
+    left: Object = without(told, "id", "name", "arguments", "result", "done")
+    left |= without({"result": "" if is_done else result, "inside": inside})
+    given = as_input(told.get("arguments", ""))
+    call = left | {"type": "tool_use", "id": id, "name": name, "input": given}
+    yield assistant_turn([*said, call], model=model)
+    if is_done:
+        with suppress(ValueError, RecursionError):  # JSON, mostly a string, which is meant
+            value = json.loads(result)
+            result = value if isinstance(value, str) else result
+        ok = told.get("status") != "failed" and told.get("error") != "true"
+        yield result_turn(result, call_id=id, name=name, ok=ok)
 
 
 def _find_details(text: str) -> Iterator[tuple[int, int, str, str]]:

@@ -228,6 +228,44 @@ def test_what_a_claude_message_has_beside_its_blocks_is_kept(importing: Importin
         assert words in found, words
 
 
+def test_contents_of_unusual_shapes_are_kept(importing: Importing) -> None:
+    details = (
+        '<details type="tool_calls" done="true" id="x" name="n" result="whole-result">\n'
+        "<summary>s</summary>\nbeside-result\n</details>"
+        '<details type="tool_calls" done="false" id="y" name="n" result="part-result">'
+        "<summary>s</summary>beside-part</details>"
+    )
+    claude_first = {"uuid": "m0", "sender": "human", "text": "claude-first"}
+    for value in (
+        claude(
+            claude_first,
+            claude_first,
+            claude_first | {"text": "claude-again"},
+            {"sender": "assistant", "content": "claude-text"},
+            {"sender": "human", "content": ["claude-list"]},
+        ),
+        gpt({"author": {"role": "assistant"}, "content": "gpt-text"}),
+        webui(("1", None, "assistant", details)),
+    ):
+        importing.json(value)
+        assert_nothing_new(importing.json(value))
+    lines = [
+        code("u1", None, "user", ["code-list"]),
+        code("u2", "u1", "user", {"type": "odd", "words": "code-object"}),
+        code("u3", "u2", "assistant", {"type": "text", "text": "code-answer"}),
+    ]
+    importing.lines(*lines)
+    assert_nothing_new(importing.lines(*lines))
+    found = everything()
+    for words in (
+        *("claude-first", "claude-again", "claude-text", "claude-list", "gpt-text"),
+        *("whole-result", "beside-result", "part-result", "beside-part"),
+        *("code-list", "code-object", "code-answer"),
+    ):
+        assert words in found, words
+    assert list(Turn.objects.values_list("content", flat=True)).count("claude-first") == 1
+
+
 @pytest.mark.parametrize("count", [20_000, 40_000])
 def test_long_texts_are_attached_in_parts(importing: Importing, count: int) -> None:
     long = "".join(f"Line {n} of a long log.\r\n" for n in range(count)) + "The ünd"
