@@ -6,7 +6,7 @@ the turns, and leaves the active path with them: who retries or edits a message 
 
 from typing import Any
 
-from conversations.domain.active_path import are_within, merge_ranges
+from conversations.domain.active_path import Ranges, are_within, merge_ranges
 from conversations.domain.errors import Rejected
 from conversations.domain.events import INCLUDED, SET_ASIDE, Info
 from conversations.domain.messages import say
@@ -26,12 +26,14 @@ REFUSAL = "refusal"
 MARKER_SQL = f"t.role = '{SYSTEM}' AND t.metadata LIKE '%%\"{ASIDE}\"%%'"
 
 
-def read_aside(session_pk: int) -> list[tuple[int, int]]:
-    """What stands aside on the active path, as ranges of turns in order."""
+def read_aside(session_pk: int, *, gone: Ranges | None = None) -> Ranges:
+    """What stands aside on the active path, or on the one without the turns that are ``gone``, as
+    ranges of turns in order."""
     markers = Turn.objects.filter(
         session=session_pk, role=SYSTEM, metadata__contains=f'"{ASIDE}"'
     ).order_by("number")
-    gone = read_rewound(session_pk, "turn")
+    if gone is None:
+        gone = read_rewound(session_pk, "turn")
     aside: set[int] = set()
     for marker in stored_turns(markers):
         marked = _read_marker(marker)

@@ -71,7 +71,7 @@ def _turns_up_to(session: Session, turn: int) -> list[StoredTurn]:
     if branch is not None:
         markers = markers_until_left(markers, branch.back_to, last=session.turn_count)
     gone = hidden_ranges(markers)
-    aside = [] if branch is not None else read_aside(session.pk)
+    aside = read_aside(session.pk, gone=gone)
     later = walk_turns(
         session.pk, start=turn, is_back=False, limit=CHUNK, rewound=gone, active=True
     )

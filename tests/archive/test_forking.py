@@ -7,7 +7,7 @@ from conversations.archive.append import append
 from conversations.archive.asides import make_marker
 from conversations.archive.attachments import save_attachment
 from conversations.archive.forking import MAX_TURNS, fork_session
-from conversations.archive.messages import accept_message, rewind_session
+from conversations.archive.messages import accept_message, edit_message, rewind_session
 from conversations.archive.session_state import read_state_text
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
@@ -61,6 +61,31 @@ def test_what_was_refused_stays_behind(session: Session, user: User) -> None:
     marker, notice = make_marker(1, 1, is_aside=True)
     append(session.pk, session_uuid=session.uuid, turns=[marker], events=[notice])
     assert contents(fork_session(get_session(session.uuid), turn=3, owner=user)) == ["Good"]
+
+
+def test_what_was_refused_stays_behind_on_a_branch_that_was_left(
+    session: Session, user: User
+) -> None:
+    write(session, message("Hello"), answer(), message("Bad"))
+    marker, notice = make_marker(3, 3, is_aside=True)
+    append(session.pk, session_uuid=session.uuid, turns=[marker], events=[notice])
+    write(session, message("Good"), answer("Fine."))
+    edit_message(
+        get_session(session.uuid), client_id="edit-1", turn=5, text="Better", user_pk=user.pk
+    )
+    made = fork_session(get_session(session.uuid), turn=6, owner=user)
+    assert contents(made) == ["Hello", "Done.", "Good", "Fine."]
+
+
+def test_what_was_refused_after_a_branch_was_left_is_not_taken_from_it(
+    session: Session, user: User
+) -> None:
+    write(session, message("Hello"), answer(), message("Good"), answer("Fine."))
+    rewind_session(get_session(session.uuid), from_turn=3, actor_pk=None)
+    marker, notice = make_marker(1, 1, is_aside=True)
+    append(session.pk, session_uuid=session.uuid, turns=[marker], events=[notice])
+    made = fork_session(get_session(session.uuid), turn=4, owner=user)
+    assert contents(made) == ["Hello", "Done.", "Good", "Fine."]
 
 
 def test_of_a_long_session_the_last_turns_are_copied(session: Session, user: User) -> None:
