@@ -4,14 +4,20 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.agent.window.budget import Choice, choose_turns, make_budget
 from conversations.agent.window.messages import NO_RESULT, MessageCaps, join_pieces, make_piece
+from conversations.agent.window.window import WindowWish, assemble_window
+from conversations.archive.sessions import create_session, save_floor
 from conversations.domain.text import dump_json
-from conversations.domain.turns import StoredTurn
+from conversations.domain.turns import NewTurn, StoredTurn
 from conversations.domain.windows import WindowRules
+from conversations.models import Workspace
+from tests.archive import state_story
 from tests.properties import costly
 
 MODEL = "claude-test"
@@ -251,6 +257,18 @@ def test_a_very_long_exchange_is_cut_between_results_and_the_next_call() -> None
     assert (later.floor, later.head) == (choice.floor, choice.head), "and stays like that"
 
 
+def test_a_head_counts_while_the_window_grows() -> None:
+    turns = [turn(1, "user", "ask " * 350), *tool_loop(2, 60, size=90)[1:]]
+    floor, moves = 1, 0
+    for end in range(2, len(turns) + 1):
+        choice = choose(turns[:end], floor=floor)
+        assert cost(choice) <= 900, "the high-water mark"
+        moves += choice.floor != floor
+        floor = choice.floor
+    assert choice.head is not None
+    assert 1 < moves < 30, "rarely all the same"
+
+
 def test_parallel_results_that_are_too_much_together_are_shortened_further() -> None:
     ids = [f"c{n}" for n in range(30)]
     turns = [turn(1, "user", "all of them"), turn(2, "assistant", **calls(*ids))]
@@ -301,6 +319,49 @@ def test_any_history_fits_and_holds_the_newest_message(
     assert cost(choice) <= budget
     if last:
         check_acceptable(join_pieces(pieces))
+
+
+LONG_EXCHANGES = st.lists(
+    st.tuples(st.integers(1, 50), st.lists(st.integers(1, 20), max_size=24)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@pytest.mark.django_db
+@costly
+@given(exchanges=LONG_EXCHANGES, limit=st.sampled_from([8_000, 32_000]))
+def test_each_window_of_a_session_fits_with_the_floor_of_the_one_before(
+    workspace: Workspace, user: User, exchanges: list[tuple[int, list[int]]], limit: int
+) -> None:
+    """Sizes are in percent of the model's limit."""
+    session = create_session(workspace, owner=user)
+    words = "beans " * (limit // 150)
+
+    def assemble(*new: NewTurn) -> None:
+        state_story.write(session, *new)
+        session.refresh_from_db()
+        window = assemble_window(
+            WindowWish(
+                session_pk=session.pk,
+                floor=session.floor_turn,
+                rewinds=0,
+                model=MODEL,
+                system="You help.",
+                tools="[]",
+                limit=limit,
+                max_output=limit // 8,
+                ratio=1.0,
+                rules=WindowRules(),
+            )
+        )
+        assert window.estimated <= window.decisions["budget"]
+        save_floor(session.pk, floor=window.floor)
+
+    for asked, results in exchanges:
+        assemble(state_story.message(words * asked))
+        for size in results:
+            assemble(*state_story.used("read_file", {"path": "a"}, words * size))
 
 
 def test_the_budget_leaves_room_for_the_answer_and_for_errors_of_the_estimate() -> None:

@@ -199,7 +199,8 @@ def choose_turns(
     else:
         found = find_head(turns[-1].number) if turns and turns[-1].role != USER else None
         head = make(found, caps) if found else None
-        return Choice(pieces=pieces[::-1], floor=floor, head=head)
+        if cost + (head.cost if head else 0) <= high or not units:
+            return Choice(pieces=pieces[::-1], floor=floor, head=head)
     sizes = [size for cost, size in exchanges if cost <= low]
     # A few recent exchanges are worth more room than old ones, and the newest all that there is.
     sizes += [s for cost, s in exchanges[: rules.keep_recent] if cost <= (low + high) / 2]
