@@ -310,6 +310,24 @@ async def test_of_too_much_for_one_request_the_oldest_is_left_out(
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
+async def test_of_what_is_attached_again_the_newest_goes_along(
+    runtime: Runtime, wire: WireThread, garden: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.agent.window.messages.MAX_PAGES", 3)
+    note = await attach(garden, files.pdf_bytes(1), "note.pdf")
+    await send(runtime, garden, "a note", note)
+    for text in ("the plan", "once more", "and what is on page 2?"):
+        plan = await attach(garden, files.pdf_bytes(2), "plan.pdf")
+        await send(runtime, garden, text, plan)
+    assert refused(wire) == []
+    again = "[plan.pdf was attached here, and is left out: the same is attached again later.]"
+    firsts = [sent(wire, number)[0] for number in (0, 2, 4, 6)]
+    assert [block.get("title") for block in firsts] == ["note.pdf", None, None, "plan.pdf"]
+    assert [block.get("text") for block in firsts] == [None, again, again, None]
+    for call in [call async for call in ModelCall.objects.order_by("pk")]:
+        assert (await sync_to_async(rebuild_request)(call.pk)).matches
+
+
 async def test_the_demo_model_takes_attachments_too(
     start_runtime: Callable[..., Any], garden: Session
 ) -> None:

@@ -7,6 +7,7 @@ is shortened, and the conversation begins and ends with the person.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,7 +46,7 @@ MAX_BYTES = 28_000_000  # Of a request's 32 MB, what attachments may take as bas
 MAX_IMAGES, MAX_PAGES = 100, 100  # Of one request, for the provider
 
 MISSING, TOO_MUCH, NO_ROOM, REFUSED = "missing", "too_much", "no_room", "refused"
-NOT_TAKEN = "not_taken"
+NOT_TAKEN, REPEATED = "not_taken", "repeated"
 
 REASONS = {
     MISSING: say("its content is not kept any more"),
@@ -53,6 +54,7 @@ REASONS = {
     NO_ROOM: say("it does not fit into the window"),
     REFUSED: say("the provider refused a request with what is attached"),
     NOT_TAKEN: say("this model cannot read it"),
+    REPEATED: say("the same is attached again later"),
 }
 
 
@@ -75,8 +77,9 @@ def withhold(
 ) -> dict[str, str]:
     """The digests of contents that cannot go along, with the reason: what is gone or none of the
     session's, what the model cannot read (``takes``), and of what is too much for one request the
-    oldest. All, where the provider has refused a request with them."""
-    digests = [str(b["source"].get("digest", "")) for b in references]
+    oldest (of what is ``REPEATED`` the last one goes along). All, where the provider has refused a
+    request with them."""
+    digests = [_digest(block) for block in references]
     if are_refused:
         return dict.fromkeys(digests, REFUSED)
     recorded = recorded_digests(session_pk, set(digests)) if digests else set()
@@ -92,27 +95,30 @@ def withhold(
         if takes is not None and takes.get(CAPABILITY_OF.get(kind_of(block), "")) is False:
             withheld[digest] = NOT_TAKEN
             continue
+        sums = (
+            taken + size_of_blob(digest) * 4 // 3 + 4,
+            images + (kind_of(block) == IMAGE),
+            pages + int(block.get("pages") or 0),
+        )
+        is_too_much = sums[0] > MAX_BYTES or sums[1] > MAX_IMAGES or sums[2] > MAX_PAGES
+        if is_too_much and digest in known:
+            withheld[digest] = REPEATED
+            continue
         known.add(digest)
-        taken += size_of_blob(digest) * 4 // 3 + 4
-        images += kind_of(block) == IMAGE
-        pages += int(block.get("pages") or 0)
-        if taken > MAX_BYTES or images > MAX_IMAGES or pages > MAX_PAGES:
+        taken, images, pages = sums
+        if is_too_much:
             withheld[digest] = TOO_MUCH
     return withheld
 
 
-def replace_withheld(blocks: list[Block], withheld: Mapping[str, str]) -> list[Block]:
-    def put(block: Block) -> Block:
-        reason = withheld.get(str(block["source"].get("digest", "")))
-        return describe_left_out(block, reason) if reason else block
-
-    return _map(blocks, put) if withheld else blocks
+def _digest(reference: Block) -> str:
+    return str(reference["source"].get("digest", ""))
 
 
 def expand_request(request: ModelRequest) -> ModelRequest:
     def expand(block: Block) -> Block:
         try:
-            data = read_blob(str(block["source"].get("digest", "")))
+            data = read_blob(_digest(block))
         except NotFound:
             return describe_left_out(block, MISSING)
         kept = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
@@ -180,6 +186,21 @@ class Piece:
     full_cost: int
     lacks_thinking: bool = False
     references: Sequence[Block] = ()
+
+
+def replace_withheld(pieces: Sequence[Piece], withheld: Mapping[str, str]) -> list[Piece]:
+    """The pieces with a sentence for each attachment that does not go along."""
+    left = Counter(_digest(block) for piece in pieces for block in piece.references)
+
+    def put(block: Block) -> Block:
+        digest = _digest(block)
+        left[digest] -= 1
+        reason = withheld.get(digest)
+        if reason is None or (reason == REPEATED and not left[digest]):
+            return block
+        return describe_left_out(block, reason)
+
+    return [replace(piece, blocks=_map(piece.blocks, put)) for piece in pieces]
 
 
 def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:

@@ -449,11 +449,7 @@ def make_request(
     """The request, and where its cache breakpoints are. What is added behind them is not part of
     the next call's history. Attachments are references in it still. ``has_tools``: the model
     takes tools."""
-    given = [
-        replace(piece, blocks=replace_withheld(piece.blocks, withheld)) if withheld else piece
-        for piece in pieces
-    ]
-    messages = join_pieces(given)
+    messages = join_pieces(replace_withheld(pieces, withheld) if withheld else pieces)
     if not has_tools:
         messages = write_calls_as_text(messages)
     if messages and preamble:
