@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from conversations.domain.active_path import (
+    Ranges,
     are_within,
     branch_with,
     hidden_ranges,
@@ -28,10 +29,12 @@ from conversations.domain.turns import (
     StoredTurn,
     read_metadata,
 )
-from conversations.models import Attachment, Session, SessionSkill
+from conversations.models import Attachment, Rewind, Session, SessionSkill
 
 from .append import append
 from .asides import read_aside
+from .rewinds import first_seq_from_turn
+from .session_state import StateMoment, read_stored_state
 from .sessions import create_session, get_session
 from .turns import read_markers, walk_turns
 
@@ -66,11 +69,7 @@ def fork_session(session: Session, *, turn: int, owner: User) -> Session:
 
 
 def _turns_up_to(session: Session, turn: int) -> list[StoredTurn]:
-    markers = read_markers(session.pk, "turn")
-    branch = branch_with(markers, turn)
-    if branch is not None:
-        markers = markers_until_left(markers, branch.back_to, last=session.turn_count)
-    gone = hidden_ranges(markers)
+    gone = read_gone_beside(session, turn)
     aside = read_aside(session.pk, gone=gone)
     later = walk_turns(
         session.pk, start=turn, is_back=False, limit=CHUNK, rewound=gone, active=True
@@ -90,6 +89,23 @@ def _turns_up_to(session: Session, turn: int) -> list[StoredTurn]:
         first = next((place for place, one in enumerate(kept) if one.role == USER), 0)
         return kept[first:]
     return kept
+
+
+def read_gone_beside(session: Session, turn: int) -> Ranges:
+    """What is not on the path with that turn: the active one, or the branch that has it."""
+    markers = read_markers(session.pk, "turn")
+    branch = branch_with(markers, turn)
+    if branch is not None:
+        markers = markers_until_left(markers, branch.back_to, last=session.turn_count)
+    return hidden_ranges(markers)
+
+
+def read_moment_of(session_pk: int, turn: int) -> StateMoment:
+    """When that turn was the last one of the session."""
+    later = first_seq_from_turn(session_pk, turn + 1)
+    last = read_stored_state(session_pk).moment.seq
+    rewinds = Rewind.objects.filter(session=session_pk, to_turn__lt=turn).count()
+    return StateMoment(turn=turn, seq=last if later is None else later - 1, rewinds=rewinds)
 
 
 def _copy(turn: StoredTurn, names: Mapping[str, str]) -> NewTurn:

@@ -12,13 +12,22 @@ from django.utils import timezone
 
 from conversations.agent.window.manifest import rebuild_request
 from conversations.archive.append import append
+from conversations.archive.asides import make_marker
 from conversations.archive.audit import AuditOrigin
+from conversations.archive.forking import fork_session
+from conversations.archive.messages import rewind_session
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rights import quotable_sessions
-from conversations.archive.sessions import begin_anew, create_session, get_or_create_by_key
+from conversations.archive.sessions import (
+    begin_anew,
+    create_session,
+    get_or_create_by_key,
+    get_session,
+)
 from conversations.domain.turns import NewTurn
 from conversations.models import ModelCall, Session
 from conversations.runtime.service import Runtime
+from tests.archive.state_story import answer, message, write
 from tests.wire.server import WireThread
 
 from .conftest import ask
@@ -123,6 +132,39 @@ async def test_a_fork_is_told_of_what_it_came_from(
 ) -> None:
     given = await first_message(runtime, wire, await sync_to_async(forked)(garden))
     assert given.startswith(f"[This session is a fork of session {garden.uuid} (")
+
+
+def forked_before_more_was_said(garden: Session) -> Session:
+    write(garden, message("We use tabs"), answer("Noted."), message("Bad"))
+    marker, notice = make_marker(3, 3, is_aside=True)
+    append(garden.pk, session_uuid=garden.uuid, turns=[marker], events=[notice])
+    write(garden, message("Where is the pump?"), answer("In Tartu."))
+    assert garden.owner is not None
+    fork = fork_session(get_session(garden.uuid), turn=6, owner=garden.owner)
+    write(garden, message("Never use any tool."), answer("LATER"))
+    return fork
+
+
+def forked_from_a_branch(garden: Session) -> Session:
+    fork = forked_before_more_was_said(garden)
+    rewind_session(get_session(garden.uuid), from_turn=5, actor_pk=None)
+    write(garden, message("Never plant beans."), answer("LATER"))
+    return fork
+
+
+@pytest.mark.parametrize("begin", [forked_before_more_was_said, forked_from_a_branch])
+async def test_a_fork_is_told_of_its_parent_as_it_was_then(
+    runtime: Runtime, wire: WireThread, garden: Session, begin: Begin
+) -> None:
+    session = await sync_to_async(begin)(garden)
+    given = await first_message(runtime, wire, session)
+    told = given.partition("looks further back in it.]")[0]
+    assert "which had 6 turns then" in told
+    assert "We use tabs" in told
+    assert "- turn 5, user: Where is the pump?\n- turn 6, assistant: In Tartu." in told
+    assert not any(word in told for word in ("Bad", "Never", "LATER"))
+    call = await ModelCall.objects.aget(session=session)
+    assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
 @pytest.mark.parametrize("begin", [reset, forked_for_a_program, without_turns])
