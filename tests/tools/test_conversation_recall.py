@@ -17,7 +17,7 @@ from conversations.agent.recall.tool import ACTIONS, TOOL
 from conversations.agent.tools.tool import ToolContext, ToolResult
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.sessions import create_session
+from conversations.archive.sessions import create_session, save_floor
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
 from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.tool_calls import ToolScope
@@ -278,6 +278,20 @@ def test_the_running_exchange_is_no_answer_to_its_own_question(
     say(session, "The zinnia is red.", "Noted.", "What colour is the zinnia?")
     call_tool(session, "read_file", {"path": "zinnia.txt"}, "zinnia")
     assert hits_in(look(action="search", query="zinnia").output) == [1]
+
+
+def test_what_left_the_window_within_the_running_exchange_is_found(
+    session: Session, look: Look
+) -> None:
+    say(session, "Find the file with the colour.")
+    for name in ("first", "second", "third"):
+        call_tool(session, "read_file", {"path": name}, f"zinnia {name}")
+    save_floor(session.pk, floor=4)  # the first result is left out, the others are not
+    assert hits_in(look(action="search", query="zinnia").output) == [3]
+    found = look(action="tool_calls", tool_name="read_file").output
+    assert found.startswith("3 calls of 'read_file', newest first.")
+    found = look(action="tool_calls", tool_name="read_file", query="zinnia first").output
+    assert found.startswith("1 call of 'read_file', newest first.")
 
 
 def test_turns_that_were_replaced_say_so(session: Session, look: Look) -> None:

@@ -70,8 +70,9 @@ class RecalledTurn:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The session that is looked into. ``before``: only turns below it are searched, since the
-    exchange that is running answers itself. ``uuid``: None for the session of the call."""
+    """The session that is looked into. ``before``: only turns below it are searched, since what the
+    window has of the running exchange answers itself. ``uuid``: None for the session of the call.
+    """
 
     session: Session
     uuid: UUID | None

@@ -148,7 +148,9 @@ class Request:
             )
         before = session.next_turn
         if uuid is None:
-            before = find_exchange_start(session.pk, context.call_turn)
+            # What has left the window answers too, where it is of the running exchange.
+            start = find_exchange_start(session.pk, context.call_turn)
+            before = max(start, session.floor_turn)
         return Target(session, uuid, before)
 
     def sealed_cursor(self, *about: object) -> str:

@@ -187,7 +187,9 @@ def past_calls(request: Request) -> str:
             f"'tool_calls' needs 'tool_name'. Tools that were used: {list_tools(pk)}."
         )
     match = request.matched_cursor(_CALLS_CURSOR)
-    before = min(int(match[0]), target.session.next_turn) if match else target.before
+    # Calls are listed rather than searched, so those of the running exchange are among them.
+    newest = target.session.next_turn if target.uuid else request.context.call_turn
+    before = min(int(match[0]), newest) if match else newest
     found, reached = _find_calls(pk, name, query.casefold().split(), before=before, limit=limit)
     more = str(reached) if reached else ""
     if not found:
