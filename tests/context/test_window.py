@@ -14,7 +14,7 @@ from conversations.agent.window.messages import NO_RESULT, MessageCaps, join_pie
 from conversations.agent.window.window import WindowWish, assemble_window
 from conversations.archive.sessions import create_session, save_floor
 from conversations.domain.text import dump_json
-from conversations.domain.turns import NewTurn, StoredTurn
+from conversations.domain.turns import MODEL_NOTE, NewTurn, StoredTurn
 from conversations.domain.windows import WindowRules
 from conversations.models import Workspace
 from tests.archive import state_story
@@ -81,6 +81,34 @@ def test_parallel_results_share_one_message_before_any_text() -> None:
     )
     kinds = [block["type"] for block in built[2]["content"]]
     assert kinds == ["tool_result", "tool_result", "text"]
+
+
+def test_a_note_between_a_call_and_its_result_comes_after_the_result() -> None:
+    told = dump_json({MODEL_NOTE: True})
+    built = messages(
+        turn(1, "user", "Read it"),
+        turn(2, "assistant", **calls("a", "b")),
+        turn(3, "tool", "first", tool_call_id="a"),
+        turn(4, "system", "Restored 1 file.", metadata=told),
+        turn(5, "tool", "second", tool_call_id="b"),
+    )
+    note = {"type": "text", "text": "[Restored 1 file.]"}
+    assert [block.get("content", block) for block in built[2]["content"]] == [
+        "first",
+        "second",
+        note,
+    ]
+    later = messages(
+        turn(1, "user", "Read it"),
+        turn(2, "assistant", **calls("a")),
+        turn(3, "system", "Restored 1 file.", metadata=told),
+        turn(4, "user", "Go on"),
+    )
+    assert [block.get("content", block.get("text")) for block in later[2]["content"]] == [
+        NO_RESULT,
+        note["text"],
+        "Go on",
+    ]
 
 
 def test_a_refused_answer_is_not_sent_back() -> None:

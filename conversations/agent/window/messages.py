@@ -248,14 +248,18 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
     given: set[str] = set()
     # Calls without a result yet: their ids as the archive and as the model has them.
     waiting: dict[str, list[str]] = {}
+    # Notes that came while calls waited: the results have to follow the calls at once.
+    held: list[Block] = []
     for piece in pieces:
         if piece.role == TOOL:
             [result] = piece.blocks
             if open_ids := waiting.get(result["tool_use_id"]):
                 _add(messages, "user", [result | {"tool_use_id": open_ids.pop(0)}])
             continue
-        if waiting:
-            _answer_dangling(messages, waiting)
+        if piece.role == SYSTEM and any(waiting.values()):
+            held += piece.blocks
+            continue
+        _end_calls(messages, waiting, held)
         if piece.role in (USER, SYSTEM):
             _add(messages, "user", piece.blocks)
         elif piece.role == ASSISTANT:
@@ -273,7 +277,7 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
                     block = block if call_id == block["id"] else block | {"id": call_id}
                 blocks.append(block)
             _add(messages, "assistant", blocks)
-    _answer_dangling(messages, waiting)
+    _end_calls(messages, waiting, held)
     while messages and (
         messages[0]["role"] != "user"
         or any(block.get("type") == "tool_result" for block in messages[0]["content"])
@@ -304,11 +308,14 @@ def write_calls_as_text(messages: list[Message]) -> list[Message]:
     ]
 
 
-def _answer_dangling(messages: list[Message], waiting: dict[str, list[str]]) -> None:
+def _end_calls(messages: list[Message], waiting: dict[str, list[str]], held: list[Block]) -> None:
+    """Answer calls that have no result, and add what was held back for the results."""
     for call_id in chain.from_iterable(waiting.values()):
         result = {"type": "tool_result", "tool_use_id": call_id}
         _add(messages, "user", [result | {"is_error": True, "content": NO_RESULT}])
     waiting.clear()
+    _add(messages, "user", held)
+    held.clear()
 
 
 def _add(messages: list[Message], role: str, blocks: list[Block]) -> None:
