@@ -121,11 +121,17 @@ def append_compaction(
 
 def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> Appended:
     """Give the model the turns themselves again, as far as they fit. Raises NotFound,
-    and Conflict when it is undone already."""
+    and Conflict when it is undone already, or a later one that was made from it is in force."""
     with locked_session(session.pk) as locked:
         found = require_compaction(session, uuid)
         if found.undone_at is not None:
             raise Conflict("This summary is already undone.", code="compaction_undone")
+        newest = read_active_compaction(session.pk)
+        if newest is not None and newest.pk > found.pk:
+            raise Conflict(
+                "A later summary was made from this one. Undo that first.",
+                code="later_compaction",
+            )
         Compaction.objects.filter(pk=found.pk).update(undone_at=timezone.now(), undone_by=user_pk)
         # A window that starts where an undone summary ended starts where it did before that,
         # and so on, if that is where an earlier one ended.

@@ -126,13 +126,19 @@ def test_undoing_one_brings_back_the_one_before_and_the_floor(talked: Session, u
         undo_compaction(talked, uuid=uuid4(), user_pk=user.pk)
 
 
-def test_undoing_the_older_one_first_ends_at_the_same_floor(talked: Session, user: User) -> None:
+def test_one_that_a_later_summary_was_made_from_is_undone_after_that(
+    talked: Session, user: User
+) -> None:
     first = compact(talked, to_turn=4)
     second = compact(talked, to_turn=8, floor=5)
-    undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
+    with pytest.raises(Conflict, match=r"^A later summary was made from this one"):
+        undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
     assert (in_force(talked), floor(talked)) == (8, 9)
-    undo_compaction(talked, uuid=second.uuid, user_pk=user.pk)
-    assert (in_force(talked), floor(talked)) == (None, 1)
+    append_rewind(talked, from_turn=7, from_seq=None, reason="edit", actor_pk=None)
+    assert in_force(talked) == 4  # the later one is not in force
+    undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
+    assert in_force(talked) is None
+    assert Compaction.objects.get(pk=second.pk).undone_at is None
 
 
 def test_a_floor_that_moved_on_stays(talked: Session, user: User) -> None:

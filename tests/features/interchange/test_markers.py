@@ -43,16 +43,16 @@ def restore(lines: list[str], user: User) -> tuple[ImportCounts, list[str]]:
 
 def test_both_come_back_from_an_export_as_they_were(talked: Session, user: User) -> None:
     append_loaded_skill(talked.pk, name="a", path="skills/a/SKILL.md", content="ä\n", turn=2)
-    first = compact(talked, to_turn=4)
-    compact(talked, to_turn=8, floor=5)
-    undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
+    compact(talked, to_turn=4)
+    second = compact(talked, to_turn=8, floor=5)
+    undo_compaction(talked, uuid=second.uuid, user_pk=user.pk)
     before = lines_of(talked)
     forget_runs_and_sessions()
     counts, reports = restore(before, user)
     assert (reports, counts.skills_added, counts.compactions_added) == ([], 1, 2)
     restored = get_session(talked.uuid)
     assert lines_of(restored) == before
-    assert (in_force(restored), verify_session(restored).problem) == (8, "")
+    assert (in_force(restored), verify_session(restored).problem) == (4, "")
     [skill] = read_loaded_skills(restored.pk)
     assert (skill.content, skill.turn_number) == ("ä\n", 2)
     counts, reports = restore(before, user)
