@@ -1,6 +1,7 @@
 """What a process leaves when it dies, and what the next one makes of it."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -12,16 +13,19 @@ from asgiref.sync import sync_to_async
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from conversations.agent.window.manifest import rebuild_request
+from conversations.agent.window.messages import CONTINUE_TEXT
 from conversations.archive.journal import append_draft_chunks, walk_events
 from conversations.archive.messages import accept_message
 from conversations.archive.runs import interrupt_run
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info
-from conversations.models import DraftChunk, Run, Session
+from conversations.domain.text import load_json
+from conversations.models import DraftChunk, ModelCall, Run, Session
 from conversations.runtime.ownership import Owner
 from conversations.runtime.service import Runtime
-from tests.runtime.conftest import Page, fresh, run_state
+from tests.runtime.conftest import Page, ask, fresh, run_state
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -59,6 +63,23 @@ async def test_a_dead_process_leaves_an_interrupted_run_at_the_next_start(
     [notice] = [payload for payload in notices if isinstance(payload, Info)]
     assert (notice.kind, notice.action) == ("interrupted", "continue")
     assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""
+
+
+async def test_continue_without_a_first_word_answers_the_message(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    """Nothing was cut off, and the answer before is finished."""
+    wire.enqueue(Scenario(text="The end."), Scenario(text="Two euros."))
+    await ask(runtime, garden, "a tale")
+    orphan = await sync_to_async(leave_orphan)(garden, owner="gone", text="")
+    await sync_to_async(interrupt_run)(orphan.pk)
+    await runtime.continue_run(garden, client_id="continue1", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    assert CONTINUE_TEXT not in json.dumps(wire.requests[-1]["messages"])
+    await asyncio.gather(*runtime.database.background)
+    call = await ModelCall.objects.alatest("pk")
+    assert (await sync_to_async(rebuild_request)(call.pk)).matches
+    assert load_json(call.manifest)["go_on"] is False
 
 
 async def test_a_living_process_keeps_its_run(

@@ -32,7 +32,7 @@ from conversations.domain.attachments import Block
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import KnownBlock, ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json, one_line
-from conversations.domain.turns import StoredTurn
+from conversations.domain.turns import ASSISTANT, SYSTEM, StoredTurn
 from conversations.domain.windows import SLIDING_WINDOW, WindowRules
 from conversations.models import Compaction, SessionSkill
 
@@ -324,13 +324,16 @@ def _make_window(
     withheld = withhold(session, files, are_refused=wish.refuses_files, takes=wish.takes)
     has_tools = texts.tools != NO_TOOLS
     choices = wish.choices.for_tools(has_any=has_tools, has_own=True)
+    # An answer that was interrupted before its first word left nothing to go on from.
+    said = [piece.role for piece in pieces if piece.blocks and piece.role != SYSTEM]
+    go_on = wish.go_on and said[-1:] == [ASSISTANT]
     request, places = make_request(
         pieces,
         texts,
         model=wish.model,
         max_tokens=max_tokens,
         preamble=preamble,
-        go_on=wish.go_on,
+        go_on=go_on,
         cache=wish.cache,
         withheld=withheld,
         choices=choices,
@@ -348,7 +351,7 @@ def _make_window(
         "model": wish.model,
         "max_tokens": max_tokens,
         "choices": choices.as_json(),
-        "go_on": wish.go_on,
+        "go_on": go_on,
         "strategy": strategy,
         "turns": ranges_of(piece.number for piece in choice.pieces),
         "floor": floor,
