@@ -212,6 +212,12 @@ async def test_what_the_stages_cannot_hold_is_left_to_the_archive(
     kept = await Compaction.objects.aget()
     assert kept.from_turn > 1
     assert kept.to_turn == 14
+    await ask(runtime, garden, "and now")
+    said = first_text(wire.requests[-1])
+    assert f"[Summary of turns {kept.from_turn}-14, written by a model." in said
+    await asyncio.gather(*runtime.database.background)
+    call = await ModelCall.objects.alatest("pk")
+    assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
 async def test_a_stage_that_is_too_long_is_made_shorter(

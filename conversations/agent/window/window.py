@@ -407,8 +407,8 @@ def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> st
     if (compaction := texts.compaction) and (summary := compaction.summary[: texts.summary_chars]):
         is_cut = len(summary) < len(compaction.summary)
         parts.append(
-            f"[Summary of turns 1-{compaction.to_turn}, written by a model. The turns themselves"
-            " are in the archive, word for word.]\n"
+            f"[Summary of turns {compaction.from_turn}-{compaction.to_turn}, written by a model."
+            " The turns themselves are in the archive, word for word.]\n"
             f"{summary.strip()}{CUT if is_cut else ''}\n[End of the summary.]"
         )
     if left_out and strategy == SLIDING_WINDOW:
