@@ -3,7 +3,7 @@
 import os
 import shutil
 import stat
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.agent.undo.apply import Move, Put, Remove, apply_changes
-from conversations.agent.undo.records import Scope, recent_reverts
+from conversations.agent.undo.records import Scope, begin_revert, recent_reverts
 from conversations.agent.undo.revert import Reverted, revert_files
 from conversations.agent.undo.trees import watched
 from conversations.agent.window.messages import MessageCaps, join_pieces, make_piece
@@ -85,6 +85,51 @@ def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, cal
     assert revert(calls.session, root, replace=["a"]).back == ["a"]
     assert (root / "a").read_bytes() == b"1"
     revert(calls.session, root, revert=last_revert())
+    assert (root / "a").read_bytes() == b"theirs"
+
+
+def revert_while(
+    calls: Calls, root: Path, at: Callable[..., Any], somebody: Callable[[], Any]
+) -> Reverted:
+    """Revert all of a session, with what somebody does right before ``at`` is written."""
+
+    async def write(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if function is at:
+            somebody()
+        return await crossing(function, *args, **kwargs)
+
+    session = calls.session
+    return async_to_sync(revert_files)(
+        session, root, scope=Scope(), actor_pk=session.owner_id, replace=(),
+        read=crossing, write=write,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_somebody_creates_while_a_file_comes_back_stays(
+    root: Path, calls: Calls, is_link: bool
+) -> None:
+    gone = root / "gone"
+    gone.symlink_to("other") if is_link else gone.write_bytes(b"old")
+    (root / "back").write_bytes(b"old")
+    command(root, calls, lambda: (gone.unlink(), (root / "back").unlink()))
+    done = revert_while(calls, root, begin_revert, lambda: gone.write_bytes(b"theirs"))
+    assert (done.back, done.left) == (["back"], {"gone": "It was changed just now."})
+    assert gone.read_bytes() == b"theirs"
+    assert sorted(path.name for path in root.iterdir()) == ["back", "gone"]
+    # Nothing is on record of it, so taking the undo back does not touch it either.
+    assert revert(calls.session, root, revert=last_revert()).back == ["back"]
+    assert [path.name for path in root.iterdir()] == ["gone"]
+
+
+def test_what_somebody_writes_while_a_file_is_replaced_is_not_the_undo_s(
+    root: Path, calls: Calls
+) -> None:
+    (root / "a").write_bytes(b"1")
+    put(root, calls, Put(path="a", data=b"2"), Put(path="b", data=b"b"))
+    done = revert_while(calls, root, begin_revert, lambda: (root / "a").write_bytes(b"theirs"))
+    assert (done.back, done.left) == (["b"], {"a": "It was changed just now."})
+    assert revert(calls.session, root, revert=last_revert()).back == ["b"]
     assert (root / "a").read_bytes() == b"theirs"
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from conversations.agent.files.confined import write_draft
+from conversations.agent.files.paths import rename_to_nothing
 from conversations.agent.sandbox import repositories
 from conversations.archive.blobs import BlobBatch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
@@ -266,21 +267,33 @@ def remove_drafts(root: Path, path: str, data: bytes) -> None:
                 os.unlink(name, dir_fd=folder)
 
 
-def put_file(root: Path, path: str, data: bytes, *, mode: int) -> None:
-    """Write a file in the place of whatever file or link is there, whole or not at all."""
+def put_file(root: Path, path: str, data: bytes, *, mode: int, replaces: bool = True) -> None:
+    """Write a file in the place of whatever file or link is there, whole or not at all; without
+    ``replaces`` where nothing is, or FileExistsError is raised."""
     with (
         folder_of(root, path) as (folder, name),
         write_draft(folder, data, mode=stat.S_IMODE(mode)) as draft,
     ):
-        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        _name_draft(folder, draft, name, replaces=replaces)
 
 
-def put_link(root: Path, path: str, text: bytes) -> None:
-    """Make a link in the place of whatever file or link is there."""
+def put_link(root: Path, path: str, text: bytes, *, replaces: bool = True) -> None:
+    """As :func:`put_file`, for a link."""
     with folder_of(root, path) as (folder, name):
         draft = f".loom-{secrets.token_hex(8)}.tmp"
         os.symlink(os.fsdecode(text), draft, dir_fd=folder)
+        try:
+            _name_draft(folder, draft, name, replaces=replaces)
+        except OSError:
+            os.unlink(draft, dir_fd=folder)
+            raise
+
+
+def _name_draft(folder: int, draft: str, name: str, *, replaces: bool) -> None:
+    if replaces:
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        rename_to_nothing(folder, draft, folder, name)
 
 
 def make_folder(root: Path, path: str, *, mode: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
+from conversations.agent.files.confined import Differs
 from conversations.agent.files.paths import shown
 from conversations.agent.sandbox.repositories import find_repositories
 from conversations.archive.append import Appended
@@ -147,7 +148,8 @@ class Reverted:
 
 class _Work:
     """The files that are to be put back. ``changes`` are what is on record of it, with the keys
-    ``keys``; ``failed``: the files that are not back, and why."""
+    ``keys``; ``failed``: the files that are not back, and why; ``foreign``: those of them that
+    somebody else changed just now; ``removed``: what was in the way and went."""
 
     def __init__(self, root: Path, plans: list[FilePlan]) -> None:
         self.root = root
@@ -155,6 +157,8 @@ class _Work:
         self.changes: list[Change] = []
         self.keys: list[int] = []
         self.failed: dict[str, str] = {}
+        self.foreign: set[str] = set()
+        self.removed: set[str] = set()
 
     def keep(self) -> None:
         """Keep what is there now. What changed since the plan was made is left alone."""
@@ -212,36 +216,50 @@ class _Work:
             full = error.errno == errno.ENOTEMPTY
             told = say("The folder is not empty.") if full else f"{error.strerror}."
             self.failed[change.path] = told
+        except Differs as error:
+            self.failed[change.path] = error.message
+            self.foreign.add(change.path)
         except LoomError as error:
             self.failed[change.path] = error.message
 
     def _remove(self, change: Change) -> None:
         self._check(change)
         disk.remove_entry(self.root, change.path)
+        self.removed.add(change.path)
 
     def _put(self, change: Change, after: FileState) -> None:
-        if _same_type(change.before, after):
+        replaces = _same_type(change.before, after)
+        if replaces:
             self._check(change)
             if disk.digest_of(change.before) == after.digest:
                 disk.change_mode(self.root, change.path, after.mode)
                 return
         data = read_blob(after.digest)
         disk.remove_drafts(self.root, change.path, data)
-        if after.is_link:
-            disk.put_link(self.root, change.path, data)
-        else:
-            disk.put_file(self.root, change.path, data, mode=after.mode)
+        try:
+            if after.is_link:
+                disk.put_link(self.root, change.path, data, replaces=replaces)
+            else:
+                disk.put_file(self.root, change.path, data, mode=after.mode, replaces=replaces)
+        except FileExistsError as error:
+            raise Differs("It was changed just now.") from error
 
     def _check(self, change: Change) -> None:
         """Right before it is replaced: it is what was kept."""
         now = disk.read_state(self.root, change.path)
         if not _is_folder(now) and not disk.same_state(now, change.before):
-            raise Rejected("It was changed just now.", code="file_changed")
+            raise Differs("It was changed just now.")
 
     def judge(self) -> dict[str, Any]:
         """Which of the records have come true, as ``complete_changes`` takes it."""
         confirmed, dropped, others = list[int](), list[int](), list[tuple[int, FileState | None]]()
         for pk, change in zip(self.keys, self.changes, strict=True):
+            if change.path in self.foreign:  # whatever is there now, this undo did not put it there
+                if change.path in self.removed:
+                    others.append((pk, None))
+                else:
+                    dropped.append(pk)
+                continue
             try:
                 now = disk.read_state(self.root, change.path)
             except OSError as error:
