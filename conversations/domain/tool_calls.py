@@ -198,7 +198,8 @@ class CallPlan:
     ("Edit src/app.py"), ``command`` or ``diff`` (unified) what exactly; ``note`` warns of
     something about it. ``kind`` is what "always" would allow, None: nothing. ``basis``
     stands for what the plan was made from (a digest of the file's content): a tool that
-    finds something else when it runs refuses."""
+    finds something else when it runs refuses. ``place`` is the file that it was made from, by
+    its real path; empty: not one file."""
 
     effect: str
     summary: str = ""
@@ -208,6 +209,7 @@ class CallPlan:
     kind_key: str = ""
     kind_label: str = ""
     basis: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

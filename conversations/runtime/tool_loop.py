@@ -17,6 +17,8 @@ from typing import Any
 
 from conversations.agent.tools.registry import TOOLS, find_tool
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
+from conversations.agent.undo.disk import read_state, same_state
+from conversations.agent.undo.records import last_of_answer
 from conversations.archive.append import Appended, prepare_events
 from conversations.archive.model_calls import append_tool_result
 from conversations.archive.runs import RunLost
@@ -413,15 +415,30 @@ class ToolLoop:
         await self._execution.commit(append_result())
 
     async def _recheck(self, call: _Call) -> None:
-        """The rules may be others than when the question was asked, and calls before this
-        one may have changed what it was planned on: the plan counts on if it is the same."""
+        """The rules may be others than when the question was asked, and calls of the answer
+        before this one may have changed the file that it was planned on: then the plan counts
+        on if it is the same."""
         rules = await self._read_rules()
         if not rules.scope.offers_changes:
             call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
         elif self._has_changed and call.tool is not None and call.asked is not None:
             planned = await self._plan(call.tool, call)
-            if isinstance(planned, CallPlan) and _is_same(planned, call.asked):
+            if not isinstance(planned, CallPlan) or not planned.place:
+                return
+            again = _question(call.record, planned)
+            if _is_same(again, call.asked) and await self._left_by_answer(planned.place):
                 call.asked = replace(call.asked, basis=planned.basis)
+
+    async def _left_by_answer(self, path: str) -> bool:
+        """Whether a call of this answer has left the file as it is now."""
+        change = await self._readers.read(
+            last_of_answer, self._claimed.run_pk, turn=self._turn, path=path
+        )
+        if change is None:
+            return False
+        with contextlib.suppress(OSError, LoomError):
+            return same_state(await asyncio.to_thread(read_state, self._root, path), change.after)
+        return False
 
     async def _run(self, call: _Call) -> tuple[ToolResult, str]:
         assert call.tool is not None
@@ -593,17 +610,14 @@ def _as_shown(text: str, shown: str) -> str:
     return text if text == shown else shown
 
 
-def _is_same(plan: CallPlan, asked: ApprovalRequest) -> bool:
-    """Whether a plan does what a person was shown, wherever in the file it does it."""
+def _is_same(again: ApprovalRequest, asked: ApprovalRequest) -> bool:
+    """Whether a person would be shown the same again, wherever in the file it is done."""
 
-    def changed_lines(diff: str) -> list[str]:
-        return [line for line in diff.splitlines() if line[:1] in ("+", "-")]
+    def without_places(question: ApprovalRequest) -> ApprovalRequest:
+        changed = [line for line in question.diff.splitlines() if line[:1] in ("+", "-")]
+        return replace(question, diff="\n".join(changed), basis="")
 
-    return (
-        (plan.kind_key, plan.command) == (asked.kind_key, asked.command)
-        and one_line(storable(plan.summary), limit=300) == asked.summary
-        and changed_lines(storable(plan.diff)) == changed_lines(asked.diff)
-    )
+    return without_places(again) == without_places(asked)
 
 
 def _why_refused(scope: ToolScope) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 from conversations.agent.tools.registry import TOOLS
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
+from conversations.agent.undo.apply import Put, apply_changes
+from conversations.agent.undo.disk import Author
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan
 
@@ -41,6 +43,7 @@ async def _plan_add(context: ToolContext, arguments: dict[str, Any]) -> CallPlan
         kind_key=arguments.get("kind", "files"),
         kind_label="changes of files",
         basis=_digest(context, file) or "none",
+        place=file,
     )
 
 
@@ -48,8 +51,12 @@ async def _add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     file = arguments.get("file", WITNESS)
     if context.basis and context.basis != (_digest(context, file) or "none"):
         return ToolResult(ok=False, output="The file is not what it was when you were asked.")
-    with (context.root / file).open("a") as out:
-        out.write(arguments["line"] + "\n")
+    path = context.root / file
+    data = (path.read_bytes() if path.exists() else b"") + f"{arguments['line']}\n".encode()
+    author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
+    put = Put(path=file, data=data)
+    with suppress(asyncio.CancelledError):  # it comes when the line is there
+        await apply_changes(context.root, [put], author=author, write=context.write)
     return ToolResult(ok=True, output="Added.", diff=f"+{arguments['line']}")
 
 

@@ -404,3 +404,66 @@ async def test_two_edits_of_one_file_that_were_allowed_are_both_made(
     await runtime.wait_idle(garden.pk)
     assert witness(folder) == ["begin", "a", "b", "c"]
     assert {call.state for call in await calls_of(garden)} == {"completed"}
+
+
+LONG = "".join(f"line {n} of the log, which is long enough\n" for n in range(6000))
+
+
+@pytest.mark.parametrize(
+    ("call", "before", "after"),
+    [
+        (
+            ("delete_file", {"path": "photo.png"}),
+            b"\x89PNG\0\0 approved",
+            b"\x89PNG\0\0 somebody's",
+        ),
+        (
+            ("write_file", {"path": "photo.png", "content": "x"}),
+            b"\x89PNG\0\0 approved",
+            b"\x89PNG\0\0 somebody's",
+        ),
+        (
+            ("move_file", {"source": "a.txt", "destination": "b.txt"}),
+            b"approved\n",
+            b"another text\n",
+        ),
+        (("delete_file", {"path": "notes.log"}), LONG.encode(), f"{LONG}somebody's\n".encode()),
+    ],
+)
+async def test_what_a_person_changed_is_not_approved_because_another_call_ran(
+    runtime: Runtime,
+    wire: WireThread,
+    garden: Session,
+    folder: Path,
+    call: tuple[str, dict[str, Any]],
+    before: bytes,
+    after: bytes,
+) -> None:
+    file = folder / (call[1].get("path") or call[1]["source"])
+    file.write_bytes(before)
+    wire.enqueue(*answers(("write_file", {"path": "other.txt", "content": "x\n"}), call))
+    await send(runtime, garden)
+    waiting = await until_waiting(garden, 2)
+    file.write_bytes(after)
+    for one in waiting:
+        await allow(runtime, garden, one)
+    await runtime.wait_idle(garden.pk)
+    assert "changed after this call was shown" in (await results(garden))[1]
+    assert file.read_bytes() == after
+
+
+async def test_what_calls_of_the_answer_did_to_a_file_was_approved(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    (folder / "a.txt").write_text("one\ntwo\n")
+    edits = [
+        ("edit_file", {"path": "a.txt", "old_text": old, "new_text": new})
+        for old, new in (("one", "1"), ("two", "2"))
+    ]
+    wire.enqueue(*answers(*edits, ("move_file", {"source": "a.txt", "destination": "b.txt"})))
+    await send(runtime, garden)
+    for call in await until_waiting(garden, 3):
+        await allow(runtime, garden, call)
+    await runtime.wait_idle(garden.pk)
+    assert (folder / "b.txt").read_text() == "1\n2\n"
+    assert not (folder / "a.txt").exists()

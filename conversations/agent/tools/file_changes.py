@@ -58,17 +58,18 @@ def _declare[A: tool.Arguments](
     Rejected."""
 
     async def plan(context: ToolContext, asked: A) -> CallPlan | ToolResult:
-        def look() -> tuple[PreparedChange, bool]:
+        def look() -> tuple[PreparedChange, bool, str]:
             prepared = prepare(context.root, asked)
             action = prepared.action
             if action is None:
-                return prepared, False
+                return prepared, False, ""
             path = action.target if isinstance(action, Move) else action.path
             # By the name that was given, and by that of what it leads to
             real = paths.find_place(context.root, path).path
-            return prepared, runs_itself(path) or runs_itself(real)
+            place = _find_places(context.root, action)[0]
+            return prepared, runs_itself(path) or runs_itself(real), place
 
-        prepared, runs = await asyncio.to_thread(look)
+        prepared, runs, place = await asyncio.to_thread(look)
         return CallPlan(
             effect=CHANGES if prepared.action else READS,
             summary=prepared.summary,
@@ -78,6 +79,7 @@ def _declare[A: tool.Arguments](
             kind_key="" if runs else "files",
             kind_label="" if runs else say("file changes"),
             basis=prepared.basis,
+            place=place,
         )
 
     async def run(context: ToolContext, asked: A) -> ToolResult:
@@ -94,6 +96,14 @@ def _declare[A: tool.Arguments](
     return tool.declare_tool(
         name=name, description=description, arguments=arguments, run=run, plan=plan, effect=CHANGES
     )
+
+
+def _find_places(root: Path, action: FileAction) -> list[str]:
+    """The real paths of what is changed: where a file is written, of what a link leads to, else
+    of the link itself."""
+    given = (action.source, action.target) if isinstance(action, Move) else (action.path,)
+    follow = isinstance(action, Put)
+    return [paths.find_place(root, path, follow_last=follow).path for path in given]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

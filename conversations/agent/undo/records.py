@@ -217,6 +217,13 @@ def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -
     return {real_path(path): uuid for path, uuid in found.iterator() if path in wanted}
 
 
+def last_of_answer(run_pk: int, *, turn: int, path: str) -> Change | None:
+    """The last change of a file by calls of the answer in this turn."""
+    rows = FileChange.objects.filter(run=run_pk, call__turn_number=turn, revert=None)
+    row = rows.filter(path=stored_path(path)).exclude(done_at=None).order_by("-pk").first()
+    return Change(**states_of(row)) if row else None
+
+
 def has_changes(session_pk: int, *, call: UUID | None = None) -> bool:
     """Whether a call changed files, or any of the session did."""
     rows = FileChange.objects.filter(session=session_pk, revert=None)
