@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -258,10 +259,11 @@ def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
     found, is_cut = find_files(at.root, query, limit=MAX_FOUND)
     rows = []
     for path in found:
-        entry = confined.stat_file(at.root, path, follow_last=False)
-        if entry is not None:
-            row = _row(FileAddress(at.workspace, path), entry, None)
-            rows.append(row | {"name_html": show_hidden(storable(path))})
+        with suppress(Rejected):  # one that became another since
+            entry = confined.stat_file(at.root, path, follow_last=False)
+            if entry is not None:
+                row = _row(FileAddress(at.workspace, path), entry, None)
+                rows.append(row | {"name_html": show_hidden(storable(path))})
     note = gettext("There are too many files to search them all: name a folder.") if is_cut else ""
     if len(found) == MAX_FOUND:
         note = gettext("The best %(count)s matches.") % {"count": MAX_FOUND}

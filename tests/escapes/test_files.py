@@ -48,7 +48,7 @@ def outside(tmp_path: Path, root: Path) -> Iterator[Path]:
     assert not [name for name in os.listdir(root) if name.startswith(".loom-")]
 
 
-SYSTEM = ("/etc", "//etc", "/proc", "/dev", "../../../", "~")
+SYSTEM = ("/etc", "//etc", "/proc", "/dev", "../../../", "~/")
 
 
 def try_everything(use: Use, path: str, *, is_system: bool = False) -> dict[str, ToolResult]:
@@ -129,7 +129,7 @@ ATTEMPTS = {
     "endless device": ("/dev/zero", nothing, set[str]()),
     "standard input": ("/dev/stdin", nothing, set[str]()),
     "home": ("~/secret.txt", nothing, set[str]()),
-    "somebody's home": ("~root/.ssh/id_rsa", nothing, set[str]()),
+    "somebody's home": ("~root/.ssh/id_rsa", nothing, NEW_NAME),
     "nul": ("plain.txt\0/../../outside", nothing, set[str]()),
     "not a character": ("\ud800/../..", nothing, set[str]()),
     "long name": ("x" * 256, nothing, set[str]()),

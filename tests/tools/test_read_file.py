@@ -120,3 +120,13 @@ async def test_the_model_is_sent_the_image(
     assert "rose.png is shown below" in text
     assert base64.b64encode(image_bytes()).decode() in text
     assert '"media_type": "image/png"' in text
+
+
+def test_a_tilde_means_no_other_place(use: Use, root: Path) -> None:
+    (root / "~").mkdir()
+    for name in ("~/a.txt", "~a.txt"):
+        (root / name).write_text("words\n")
+    for path in ("~", "~/a.txt"):
+        assert "'~' is not expanded" in use("read_file", path=path).output
+    for path in ("./~/a.txt", "~a.txt"):
+        assert use("read_file", path=path).output.endswith("words")

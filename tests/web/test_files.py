@@ -65,6 +65,17 @@ def test_a_folder_lists_folders_first_and_hides_nothing(owner: Client, root: Pat
     assert owner.get(FILES, {"path": "src/"}).status_code == 200
 
 
+@pytest.mark.parametrize("name", ["~$report.docx", "~", "~root"])
+def test_a_name_may_begin_with_a_tilde(owner: Client, root: Path, name: str) -> None:
+    (root / "report.docx").write_text("x")
+    assert upload(owner, SimpleUploadedFile(name, b"words")).status_code == 302
+    assert (root / name).read_bytes() == b"words"
+    assert "report.docx" in names_in(owner.get(FILES, {"q": "report"}))
+    assert name in names_in(owner.get(FILES, {"q": "~"}))
+    assert owner.get(FILES, {"path": name}).status_code == 200
+    assert owner.get("/w/garden/files/download/", {"path": name}).status_code == 200
+
+
 def test_a_large_folder_is_cut_and_says_so(
     owner: Client, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

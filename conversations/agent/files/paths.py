@@ -64,10 +64,6 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
         raise Rejected("The path is empty.")
     if "\0" in path:
         raise Rejected("A path cannot contain a NUL character.")
-    if path.startswith("~"):
-        raise Rejected(
-            "%(path)s: '~' is not expanded; give a path inside the workspace.", path=shown(path)
-        )
     try:
         data = os.fsencode(path)
     except UnicodeEncodeError as error:

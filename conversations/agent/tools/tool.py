@@ -20,6 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, PydanticCustomError, PydanticUseDefault
 from pydantic_core.core_schema import WithDefaultSchema
 
+from conversations.agent.files.paths import shown
 from conversations.agent.undo.disk import Crossing
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json
@@ -109,13 +110,22 @@ def _capped(value: int) -> int:
     return min(value, HIGHEST)
 
 
+def _not_home(value: str) -> str:
+    # A file may have this name (``./~``), but who begins a path with it means another place.
+    if value == "~" or value.startswith("~/"):
+        raise Rejected(f"{shown(value)}: '~' is not expanded; give a path inside the workspace.")
+    return value
+
+
 _OPTIONAL, _NUMBER = BeforeValidator(_not_blank), BeforeValidator(_number)
 _CAPPED = AfterValidator(_capped)
 
 Text = Annotated[str, _OPTIONAL, AfterValidator(str.strip)]  # Without space around it
 ExactText = Annotated[str, BeforeValidator(_not_null)]  # As it was sent; may be empty
 # As it was sent: names of files may begin or end with a space.
-PathText = Annotated[str, _OPTIONAL, Must("be a path inside the workspace's folder.")]
+PathText = Annotated[
+    str, _OPTIONAL, AfterValidator(_not_home), Must("be a path inside the workspace's folder.")
+]
 _PLACE = "Relative to the workspace's folder, or absolute inside it."
 FilePath = Annotated[PathText, named("path", "file_path", description=_PLACE)]
 Whole = Annotated[int, Field(ge=1), _CAPPED, _NUMBER]
