@@ -7,6 +7,7 @@ import pytest
 
 from conversations.domain.tool_calls import CallPlan
 from conversations.models import FileChange
+from tests.changes.conftest import picture
 from tests.tools.using import Use, root, use
 
 __all__ = ["root", "use"]
@@ -195,3 +196,44 @@ def test_long_texts_are_replaced_often_and_told_in_short(use: Use, root: Path) -
     assert len(result.output) < 400
     refused = use("edit_file", path="a.txt", old_text="w", new_text="x")
     assert len(refused.output) < 600
+
+
+@pytest.mark.parametrize(
+    ("tool", "more"),
+    [
+        ("edit_file", {"path": "current/app.conf", "old_text": "0", "new_text": "1"}),
+        ("write_file", {"path": "current/app.conf", "content": "1"}),
+        ("write_file", {"path": "current/new.conf", "content": "1"}),
+        ("delete_file", {"path": "current/app.conf"}),
+        ("move_file", {"source": "x", "destination": "current/x"}),
+    ],
+)
+def test_what_was_approved_through_a_link_is_not_done_elsewhere(
+    use: Use, root: Path, tool: str, more: dict[str, str]
+) -> None:
+    for name in ("v1", "v2"):
+        (root / name).mkdir()
+        (root / name / "app.conf").write_text("debug = 0\n")
+    (root / "x").touch()
+    (root / "current").symlink_to("v1")
+    plan = use.plan(tool, **more)
+    assert isinstance(plan, CallPlan)
+    name = more.get("path", "").replace("current", "v1")
+    assert f"It is {name}." in plan.note if name else "to v1/x" in plan.summary
+    before = picture(root / "v2")
+    (root / "current").unlink()
+    (root / "current").symlink_to("v2")
+    use.basis = plan.basis
+    assert "changed after this call was shown" in use(tool, **more).output
+    assert picture(root / "v2") == before
+    (root / "current").unlink()
+    (root / "current").symlink_to("v1")
+    assert use(tool, **more).ok
+
+
+def test_only_a_path_that_leads_elsewhere_is_explained(use: Use, root: Path) -> None:
+    (root / "a.txt").write_text("a\n")
+    for path in ("a.txt", "./a.txt", f"{root}/a.txt", "b/../a.txt"):
+        plan = use.plan("edit_file", path=path, old_text="a", new_text="b")
+        assert isinstance(plan, CallPlan)
+        assert plan.note == ""

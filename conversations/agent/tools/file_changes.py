@@ -6,9 +6,10 @@ and only then applied.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from conversations.agent.files.paths import shown
 from conversations.agent.files.text_files import TextFile
 from conversations.agent.files.walking import FolderWalk
 from conversations.agent.undo.apply import FileAction, Move, Put, Remove, apply_changes
-from conversations.agent.undo.disk import Author
+from conversations.agent.undo.disk import Author, stored_path
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import join_messages, say
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan
@@ -40,8 +41,8 @@ CHANGED_SINCE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedChange:
-    """What a call would do. ``basis`` stands for the files that this was made from. Without an
-    ``action`` there is nothing to do."""
+    """What a call would do. ``basis`` stands for the files that this was made from, ``place`` is
+    the real path of the one. Without an ``action`` there is nothing to do."""
 
     action: FileAction | None
     summary: str
@@ -49,6 +50,7 @@ class PreparedChange:
     basis: str
     diff: str = ""
     note: str = ""
+    place: str = ""
 
 
 def _declare[A: tool.Arguments](
@@ -58,18 +60,17 @@ def _declare[A: tool.Arguments](
     Rejected."""
 
     async def plan(context: ToolContext, asked: A) -> CallPlan | ToolResult:
-        def look() -> tuple[PreparedChange, bool, str]:
-            prepared = prepare(context.root, asked)
+        def look() -> tuple[PreparedChange, bool]:
+            prepared = _bind(context.root, prepare(context.root, asked))
             action = prepared.action
             if action is None:
-                return prepared, False, ""
+                return prepared, False
             path = action.target if isinstance(action, Move) else action.path
             # By the name that was given, and by that of what it leads to
             real = paths.find_place(context.root, path).path
-            place = _find_places(context.root, action)[0]
-            return prepared, runs_itself(path) or runs_itself(real), place
+            return prepared, runs_itself(path) or runs_itself(real)
 
-        prepared, runs, place = await asyncio.to_thread(look)
+        prepared, runs = await asyncio.to_thread(look)
         return CallPlan(
             effect=CHANGES if prepared.action else READS,
             summary=prepared.summary,
@@ -79,11 +80,13 @@ def _declare[A: tool.Arguments](
             kind_key="" if runs else "files",
             kind_label="" if runs else say("file changes"),
             basis=prepared.basis,
-            place=place,
+            place=prepared.place,
         )
 
     async def run(context: ToolContext, asked: A) -> ToolResult:
-        prepared = await asyncio.to_thread(prepare, context.root, asked)
+        prepared = await asyncio.to_thread(
+            lambda: _bind(context.root, prepare(context.root, asked))
+        )
         if context.basis and context.basis != prepared.basis:
             return ToolResult(ok=False, output=CHANGED_SINCE)
         if prepared.action:
@@ -98,12 +101,20 @@ def _declare[A: tool.Arguments](
     )
 
 
-def _find_places(root: Path, action: FileAction) -> list[str]:
-    """The real paths of what is changed: where a file is written, of what a link leads to, else
-    of the link itself."""
+def _bind(root: Path, prepared: PreparedChange) -> PreparedChange:
+    """To the real paths as well: a link on the way may lead elsewhere when the call runs."""
+    action, note = prepared.action, prepared.note
+    if action is None:
+        return prepared
     given = (action.source, action.target) if isinstance(action, Move) else (action.path,)
+    # Where a file is written, what a link leads to is meant, else the link itself.
     follow = isinstance(action, Put)
-    return [paths.find_place(root, path, follow_last=follow).path for path in given]
+    places = [paths.find_place(root, path, follow_last=follow).path for path in given]
+    # The summary of a move names the real paths.
+    if len(places) == 1 and os.path.normpath(root / given[0]) != str(root / places[0]):
+        note = join_messages((note, say("It is %(path)s.", path=shown(places[0]))))
+    basis = "\n".join((prepared.basis, *map(stored_path, places)))
+    return replace(prepared, basis=basis, note=note, place=places[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
