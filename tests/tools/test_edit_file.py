@@ -237,3 +237,11 @@ def test_only_a_path_that_leads_elsewhere_is_explained(use: Use, root: Path) -> 
         plan = use.plan("edit_file", path=path, old_text="a", new_text="b")
         assert isinstance(plan, CallPlan)
         assert plan.note == ""
+
+
+def test_newlines_alone_are_not_changed_by_an_edit(use: Use, root: Path) -> None:
+    (root / "a.txt").write_bytes(b"one\ntwo\n")
+    plan = use.plan("edit_file", path="a.txt", old_text="one\n", new_text="one\r\n")
+    assert not isinstance(plan, CallPlan)
+    assert "keeps its newlines" in plan.output
+    assert "write_file" in plan.output

@@ -263,6 +263,11 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
             f"{shown(path)} cannot store the new text: {error}. To change its encoding, write "
             "the whole file as UTF-8 with write_file."
         ) from error
+    if data == there.data:
+        raise BadArgument(
+            f"Nothing would change: {shown(path)} has this text already, and keeps its newlines."
+            " To change its newlines, write the whole file with write_file."
+        )
     # What was done, and the lines around the first place as they are now
     numbers, grown = [], 0
     for span in match.spans:
