@@ -5,7 +5,12 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conversations.agent.tools.file_edits import DIFF_CHARS, unified_diff
+from conversations.agent.tools.file_edits import (
+    DIFF_CHARS,
+    LINE_CHARS,
+    is_cut_short,
+    unified_diff,
+)
 
 texts = st.lists(st.sampled_from(["a", "b", "", "c\r", "\u2028", "-", "+x"]), max_size=30).flatmap(
     lambda lines: st.sampled_from(["\n".join(lines), "".join(f"{line}\n" for line in lines)])
@@ -61,3 +66,24 @@ def test_a_diff_is_bounded() -> None:
     assert len(diff) < DIFF_CHARS + 100
     assert re.search(r"\n\\ \d\d,\d\d\d more lines of this diff\n$", diff)
     assert len(unified_diff("a.txt", None, "x" * 1_000_000)) < 6000
+
+
+def test_long_lines_are_shown_where_they_begin_to_differ() -> None:
+    rows = ",".join(f'{{"id":{n}}}' for n in range(4000))
+    diff = unified_diff("a.json", f"{rows},false,{rows}\n", f"{rows},true,{rows}\n")
+    lines = diff.split("\n")[3:]
+    assert [line[:1] for line in lines] == ["-", "\\", "+", "\\", ""]
+    assert '{"id":3999},false,{"id":0}' in lines[0]
+    assert '{"id":3999},true,{"id":0}' in lines[2]
+    assert max(map(len, lines)) < LINE_CHARS + 10
+    left = 2 * len(rows) + len(",false,") - LINE_CHARS
+    assert lines[1] == f"\\ {left:,} more characters of this line"
+    assert is_cut_short(diff)
+
+
+def test_a_diff_says_whether_it_is_whole() -> None:
+    long = "x" * (LINE_CHARS + 1)
+    assert not is_cut_short(unified_diff("a", f"{long}\nold", f"{long}\nnew"))
+    assert not is_cut_short(unified_diff("a", "\\ 3 more lines of this diff\n", "\u2028\\ \r\\ x"))
+    assert is_cut_short(unified_diff("a", None, long))
+    assert is_cut_short(unified_diff("a", "x\n" * DIFF_CHARS, None))

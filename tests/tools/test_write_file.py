@@ -151,3 +151,51 @@ def test_what_other_programs_run_by_themselves_is_marked_and_asked_each_time(
     plain = use.plan("write_file", path="src/main.py", content="x")
     assert isinstance(plain, CallPlan)
     assert plain.kind_key == "files"
+
+
+def test_a_change_that_is_not_shown_whole_is_approved_once_at_a_time(use: Use, root: Path) -> None:
+    (root / "run.py").write_text("print(1)\n")
+    hidden = "print(2)" + " " * 6000 + "; import os"
+    for path, text in (("run.py", hidden), ("new.py", hidden), ("new.py", "x\n" * 60_000)):
+        plan = use.plan("write_file", path=path, content=text)
+        assert isinstance(plan, CallPlan)
+        assert "Not all of the change is shown." in plan.note
+        assert (plan.kind_key, plan.place) == ("", "")
+    plan = use.plan("edit_file", path="run.py", old_text="print(1)", new_text="print(2)")
+    assert isinstance(plan, CallPlan)
+    assert (plan.note, plan.kind_key) == ("", "files")
+
+
+@pytest.mark.parametrize(
+    ("there", "content", "note"),
+    [
+        (
+            b"\xff\xfeh\0\xe9\0\n\0",
+            "hé\n",
+            "Its encoding was UTF-16 and becomes UTF-8.",
+        ),
+        (
+            b"\xef\xbb\xbfa;b\n",
+            "a;b\n",
+            "Its encoding was UTF-8 with a byte order mark and becomes UTF-8.",
+        ),
+        (b"h\xe9\n", "hé\n", "Its encoding was Latin-1 and becomes UTF-8."),
+        (b"\xef\xbb\xbfa;b\n", "\ufeffa;c\n", ""),
+        ("hé\n".encode(), "he\n", ""),
+    ],
+)
+def test_another_encoding_is_said(
+    use: Use, root: Path, there: bytes, content: str, note: str
+) -> None:
+    (root / "a.txt").write_bytes(there)
+    plan = use.plan("write_file", path="a.txt", content=content)
+    assert isinstance(plan, CallPlan)
+    assert plan.note == note
+
+
+def test_a_large_file_is_deleted_as_a_change_of_files(use: Use, root: Path) -> None:
+    (root / "a.log").write_text("line\n" * 60_000)
+    plan = use.plan("delete_file", path="a.log")
+    assert isinstance(plan, CallPlan)
+    assert "Not all of the change is shown." in plan.note
+    assert plan.kind_key == "files"

@@ -71,16 +71,20 @@ def _declare[A: tool.Arguments](
             return prepared, runs_itself(path) or runs_itself(real)
 
         prepared, runs = await asyncio.to_thread(look)
+        is_cut = file_edits.is_cut_short(prepared.diff)
+        # "Always" is no answer for these: nobody would see the next one. What is deleted is clear
+        # without its text.
+        has_kind = not runs and (not is_cut or isinstance(prepared.action, Remove))
+        cut = say("Not all of the change is shown.") if is_cut else ""
         return CallPlan(
             effect=CHANGES if prepared.action else READS,
             summary=prepared.summary,
             diff=prepared.diff,
-            note=join_messages((prepared.note, RUNS_ITSELF if runs else "")),
-            # "Always" is no answer for these: nobody would see the next one.
-            kind_key="" if runs else "files",
-            kind_label="" if runs else say("file changes"),
+            note=join_messages((prepared.note, cut, RUNS_ITSELF if runs else "")),
+            kind_key="files" if has_kind else "",
+            kind_label=say("file changes") if has_kind else "",
             basis=prepared.basis,
-            place=prepared.place,
+            place="" if is_cut else prepared.place,
         )
 
     async def run(context: ToolContext, asked: A) -> ToolResult:
@@ -204,9 +208,26 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
         summary=say("Overwrite %(path)s", path=shown(path)),
         output=f"Overwrote {shown(path)}: {lines}; it had {had}.",
         diff=diff,
-        note="" if there.text else say("It replaces a binary file of %(size)s.", size=had),
+        note=_describe_recoding(there.text, data)
+        if there.text
+        else say("It replaces a binary file of %(size)s.", size=had),
         basis=there.digest,
     )
+
+
+_ENCODINGS = {
+    "utf-8": say("UTF-8 with a byte order mark"),
+    "utf-16-le": "UTF-16",
+    "utf-16-be": "UTF-16",
+    "latin-1": "Latin-1",
+}
+
+
+def _describe_recoding(there: TextFile, data: bytes) -> str:
+    if there.encoding == "utf-8" and data.startswith(there.mark):
+        return ""
+    encoding = _ENCODINGS[there.encoding]
+    return say("Its encoding was %(encoding)s and becomes UTF-8.", encoding=encoding)
 
 
 WRITE = _declare(

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, repeat, takewhile
 
 from conversations.agent.files.paths import shown
 from conversations.agent.files.text_files import CRLF, LF, TextFile
@@ -26,6 +26,9 @@ from .file_texts import cut
 CONTEXT = 3
 DIFF_CHARS = 100_000
 LINE_CHARS = 5000
+BEFORE_CHARS = 200  # Of a longer line that are shown before what differs
+
+NO_NEWLINE = "\\ No newline at end of file"
 
 # Lines of one side by those of the other, and comparisons of a line with another for lines that
 # both sides have many times: beyond it comparing would hold up everyone, and the part that differs
@@ -80,6 +83,11 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def is_cut_short(diff: str) -> bool:
+    """Whether a part of what changes is not in the diff."""
+    return any(line.startswith("\\") and line != NO_NEWLINE for line in diff.split("\n"))
+
+
 def _lines(text: str | None) -> list[str]:
     """By newlines only, which stay with their lines."""
     parts = storable(text or "").split("\n")
@@ -111,8 +119,14 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
             if tag == "equal":
                 yield from _marked(" ", old[i:j])
             else:
-                yield from _marked("-", old[i:j])
-                yield from _marked("+", new[k:m])
+                starts = [
+                    max(0, _count_equal(*pair) - BEFORE_CHARS)
+                    if max(map(len, pair)) > LINE_CHARS
+                    else 0
+                    for pair in zip(old[i:j], new[k:m], strict=False)
+                ]
+                yield from _marked("-", old[i:j], starts)
+                yield from _marked("+", new[k:m], starts)
 
 
 def _count_equal(one: Iterable[str], other: Iterable[str]) -> int:
@@ -127,12 +141,19 @@ def _range(start: int, end: int) -> str:
     return f"{start + 1 if length else start},{length}"
 
 
-def _marked(mark: str, lines: list[str]) -> Iterator[str]:
-    for line in lines:
-        text = line.removesuffix("\n")
-        yield mark + (text if len(text) <= LINE_CHARS else f"{text[:LINE_CHARS]}…")
+def _marked(mark: str, lines: list[str], starts: Sequence[int] = ()) -> Iterator[str]:
+    """Of long lines the part from ``starts`` on. What is left out is said of those that change."""
+    for line, start in zip(lines, chain(starts, repeat(0)), strict=False):
+        text = shown = line.removesuffix("\n")
+        if len(text) > LINE_CHARS:
+            shown = text[start : start + LINE_CHARS]
+        left = len(text) - len(shown)
+        head = "…" if left and start else ""
+        yield f"{mark}{head}{shown}{'…' if left > start else ''}"
+        if left and mark != " ":
+            yield f"\\ {left:,} more characters of this line"
         if not line.endswith("\n"):
-            yield "\\ No newline at end of file"
+            yield NO_NEWLINE
 
 
 NEAREST, NEAR_LINES = 2, 12  # Places that a failed search shows, and lines of each
