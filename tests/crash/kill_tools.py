@@ -197,7 +197,8 @@ def between_decision_and_execution(field: Field) -> "Story":
 def while_one_runs_and_one_waits(field: Field) -> "Story":
     session = field.new_session("ask")
     reading = '{"name": "work", "input": {"effect": "reads"}}'
-    adding = '{"name": "add", "input": {"line": "beans"}}'
+    # Another file: an approval does not outlast what somebody else does to it.
+    adding = '{"name": "add", "input": {"line": "beans", "file": "added.txt"}}'
     run = field.say(session, f"tools=[{reading}, {adding}]")
     field.wait("it begins", lambda: done_in(session))
     yield
@@ -206,7 +207,9 @@ def while_one_runs_and_one_waits(field: Field) -> "Story":
     field.expect("states", states, ["interrupted", "waiting_approval"])
     field.allow(session)
     field.wait_state(run, "completed")
-    field.expect("done", done_in(session), ["begin ", "beans"])
+    field.expect("done", done_in(session), ["begin "])
+    added = (Path(session.workspace.root) / "added.txt").read_text()
+    field.expect("added", added, "beans\n")
     return session
 
 
