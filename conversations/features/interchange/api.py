@@ -153,7 +153,7 @@ def get_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
 def stop_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
     """End an import. What was imported stays; one that has ended stays as it is."""
     found = service.get_import(caller_of(request).user, import_uuid)
-    service.end_import(found.pk, STOPPED)
+    service.end_import(found, STOPPED)
     found.refresh_from_db()
     return _as_import(found)
 

@@ -125,8 +125,9 @@ def begin_next_import() -> Import | None:
     return found
 
 
-def end_import(pk: int, state: str, *, error: str = "") -> None:
-    """What was imported stays. One that has ended already stays as it is."""
-    open_imports().filter(pk=pk).update(
+def end_import(found: Import, state: str, *, error: str = "") -> None:
+    """What was imported stays; the upload goes. One that has ended already stays as it is."""
+    open_imports().filter(pk=found.pk).update(
         state=state, error=storable(error)[:500], finished_at=timezone.now()
     )
+    import_path(settings.LOOM.data_dir, found.uuid).unlink(missing_ok=True)

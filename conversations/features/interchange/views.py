@@ -220,6 +220,6 @@ def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def import_stop(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
-    service.end_import(service.get_import(person(request), import_uuid).pk, STOPPED)
+    service.end_import(service.get_import(person(request), import_uuid), STOPPED)
     messages.success(request, gettext("Stopped. Everything imported so far stays."))
     return redirect("import_one", import_uuid=import_uuid)

@@ -119,8 +119,7 @@ class ImportWorker:
                 logger.exception("import_failed")
                 error = say("A server error ended the import. Everything imported so far stays.")
         watch.tell(error)
-        service.end_import(found.pk, FAILED if error else DONE, error=error)
-        path.unlink(missing_ok=True)
+        service.end_import(found, FAILED if error else DONE, error=error)
 
     def _import(self, found: Import, path: Path, watch: "_Watch") -> str:
         if found.attempts > MAX_ATTEMPTS:

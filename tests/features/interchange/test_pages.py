@@ -174,6 +174,7 @@ def test_an_import_that_was_stopped_ends_and_keeps_what_it_has(
 ) -> None:
     upload(owner)
     owner.post(f"/import/{the_import().uuid}/stop/")
+    assert not import_path(settings.LOOM.data_dir, the_import().uuid).exists()
     carry_out()
     assert the_import().state == "stopped"
     assert not Turn.objects.exists()
