@@ -229,13 +229,7 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
         refuse_busy(session.pk)
         if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
             raise Conflict("The deletion was cancelled in the meantime.", code="no_purge_ordered")
-        for some in batched(sorted(contents_of(session.pk)), CHUNK, strict=False):
-            PurgedContent.objects.bulk_create(
-                [PurgedContent(digest=digest, purged_at=now) for digest in some],
-                update_conflicts=True,
-                unique_fields=["digest"],
-                update_fields=["purged_at"],
-            )
+        note_contents(contents_of(session.pk), now=now)
         Session.objects.filter(parent=session.pk).update(parent=None)
         for fold in tables.folded.values():
             fold(session.pk)
@@ -316,26 +310,47 @@ _NAMING: tuple[tuple[type[Model], str], ...] = (
 
 def named_elsewhere(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
     """Those of the digests that a row names, of any session but this one, or a feature."""
-    found: set[str] = set()
     wanted = set(digests)
-    for some in batched(sorted(wanted), CHUNK, strict=False):
+    return named_by_sessions(wanted, session_pk=session_pk) | named_by_features(wanted)
+
+
+def named_by_features(digests: Iterable[str]) -> set[str]:
+    return set(digests) & {blob for feature in features() for blob in feature.named_blobs()}
+
+
+def named_by_sessions(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
+    """Those of the digests that a row of any session but this one names."""
+    found: set[str] = set()
+    for some in batched(sorted(digests), CHUNK, strict=False):
         for model, column in _NAMING:
             rows = model._default_manager.filter(**{f"{column}__in": some})
             if session_pk is not None:
                 rows = rows.exclude(session=session_pk)
             found.update(rows.order_by().values_list(column, flat=True).distinct())
-    return found | wanted & {blob for feature in features() for blob in feature.named_blobs()}
+    return found
+
+
+def note_contents(digests: Iterable[str], *, now: datetime) -> None:
+    """These are to go as soon as nothing names them any more."""
+    for some in batched(sorted(digests), CHUNK, strict=False):
+        PurgedContent.objects.bulk_create(
+            [PurgedContent(digest=digest, purged_at=now) for digest in some],
+            update_conflicts=True,
+            unique_fields=["digest"],
+            update_fields=["purged_at"],
+        )
 
 
 def waiting_contents(*, after: str = "") -> dict[str, datetime]:
-    """Digests that purged sessions named, in order, a page of them, and when the last of
-    these was purged."""
+    """Digests of contents that are to go, in order, a page of them, and when they were noted
+    last."""
     rows = PurgedContent.objects.filter(digest__gt=after).order_by("digest")
     return dict(rows.values_list("digest", "purged_at")[:CHUNK])
 
 
 def forget_contents(noted: dict[str, datetime]) -> None:
-    """These are gone, or stay for good, but for those that another purge has noted since."""
+    """These are gone, or the purge of another session notes them again, but for those that were
+    noted since."""
     for moment in set(noted.values()):
         digests = [digest for digest, at in noted.items() if at == moment]
         PurgedContent.objects.filter(digest__in=digests, purged_at=moment).delete()

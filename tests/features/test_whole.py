@@ -1,13 +1,27 @@
 """What holds where no feature is missing (``scripts.without`` leaves this file out)."""
 
+import os
+from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.apps import apps
+from django.conf import settings
 from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
 
+from conversations.archive.attachments import upload_attachment
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.blobs import blob_path, has_blob
+from conversations.archive.purge import PurgeRequest, purge
+from conversations.models import Session, Workspace
 from tests.test_docs import DESCRIBED_METRICS, METRICS
 from tests.test_logs import DESCRIBED_EVENTS, read_logged
 from tests.test_security_docs import DOCUMENT, ROW
+from tests.web.conftest import make_person, owner  # noqa: F401 (fixtures)
 
 
 @pytest.mark.django_db
@@ -28,3 +42,34 @@ def test_every_described_event_of_the_log_is_there() -> None:
 def test_every_test_of_the_table_of_attacks_is_there() -> None:
     for test, _ in ROW.findall(DOCUMENT.read_text()):
         assert Path(test.partition("::")[0]).is_file(), test
+
+
+def share_file(owner: Client, workspace: Workspace, data: bytes) -> tuple[str, str]:  # noqa: F811
+    """The uuid of the link, and the digest of what it shows, as if nobody had used that lately."""
+    (Path(workspace.root) / "plan.md").write_bytes(data)
+    owner.post("/w/garden/files/share/?path=plan.md", {"days": "1"})
+    link = apps.get_model("conversations", "FileLink").objects.get()
+    old = (timezone.now() - timedelta(days=1)).timestamp()
+    os.utime(blob_path(link.digest), (old, old))
+    return str(link.uuid), str(link.digest)
+
+
+@pytest.mark.django_db
+def test_what_a_purged_session_shares_with_a_file_link_goes_with_the_link(
+    owner: Client,  # noqa: F811
+    session: Session,
+    workspace: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "share_links", True)
+    monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path / "data")
+    data, now = b"# The plan\n", timezone.now()
+    upload_attachment(session.pk, data=data, name="plan.md", user_pk=session.owner_id)
+    uuid, digest = share_file(owner, workspace, data)
+    purge(session, order=PurgeRequest(reason="Mine"), origin=AuditOrigin(name="t"), now=now)
+    call_command("expire_sessions", stdout=StringIO())
+    assert has_blob(digest)
+    owner.post(reverse("file_share_revoke", args=["garden", uuid]))
+    call_command("expire_sessions", stdout=StringIO())
+    assert not has_blob(digest)

@@ -19,7 +19,8 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import remove_untouched
 from conversations.archive.purge import (
     forget_contents,
-    named_elsewhere,
+    named_by_features,
+    named_by_sessions,
     plan_purge,
     waiting_contents,
 )
@@ -49,7 +50,7 @@ LOCK = "retention"
 
 @dataclass(slots=True, kw_only=True)
 class RemovedContents:
-    """Contents that went, that something else names, and that wait for a later look."""
+    """Contents that went, that another session names, and that wait for a later look."""
 
     removed: int = 0
     shared: int = 0
@@ -160,15 +161,16 @@ def _item(session: Session, **facts: Any) -> dict[str, Any]:
 
 
 def remove_contents(now: datetime) -> RemovedContents:
-    """Remove the contents of purged sessions that can go by now."""
+    """Remove the contents that were noted and can go by now."""
     found, last, since = RemovedContents(), "", (now - UNTOUCHED_FOR).timestamp()
     while noted := waiting_contents(after=last):
         last = max(noted)
-        named = named_elsewhere(noted) | {digest.hex() for digest in listed_digests()}
-        over = named.intersection(noted)
+        # These are needed for a time, and no purge will note them again when it is over.
+        needed = named_by_features(noted) | {digest.hex() for digest in listed_digests()}
+        over = named_by_sessions(noted)
         found.shared += len(over)
-        for digest in noted.keys() - named:
-            if remove_untouched(digest, since=since):
+        for digest in noted.keys() - over:
+            if digest not in needed and remove_untouched(digest, since=since):
                 found.removed += 1
                 over.add(digest)
             else:

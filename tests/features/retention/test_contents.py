@@ -11,10 +11,10 @@ import pytest
 from django.utils import timezone
 
 from conversations.agent.undo import listing as listings
-from conversations.agent.undo.listing import take_listing
+from conversations.agent.undo.listing import dump_listing, take_listing
 from conversations.archive.blobs import blobs_folder, has_blob, put_blob, remove_untouched
 from conversations.features.retention.worker import remove_contents
-from conversations.models import PurgedContent
+from conversations.models import PurgedContent, Run, Session, ToolCall
 
 from .conftest import age_contents
 
@@ -47,6 +47,29 @@ def test_a_listing_does_not_count_on_a_content_that_went_meanwhile(
     monkeypatch.setattr(time, "time_ns", lambda: int(later.timestamp() * 10**9))
     assert take_listing(root).entries["beds.txt"].has_copy
     assert has_blob(digest)
+
+
+def test_a_content_that_a_command_may_have_to_put_back_goes_after_it(
+    tmp_path: Path, session: Session
+) -> None:
+    root = tmp_path / "garden"
+    root.mkdir()
+    (root / "beds.txt").write_text("Beans")
+    tree = put_blob(dump_listing(take_listing(root), owner="1"))
+    digest = put_blob(b"Beans")
+    now = timezone.now()
+    of = {"session": session, "created_at": now, "state": "completed"}
+    run = Run.objects.create(**of, client_id="c")
+    call = ToolCall.objects.create(
+        **of, run=run, call_id="c", name="bash", turn_number=1, tree=tree
+    )
+    PurgedContent.objects.create(digest=digest, purged_at=now)
+    age_contents(now - 2 * HOUR)
+
+    assert remove_contents(now).waiting == 1
+    ToolCall.objects.filter(pk=call.pk).update(tree="")
+    assert remove_contents(now).removed == 1
+    assert not has_blob(digest)
 
 
 def test_a_removal_that_was_cut_off_is_ended_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
