@@ -128,8 +128,8 @@ class Receipt(models.Model):
 
 
 class PurgedContent(models.Model):
-    """A content (``archive.blobs``) that a purged session named. It goes as soon as it is
-    certain that nothing else does."""
+    """A content (``archive.blobs``) that a purged session named, or that is kept for a time only.
+    It goes as soon as it is certain that nothing names it."""
 
     digest = models.CharField(max_length=64, unique=True)
     purged_at = models.DateTimeField()

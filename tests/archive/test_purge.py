@@ -318,7 +318,8 @@ def test_contents_are_noted_once(workspace: Workspace, session: Session, user: U
     both = purging.contents_of(session.pk) | purging.contents_of(other.pk)
     remove(session, user)
     remove(other, user)
-    assert set(PurgedContent.objects.values_list("digest", flat=True)) == both
+    noted = set(PurgedContent.objects.values_list("digest", flat=True))
+    assert noted - purging.named_by_features(noted) == both
 
 
 def test_an_empty_session_has_only_itself(session: Session, user: User) -> None:

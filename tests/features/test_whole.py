@@ -73,3 +73,27 @@ def test_what_a_purged_session_shares_with_a_file_link_goes_with_the_link(
     owner.post(reverse("file_share_revoke", args=["garden", uuid]))
     call_command("expire_sessions", stdout=StringIO())
     assert not has_blob(digest)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_revoked", [True, False])
+def test_the_copy_of_a_file_link_goes_with_the_link(
+    owner: Client,  # noqa: F811
+    workspace: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_revoked: bool,
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "share_links", True)
+    monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path / "data")
+    uuid, digest = share_file(owner, workspace, b"Only in this link")
+    call_command("expire_sessions", stdout=StringIO())
+    assert has_blob(digest)
+    if is_revoked:
+        owner.post(reverse("file_share_revoke", args=["garden", uuid]))
+    else:
+        links = apps.get_model("conversations", "FileLink").objects
+        links.update(expires_at=timezone.now() - timedelta(seconds=1))
+    call_command("expire_sessions", stdout=StringIO())
+    assert not has_blob(digest)

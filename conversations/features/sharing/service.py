@@ -22,6 +22,7 @@ from conversations.agent.undo.disk import stored_path
 from conversations.archive import audit
 from conversations.archive.blobs import put_blob
 from conversations.archive.journal import read_payload, synthesise_events
+from conversations.archive.purge import note_contents
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.storage import require_space
 from conversations.archive.transcript_plan import rewound_ranges
@@ -196,6 +197,7 @@ def create_file_link(
     stored = stored_path(path)
     require_space(say("Sharing a file"))
     digest = put_blob(data)
+    note_contents([digest], now=timezone.now())  # until then good_links name it
     with transaction.atomic():
         _require_room(
             open_file_links(workspace, path),

@@ -90,6 +90,7 @@ def test_a_session_from_its_expiry_to_its_receipt(workspace: Workspace, user: Us
     session = create_session(workspace, owner=user, key="bead:1")
     stock(session, user)
     PurgeOrder.objects.all().delete()
+    PurgedContent.objects.all().delete()  # those that features noted
     age_contents(start)
     session = get_session(session.uuid)
 
@@ -281,6 +282,7 @@ def test_contents_that_others_name_stay_and_fresh_ones_wait(
     for each in (session, other):
         stock(each, user)
     PurgeOrder.objects.all().delete()
+    PurgedContent.objects.all().delete()  # those that features noted
     now = timezone.now()
     own = contents_of(session.pk) - contents_of(other.pk)
     order_purge(session, origin=AuditOrigin(user=user), reason="Mine", now=now, grace=timedelta(0))
@@ -303,6 +305,7 @@ def test_contents_of_a_session_that_is_purged_while_some_are_removed_go_too(
     for each in (session, other):
         stock(each, user)
     PurgeOrder.objects.all().delete()
+    PurgedContent.objects.all().delete()  # those that features noted
     now, order, origin = timezone.now(), PurgeRequest(reason="Mine"), AuditOrigin(user=user)
     contents = contents_of(session.pk) | contents_of(other.pk)
     age_contents(now - DAY)
