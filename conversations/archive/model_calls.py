@@ -43,6 +43,8 @@ from .turns import count_active_before
 
 MAX_OF_RUN = 100  # Calls of one run that a page lists.
 
+OWN_INSTRUCTIONS = "Instructions of this session:"  # In a system prompt, in front of them.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowMark:

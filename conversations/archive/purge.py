@@ -5,8 +5,8 @@ log. :data:`ROWS` names every table of the core that has something of a session;
 fails when a new one is missing.
 """
 
+import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,12 +16,12 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 
 from conversations.domain.audit import PURGED
 from conversations.domain.errors import Conflict
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, instant, load_json, next_digest
+from conversations.domain.text import dump_json, instant, next_digest
 from conversations.feature import PurgedTables, Rows, features
 from conversations.models import (
     ApiAnswer,
@@ -60,6 +60,7 @@ from conversations.models.search import session_rows
 from .append import lock_session
 from .audit import AuditOrigin, note_of, record
 from .messages import refuse_busy
+from .model_calls import OWN_INSTRUCTIONS
 
 CHUNK = 500
 
@@ -68,17 +69,31 @@ def rows_of_session(model: type[Model]) -> Rows:
     return lambda pk: model._default_manager.filter(session=pk)
 
 
-def _summaries_given(pk: int) -> QuerySet[PromptText]:
-    """Earlier summaries that the model was given to write the next one. The other
-    texts, system prompts and tools, are shared and say nothing of the session."""
-    manifests = ModelCall.objects.filter(session=pk, manifest__contains='"previous_digest"')
-    digests = set()
-    for manifest in manifests.order_by("pk").values_list("manifest", flat=True).iterator():
-        with suppress(ValueError):  # one that cannot be read names nothing
-            value = load_json(manifest, default={})
-            if isinstance(value, dict):
-                digests.add(str(value.get("previous_digest") or ""))
-    return PromptText.objects.filter(digest__in=digests - {""})
+def _texts_given(pk: int) -> QuerySet[PromptText]:
+    """What the model was given in this session alone: earlier summaries, to write the next one, and
+    system prompts with instructions of its own. The other texts, system prompts and tools, are
+    shared and say nothing of the session."""
+    own = ModelCall.objects.filter(session=pk)
+    prompts = PromptText.objects.filter(digest__in=_named(own, "system_digest"))
+    prompts = prompts.filter(text__contains=f"{OWN_INSTRUCTIONS}\n")
+    digests = set(prompts.values_list("digest", flat=True))
+    if digests:
+        # Only sessions that have or had instructions too, in a workspace of the same name, may have
+        # had the same prompt: the manifests of all sessions are too many to read.
+        name = Session.objects.filter(pk=pk).values("workspace__name")
+        had_instructions = ~Q(session__instructions="") | Q(session__rewind_count__gt=0)
+        others = ModelCall.objects.filter(had_instructions, session__workspace__name__in=name)
+        digests -= _named(others.exclude(session=pk), "system_digest")
+    return PromptText.objects.filter(digest__in=digests | _named(own, "previous_digest"))
+
+
+def _named(calls: QuerySet[ModelCall], key: str) -> set[str]:
+    """The digests that manifests have under this key."""
+    pattern = re.compile(rf'"{key}":"([0-9a-f]{{64}})"')
+    digests = set[str]()
+    for manifest in calls.order_by("pk").values_list("manifest", flat=True).iterator():
+        digests.update(pattern.findall(manifest))
+    return digests
 
 
 _ORDER: tuple[type[Model], ...] = (
@@ -88,7 +103,7 @@ _ORDER: tuple[type[Model], ...] = (
     *(ReadingPosition, ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
 )
 _FOUND_OTHERWISE: dict[type[Model], Rows] = {
-    PromptText: _summaries_given,
+    PromptText: _texts_given,
     DraftChunk: lambda pk: DraftChunk.objects.filter(
         run__in=Run.objects.filter(session=pk).values("pk")
     ),
@@ -132,7 +147,7 @@ _NAMES: dict[type[Model], str] = {
     SearchEntry: say("search entries"),
     SearchProgress: say("positions in the search index"),
     TurnEmbedding: say("vectors of turns"),
-    PromptText: say("summaries for the model"),
+    PromptText: say("texts for the model"),
     FileChange: say("file changes"),
     SessionSkill: say("loaded skills"),
     Compaction: say("summaries"),

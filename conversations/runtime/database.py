@@ -35,7 +35,7 @@ from django.db import (
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from conversations.archive.model_calls import save_prompt_texts
+from conversations.archive.model_calls import OWN_INSTRUCTIONS, save_prompt_texts
 from conversations.archive.storage import (
     database_unavailable,
     is_storage_error,
@@ -387,11 +387,12 @@ class Database:
         self.run_in_background(self.patient_writer.write(function, *args, **kwargs))
 
     def save_prompt_texts(self, texts: Mapping[str, str]) -> None:
-        """Save what manifests name by digest; each text is written once by a process."""
+        """Save what manifests name by digest; each text is written once by a process, but for
+        those that the purge of another session may take."""
         new = {digest: text for digest, text in texts.items() if digest not in self._saved_texts}
         if not new:
             return
-        self._saved_texts |= new.keys()
+        self._saved_texts |= {digest for digest in new if OWN_INSTRUCTIONS not in new[digest]}
 
         async def save() -> None:
             try:

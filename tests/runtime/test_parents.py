@@ -25,7 +25,7 @@ from conversations.archive.sessions import (
     get_session,
 )
 from conversations.domain.turns import NewTurn
-from conversations.models import ModelCall, Session
+from conversations.models import ModelCall, PromptText, Session
 from conversations.runtime.service import Runtime
 from tests.archive.state_story import answer, message, write
 from tests.wire.server import WireThread
@@ -213,3 +213,34 @@ async def test_the_account_is_part_of_the_manifest(
     rebuilt = await sync_to_async(rebuild_request)(call.pk)
     assert rebuilt.reason == "The session that this one goes on from was purged."
     assert not rebuilt.is_damaged
+
+
+async def test_a_purge_takes_own_instructions_that_no_other_session_had(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    def make() -> Session:
+        return create_session(garden.workspace, owner=garden.owner, instructions="Water at dawn.")
+
+    def purge_one(session: Session) -> int:
+        order, origin = PurgeRequest(reason="Told to."), AuditOrigin(name="test")
+        purge(session, order=order, origin=origin, now=timezone.now())
+        return PromptText.objects.filter(text__contains="Water at dawn.").count()
+
+    async def begin() -> Session:
+        session = await sync_to_async(make)()
+        await first_message(runtime, wire, session)
+        return session
+
+    def is_whole(session: Session) -> bool:
+        return all(
+            rebuild_request(call.pk).matches for call in ModelCall.objects.filter(session=session)
+        )
+
+    await first_message(runtime, wire, garden)  # without any
+    first, second = await begin(), await begin()
+    assert await sync_to_async(purge_one)(first) == 1
+    assert await sync_to_async(is_whole)(second)
+    assert await sync_to_async(purge_one)(second) == 0
+    third = await begin()
+    assert await sync_to_async(is_whole)(third)
+    assert await sync_to_async(is_whole)(garden)

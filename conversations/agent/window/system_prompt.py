@@ -1,7 +1,7 @@
 """The system prompt: the same bytes for the same workspace, folder and settings.
 
 It stands in front of everything else that the provider caches, so it holds no clock, no counter and
-nothing of the session; what is likeliest to change comes last.
+nothing of the session but its own instructions; what is likeliest to change comes last.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from conversations.agent.files.skills import (
     find_skills,
     read_instruction_files,
 )
+from conversations.archive.model_calls import OWN_INSTRUCTIONS
 from conversations.domain.messages import say
 from conversations.domain.text import one_line
 
@@ -146,5 +147,5 @@ def build_system_prompt(
             parts.append(text)
     parts.append(describe_skills(root))
     if own_instructions.strip():
-        parts.append(f"Instructions of this session:\n{own_instructions.strip()}")
+        parts.append(f"{OWN_INSTRUCTIONS}\n{own_instructions.strip()}")
     return "\n\n".join(part for part in parts if part)
