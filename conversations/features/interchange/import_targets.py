@@ -143,6 +143,8 @@ class ImportTarget:
             "last_active_at": columns["last_active_at"] or created_at,
             "metadata": add_metadata(columns["metadata"], extra),
         }
+        if workspace.retention_days is not None:  # or the policy would delete what has just come
+            columns["last_active_at"] = timezone.now()
         return Session.objects.create(
             uuid=uuid,
             workspace=workspace,

@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -986,6 +987,19 @@ def test_a_workspace_name_cannot_lead_out_of_the_root(
 ) -> None:
     importing(opening(workspace=named))
     assert Path(imported().workspace.root).parent == tmp_path
+
+
+def test_where_idle_sessions_are_deleted_an_import_counts_as_using(
+    importing: Importing, workspace: Workspace
+) -> None:
+    Workspace.objects.filter(pk=workspace.pk).update(retention_days=90)
+    long_ago, begun = "2020-09-13T12:00:00+00:00", timezone.now()
+    lines = (opening(workspace=workspace.slug, last_active_at=long_ago), turn(1))
+    importing(*lines)
+    active_at = imported().last_active_at
+    assert active_at >= begun
+    importing(*lines)  # adds nothing, and is no use
+    assert imported().last_active_at == active_at
 
 
 def test_the_file_may_name_an_owner_who_exists(importing: Importing, other_user: User) -> None:
