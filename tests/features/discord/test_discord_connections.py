@@ -337,7 +337,8 @@ async def test_messages_wait_until_they_can_be_stored(
         await club.until(lambda: "discord_not_reached" in caplog.text)
     # It may be one group with writes that are refused.
     await keep_trying(partial(club.runtime.writer.write, set_pragma, usual))
-    await club.until(lambda: len(club.server.said(DM)) >= 3 and not club.is_busy)
+    # Between two tries it waits longer each time.
+    await club.until(lambda: len(club.server.said(DM)) >= 3 and not club.is_busy, seconds=90)
     assert club.server.said(DM) == texts
     assert (await turns_of(KEY))[::2] == texts
 
