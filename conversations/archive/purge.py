@@ -64,6 +64,14 @@ from .model_calls import OWN_INSTRUCTIONS
 
 CHUNK = 500
 
+# Calls of other sessions that are looked through for a prompt of the purged one, of some kilobytes
+# each: the purge holds up all writers.
+MAX_CALLS = 10_000
+
+
+# Of calls in sessions that have instructions of their own, or may have had.
+_INSTRUCTED = ~Q(session__instructions="") | Q(session__rewind_count__gt=0)
+
 
 def rows_of_session(model: type[Model]) -> Rows:
     return lambda pk: model._default_manager.filter(session=pk)
@@ -74,17 +82,23 @@ def _texts_given(pk: int) -> QuerySet[PromptText]:
     system prompts with instructions of its own. The other texts, system prompts and tools, are
     shared and say nothing of the session."""
     own = ModelCall.objects.filter(session=pk)
-    prompts = PromptText.objects.filter(digest__in=_named(own, "system_digest"))
+    prompts = PromptText.objects.filter(digest__in=_named(own.filter(_INSTRUCTED), "system_digest"))
     prompts = prompts.filter(text__contains=f"{OWN_INSTRUCTIONS}\n")
-    digests = set(prompts.values_list("digest", flat=True))
-    if digests:
-        # Only sessions that have or had instructions too, in a workspace of the same name, may have
-        # had the same prompt: the manifests of all sessions are too many to read.
-        name = Session.objects.filter(pk=pk).values("workspace__name")
-        had_instructions = ~Q(session__instructions="") | Q(session__rewind_count__gt=0)
-        others = ModelCall.objects.filter(had_instructions, session__workspace__name__in=name)
-        digests -= _named(others.exclude(session=pk), "system_digest")
-    return PromptText.objects.filter(digest__in=digests | _named(own, "previous_digest"))
+    digests = _given_to_no_other(pk, set(prompts.values_list("digest", flat=True)))
+    summarised = own.filter(manifest__contains='"previous_digest"')
+    return PromptText.objects.filter(digest__in=digests | _named(summarised, "previous_digest"))
+
+
+def _given_to_no_other(pk: int, digests: set[str]) -> set[str]:
+    """Those of the digests of system prompts that no other session's call names; none of them
+    where there are too many calls to tell."""
+    # Another session had the same prompt only in a workspace of the same name.
+    name = Session.objects.filter(pk=pk).values("workspace__name")
+    others = ModelCall.objects.filter(_INSTRUCTED, session__workspace__name__in=name)
+    others = others.exclude(session=pk).order_by("-pk")
+    if not digests or others[MAX_CALLS : MAX_CALLS + 1].exists():
+        return set()
+    return digests - _named(others, "system_digest")
 
 
 def _named(calls: QuerySet[ModelCall], key: str) -> set[str]:
