@@ -80,6 +80,28 @@ async def test_a_flood_keeps_its_beginning_and_its_end(sh: Callable[..., Any]) -
     assert sum(map(len, said)) < 600_000
 
 
+async def test_who_listens_to_a_flood_hears_its_end_and_how_much_was_left_out(
+    sh: Callable[..., Any],
+) -> None:
+    said: list[str] = []
+    script = f"seq 400000; echo the last line; sleep {LONG}"
+    running = asyncio.create_task(sh(script, output_bytes=1000, report=said.append))
+    async with asyncio.timeout(60):
+        while "the last line" not in "".join(said):
+            await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert "bytes left out" in "".join(said)
+    assert "".join(said).endswith("400000\nthe last line\n")
+
+
+def test_what_is_no_character_is_shown_as_such() -> None:
+    output = CommandOutput(10, None)
+    output.add(b"caf\xe9s" + b"-" * 20 + b"caf\xe9s", now=0.0)
+    assert output.text() == "caf\ufffds\n[… 20 bytes left out …]\ncaf\ufffds"
+
+
 def test_a_cut_character_is_left_out_and_every_byte_counted() -> None:
     output = CommandOutput(11, None)
     for byte in "ééééé·ééééé".encode():

@@ -96,11 +96,15 @@ def _parents() -> Iterator[str]:
 
 
 REPORT_SECONDS = 0.05
+# Of what comes beyond the limit, so many of the last bytes are reported at a time.
+LATE_REPORT_SECONDS, LATE_REPORT_BYTES = 1.0, 16_000
+
+_CONTINUATION = bytes(range(0x80, 0xC0))  # Bytes of a character that has begun before
 
 
 class CommandOutput:
     """Keeps the first and the last half of ``limit`` bytes. ``report`` is handed what is new, at
-    most every 50 ms, and no more than ``limit`` bytes in all."""
+    most every 50 ms; beyond ``limit`` bytes the end of it, and how much was left out."""
 
     def __init__(self, limit: int, report: Callable[[str], None] | None) -> None:
         self.count = 0
@@ -111,6 +115,7 @@ class CommandOutput:
         self._report = report
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unsaid: list[str] = []
+        self._unsaid_late, self._late = 0, b""
         self._said_at = 0.0
         self._limit = limit
 
@@ -119,8 +124,12 @@ class CommandOutput:
         return self.count - len(self._head) - self._tail_size
 
     def add(self, data: bytes, *, now: float) -> None:
-        if self._report is not None and self.count < self._limit:
-            self._unsaid.append(self._decoder.decode(data))
+        if self._report is not None:
+            if self.count < self._limit:
+                self._unsaid.append(self._decoder.decode(data))
+            else:
+                self._unsaid_late += len(data)
+                self._late = (self._late + data[-LATE_REPORT_BYTES:])[-LATE_REPORT_BYTES:]
             self.say(now=now)
         self.count += len(data)
         room = self._half - len(self._head)
@@ -138,9 +147,16 @@ class CommandOutput:
 
     def say(self, *, now: float, at_once: bool = False) -> None:
         """Report what is new, unless that was done just now."""
-        if self._report is None or not self._unsaid:
+        if self._report is None or not (self._unsaid or self._late):
             return
-        if at_once or now - self._said_at >= REPORT_SECONDS:
+        seconds = LATE_REPORT_SECONDS if self._late else REPORT_SECONDS
+        if at_once or now - self._said_at >= seconds:
+            if self._late:
+                end = self._late.lstrip(_CONTINUATION).decode(errors="replace")
+                if left := self._unsaid_late - len(self._late):
+                    end = f"\n[… {left:,} bytes left out …]\n{end}"
+                self._unsaid.append(end)
+                self._unsaid_late, self._late = 0, b""
             text = storable("".join(self._unsaid))
             self._unsaid.clear()
             self._said_at = now
@@ -152,8 +168,8 @@ class CommandOutput:
         if not self.left_out:
             return storable((head + tail).decode(errors="replace"))
         # A character may be cut in two at either side.
-        start = head.decode(errors="ignore")
-        end = tail.lstrip(bytes(range(0x80, 0xC0))).decode(errors="replace")
+        start = codecs.getincrementaldecoder("utf-8")("replace").decode(head)
+        end = tail.lstrip(_CONTINUATION).decode(errors="replace")
         return storable(f"{start}\n[… {self.left_out:,} bytes left out …]\n{end}")
 
 
