@@ -1,5 +1,6 @@
 """What is said, and done, where a sandbox can or cannot be made."""
 
+import asyncio
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -107,6 +108,27 @@ async def test_limits_hold_without_a_sandbox_too(
     limits = default_limits(seconds=1)
     done = await run_command(["/bin/sh", "-c", deaf], root=root, limits=limits)
     assert done.reason == "time"
+    assert not find_processes(f"sleep {LONG}")
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
+async def test_nothing_is_left_without_a_sandbox_however_often_it_is_cancelled(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_loom(monkeypatch, unsandboxed_shell=True)
+    begun = asyncio.Event()
+    deaf = f"trap '' TERM; (trap '' TERM; exec sleep {LONG}) & echo begun; wait; sleep {LONG}"
+    limits = default_limits(seconds=30)
+    command = ["/bin/sh", "-c", deaf]
+    running = asyncio.create_task(
+        run_command(command, root=root, limits=limits, report=lambda _: begun.set())
+    )
+    await asyncio.wait_for(begun.wait(), 60)
+    for _ in range(3):
+        running.cancel()
+        await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 60)
     assert not find_processes(f"sleep {LONG}")
 
 

@@ -351,7 +351,8 @@ async def run_command(
             try:
                 await asyncio.wait({attending})
             except asyncio.CancelledError:
-                running.process.kill()
+                # Killed, it could not end what it watches.
+                running.process.terminate()
         if not attending.cancelled():
             attending.exception()
         raise

@@ -6,9 +6,10 @@ as a "subreaper" it becomes the parent of every orphan below it. When it has end
 command is left.
 
 It ends the command when the time is up, on SIGTERM, and when its own parent dies (the kernel sends
-SIGTERM then): SIGTERM to every process, SIGKILL after a grace. Too many processes, too much memory
-and too much on the disk are ended at once. It writes one JSON object to the status pipe: ``exit``
-(negative: the signal) and ``reason``. The command gets the supervisor's own environment.
+SIGTERM then): SIGTERM to every process, SIGKILL after a grace or at the second SIGTERM. Too many
+processes, too much memory and too much on the disk are ended at once. It writes one JSON object to
+the status pipe: ``exit`` (negative: the signal) and ``reason``. The command gets the supervisor's
+own environment.
 """
 
 import contextlib
@@ -133,6 +134,8 @@ class Supervisor:
 
     def _stop(self, reason: str) -> None:
         if self._kill_at is not None:
+            if reason == "stopped":  # once more
+                self._kill_at = time.monotonic()
             return
         self.reason = reason
         self._kill_at = time.monotonic() + GRACE
