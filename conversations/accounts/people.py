@@ -136,9 +136,9 @@ def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: AuditOrigin
 
 
 def reset_password(pk: int, *, origin: AuditOrigin) -> str:
-    """The password is of no use any more, and whoever is signed in by it is signed out.
-    Returns the token of a sign-in link, by which the person comes in and chooses another
-    one. Raises NotFound, NotPermitted."""
+    """The password is of no use any more, whoever is signed in by it is signed out, and the tokens
+    are revoked. Returns the token of a sign-in link, by which the person comes in and chooses
+    another one. Raises NotFound, NotPermitted."""
     with transaction.atomic():
         user = _changeable(pk, origin)
         _by_superuser(origin)
@@ -147,7 +147,9 @@ def reset_password(pk: int, *, origin: AuditOrigin) -> str:
         user.set_unusable_password()
         user.save(update_fields=["password"])
         sign_out_devices(pk)
-        _note(origin, person=user.get_username(), password="reset")  # noqa: S106 (a word of the log)
+        tokens = revoke_tokens(pk)
+        revoked = {"tokens": str(tokens)} if tokens else {}
+        _note(origin, person=user.get_username(), password="reset", **revoked)  # noqa: S106 (a word of the log)
         return create_sign_in_link(user)
 
 

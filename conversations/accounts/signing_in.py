@@ -6,6 +6,7 @@ nothing (see ``sso.backends``).
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -197,7 +198,9 @@ class SignedOutMiddleware:
         if not is_part or urlsplit(response.get("Location", "")).path != sign_in:
             return response
         answer = HttpResponse(status=204)
-        page = urlsplit(request.headers.get("HX-Current-URL", "")).path or "/"
+        page = "/"
+        with suppress(ValueError):  # whoever asks may write anything there
+            page = urlsplit(request.headers.get("HX-Current-URL", "")).path or page
         if not page.startswith("/s/"):
             answer["HX-Redirect"] = f"{sign_in}?{urlencode({'next': page})}"
         return answer

@@ -186,12 +186,14 @@ def _answer_again(
 
 
 def _fingerprint(request: HttpRequest) -> str:
-    # Of the method, the address and the body: of files, what is in them, since how they are parted
-    # differs each time.
+    # Of the method, the address and the body: of a form, what is in its fields and files, since how
+    # they are parted differs each time.
     parts = [f"{request.method} {request.get_full_path()}\n".encode()]
     if request.content_type != "multipart/form-data":
         parts.append(request.body)
     else:
+        fields = sorted((n, v) for n, v in request.POST.lists() if n != "csrfmiddlewaretoken")
+        parts.append(f"{fields}\n".encode("utf-8", "surrogatepass"))
         for name, files in sorted(request.FILES.lists()):
             for file in files:
                 content: Any = file.file

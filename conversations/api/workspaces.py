@@ -139,18 +139,20 @@ def change_workspace_settings(
     request: HttpRequest, slug: Path[str], patch: WorkspacePatch
 ) -> Workspace:
     """Set a workspace up: all that is given, or nothing where one value is refused."""
-    workspace, origin = _managed(request, slug)
-    wanted = copy(workspace)
-    for name, value in patch.dict(exclude_unset=True).items():
-        setattr(wanted, name, value)
-    # The forms of the settings page have the rules of what goes with what.
-    form = WorkspaceSettingsForm(workspace, WorkspaceSettingsForm.values_of(wanted))
-    rules = ToolRulesForm({name: getattr(wanted, name) for name in ToolRulesForm.base_fields})
-    wrong = [text for one in (form, rules) for texts in one.errors.values() for text in texts]
-    if wrong:
-        raise Rejected(" ".join(map(str, wrong)), code="bad_settings")
-    tools = dict(rules.cleaned_data)
+    found, origin = _managed(request, slug)
     with transaction.atomic():
+        # What another request changes meanwhile is not to be written over with what it was.
+        workspace = Workspace.objects.select_for_update(no_key=True).get(pk=found.pk)
+        wanted = copy(workspace)
+        for name, value in patch.dict(exclude_unset=True).items():
+            setattr(wanted, name, value)
+        # The forms of the settings page have the rules of what goes with what.
+        form = WorkspaceSettingsForm(workspace, WorkspaceSettingsForm.values_of(wanted))
+        rules = ToolRulesForm({name: getattr(wanted, name) for name in ToolRulesForm.base_fields})
+        wrong = [text for one in (form, rules) for texts in one.errors.values() for text in texts]
+        if wrong:
+            raise Rejected(" ".join(map(str, wrong)), code="bad_settings")
+        tools = dict(rules.cleaned_data)
         change_channel_recall(workspace, channel_recall=tools.pop("channel_recall"), origin=origin)
         archive_workspaces.change_workspace(workspace, **form.cleaned_data)
         archive_workspaces.change_tool_rules(workspace, **tools)

@@ -68,16 +68,18 @@ class TestAgain:
         assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_invalid")
 
     def test_files_are_known_by_what_is_in_them(self, session: Session, owner: Client) -> None:
-        def attach(text: bytes) -> Any:
+        def attach(text: bytes, **fields: str) -> Any:
             return owner.post(
                 address_of(session, "/attachments"),
-                {"files": [SimpleUploadedFile("notes.txt", text)]},
+                {"files": [SimpleUploadedFile("notes.txt", text)], **fields},
                 headers={"Idempotency-Key": "k-1"},
             )
 
         first, again, other = attach(b"beans"), attach(b"beans"), attach(b"peas!")
         assert first.json() == again.json()
         assert other.json()["code"] == "idempotency_mismatch"
+        # As is all else of the form.
+        assert attach(b"beans", format="claude").json()["code"] == "idempotency_mismatch"
         assert Attachment.objects.count() == 1
 
     def test_nobody_and_the_wrong_scope_leave_nothing(

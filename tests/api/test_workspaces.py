@@ -1,19 +1,26 @@
 """Workspaces by the API: made, set up, shared."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.test import Client
 
 from conversations.archive.rights import REVIEWERS, role_group, role_of
 from conversations.models import AuditEntry, Invitation, Membership, Workspace
 
-pytestmark = pytest.mark.django_db
+from .conftest import token_of
+
+ROUNDS = 15
 
 API = "/api/v1/workspaces"
+
+pytestmark = pytest.mark.django_db
 
 
 def send(caller: Client, method: str, path: str, **body: Any) -> Any:
@@ -120,3 +127,26 @@ def test_an_invitation_is_a_link_that_can_be_revoked(owner: Client, workspace: W
     assert owner.delete(f"{API}/garden/invitations/{shown['id']}").status_code == 204
     assert owner.delete(f"{API}/garden/invitations/{shown['id']}").status_code == 404
     assert Invitation.objects.get().revoked_at
+
+
+@pytest.mark.django_db(transaction=True)
+def test_patches_at_the_same_moment_keep_what_the_other_names(
+    workspace: Workspace, user: User
+) -> None:
+    token, together = token_of(user, scopes=["manage"]), Barrier(2, timeout=30)
+
+    def change(name: str) -> None:
+        client = Client(headers={"Authorization": f"Bearer {token}"})
+        try:
+            for number in range(ROUNDS):
+                together.wait()
+                value = f"{name} {number}"
+                assert send(client, "patch", "/garden/settings", **{name: value}).status_code == 200
+                together.wait()
+                now = Workspace.objects.values("name", "instructions").get()
+                assert now == {one: f"{one} {number}" for one in ("name", "instructions")}
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(change, ("name", "instructions")))

@@ -14,6 +14,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
+from conversations.accounts.people import reset_password
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.models import AuditEntry, Workspace
@@ -331,6 +333,35 @@ def test_where_it_is_required_it_is_set_up_before_the_person_is_in(
     assert sign_in(again)["Location"] == reverse("mfa_authenticate")
     answer(again, code_of(secret))
     assert is_signed_in(again)
+
+
+@pytest.mark.usefixtures("required")
+def test_a_reset_of_the_password_ends_a_sign_in_that_waits_for_a_set_up(user: User) -> None:
+    client = Client()
+    sign_in(client)
+    secret = client.get(reverse("two_factor_set_up")).context["secret"]
+    reset(user)
+    done = client.post(reverse("two_factor_set_up"), {"code": code_of(secret)})
+    assert done["Location"] == reverse("sign_in")
+    assert not is_signed_in(client)
+    assert not Authenticator.objects.filter(user=user).exists()
+
+
+def test_a_reset_of_the_password_ends_a_sign_in_that_waits_for_a_code(
+    client: Client, user: User
+) -> None:
+    sign_in(client)
+    secret = set_up(client)
+    other = Client()
+    sign_in(other)
+    reset(user)
+    assert answer(other, code_of(secret))["Location"] == reverse("sign_in")
+    assert not is_signed_in(other)
+
+
+def reset(user: User) -> None:
+    root = User.objects.create_superuser("root")
+    reset_password(user.pk, origin=AuditOrigin(user=root))
 
 
 @pytest.mark.usefixtures("required")

@@ -334,7 +334,10 @@ def test_a_superuser_makes_another_unlocks_and_resets(root: User, ann: User) -> 
     office.post(reverse("person_unlock", args=[ann.pk]))
     office.post(reverse("person_rank", args=[ann.pk]), {"rank": ["superuser", "staff"]})
     assert (fresh(ann).is_superuser, fresh(ann).is_staff) == (True, True)
+    token = create_token(ann, name="laptop", scopes=["read"], lifetime=None)
     shown = office.post(reverse("person_reset_password", args=[ann.pk]))
+    program = Client(headers={"Authorization": f"Bearer {token}"})
+    assert program.get("/api/v1/workspaces").status_code == 401
     assert "no-store" in shown["Cache-Control"]
     assert not fresh(ann).has_usable_password()
     link = shown.text.partition('readonly value="http://testserver')[2].partition('"')[0]
@@ -346,7 +349,7 @@ def test_a_superuser_makes_another_unlocks_and_resets(root: User, ann: User) -> 
     assert noted() == [
         '{"person":"ann","sign_in":"unlocked"}',
         '{"person":"ann","rank":"superuser, staff"}',
-        '{"person":"ann","password":"reset"}',
+        '{"person":"ann","password":"reset","tokens":"1"}',
     ]
 
 

@@ -21,6 +21,13 @@ def test_the_sign_in_page_never_stands_in_the_midst_of_another() -> None:
 
 
 @pytest.mark.django_db
+def test_an_odd_address_of_the_page_is_none() -> None:
+    headers = {"HX-Request": "true", "HX-Current-URL": "http://[bad/"}
+    response = Client().get("/search/", headers=headers)
+    assert response["HX-Redirect"] == "/sign-in/?next=%2F"
+
+
+@pytest.mark.django_db
 def test_a_chat_stays_with_what_is_written_in_it(session: Session) -> None:
     page = f"/s/{session.uuid}/"
     response = ask(Client(), f"{page}?before=seq:9", page)

@@ -16,7 +16,7 @@ from django.contrib import messages
 from django.contrib.auth import login
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.functional import Promise, lazy
 from django.utils.translation import gettext_lazy
@@ -119,6 +119,14 @@ WORDS = {
 TOO_MANY = lazy(too_many_attempts, str)()
 
 
+BEGUN_WITH = "sign_in_begun_with"  # What stood for the password at the first step
+
+
+def is_overtaken(request: HttpRequest, user: User) -> bool:
+    """Whether the password is another one since the sign-in was begun."""
+    return request.session.get(BEGUN_WITH) != user.get_session_auth_hash()
+
+
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     error_messages = DefaultAccountAdapter.error_messages | {
         "incorrect_password": gettext_lazy("Wrong password."),
@@ -134,8 +142,15 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             "conversations.accounts.sso.two_factor.SetUpStage",
         ]
 
+    def pre_login(self, request: HttpRequest, user: User, **more: Any) -> HttpResponse | None:
+        request.session[BEGUN_WITH] = user.get_session_auth_hash()
+        response: HttpResponse | None = super().pre_login(request, user, **more)
+        return response
+
     def login(self, request: HttpRequest, user: User) -> None:
         """The last step. The backend says that all steps were taken."""
+        if is_overtaken(request, user):
+            raise ImmediateHttpResponse(redirect("sign_in"))
         login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])
 
     def post_login(self, request: HttpRequest, user: User, **more: Any) -> HttpResponse:

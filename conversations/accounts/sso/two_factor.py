@@ -41,6 +41,8 @@ from django.views.decorators.cache import never_cache
 
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 
+from .accounts import is_overtaken
+
 _PURPOSE = "two_factor"
 CODE_SECONDS = 30 * (1 + 2 * settings.MFA_TOTP_TOLERANCE)  # how long one code is valid
 
@@ -159,6 +161,8 @@ def two_factor_set_up(request: HttpRequest) -> HttpResponse:
     """Before the person is signed in; the recovery codes are the first page after that."""
     stage = request._login_stage  # type: ignore[attr-defined]
     user = stage.login.user
+    if is_overtaken(request, user):
+        return redirect("sign_in")
     form = ActivateTOTPForm(request.POST if request.method == "POST" else None, user=user)
     if not form.is_valid():
         context = {"form": form, "is_required": True} | totp_picture(user, form.secret)
