@@ -78,6 +78,7 @@ const FRAMES = {
   hello: () => {
     socket.attempt = 0;
     allowGap();
+    socket.line.ready = true;
     sendAgain();
   },
   ack: (frame) => {

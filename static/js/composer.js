@@ -31,7 +31,6 @@ function setText(text) {
   field.focus();
 }
 
-/** Stand-ins for messages that are not confirmed. */
 function drawPending() {
   for (const [id, [text]] of pending) {
     if (standIn(id)) continue;
@@ -55,8 +54,9 @@ export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queu
 
 export const putBack = (text) => setText(`${text}\n\n${field.value}`.trim());
 
-/** Refused: it goes back. */
+/** Refused: it goes back, or stays in sight. */
 export function giveBack(id) {
+  if (!form) return;
   const [text, files] = pending.get(id) ?? [];
   confirm(id, true);
   if (text) putBack(text);
@@ -65,7 +65,7 @@ export function giveBack(id) {
 
 export function startComposer(socket) {
   const post = ([id, [text, files, now]]) => socket.send({ type: "send", client_id: id, text, attachments: files, now });
-  setTimeout(drawPending, 1500); // after a reload most are confirmed by then
+  setTimeout(drawPending, 1500); // most are confirmed by then
 
   function send(now) {
     const text = field.value.trimEnd();
@@ -89,7 +89,7 @@ export function startComposer(socket) {
     keepPending();
     drawPending();
     follow();
-    post(message);
+    if (socket.line.ready) post(message);
   }
 
   if (form) {
@@ -117,6 +117,6 @@ export function startComposer(socket) {
     for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
     if (matchMedia("(pointer: fine)").matches && !target) field.focus();
   }
-  /** Post again what was not confirmed. */
+  /** Post what waits. */
   return () => [...pending].forEach(post);
 }

@@ -1,5 +1,3 @@
-// What every module uses.
-
 export const byId = (id) => document.getElementById(id);
 export const find = (selector, root = document) => root.querySelector(selector);
 export const findAll = (selector, root = document) => [...root.querySelectorAll(selector)];

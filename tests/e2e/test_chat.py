@@ -1,10 +1,11 @@
 """Talking with the model in a real browser."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from conversations.rendering.streaming import BlockStream
 from conversations.runtime.drafts import LiveBlock
@@ -486,3 +487,76 @@ def test_a_refused_message_is_left_out_until_it_is_included_again(
     wire.enqueue(Scenario(text="All of them."))
     chat.ask("dates")
     assert "bombs" in str(wire.requests[-1]["messages"])
+
+
+class Line:
+    """The page's connection, which a test can break, and whose greeting it can hold up."""
+
+    def __init__(self, page: Page) -> None:
+        self.is_held = False
+        self._greetings: list[tuple[WebSocketRoute, str | bytes]] = []
+        self._current: WebSocketRoute | None = None
+        page.route_web_socket(re.compile("/ws/"), self._open)
+
+    def _open(self, line: WebSocketRoute) -> None:
+        self._current, server = line, line.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            if self.is_held and '"hello"' in str(message):
+                self._greetings.append((line, message))
+            else:
+                line.send(message)
+
+        server.on_message(pass_on)
+
+    def break_off(self) -> None:
+        assert self._current is not None
+        self.is_held = True
+        self._current.close()
+
+    @property
+    def waits_for_greeting(self) -> bool:
+        return bool(self._greetings)
+
+    def greet(self) -> None:
+        self.is_held = False
+        for line, message in self._greetings:
+            line.send(message)
+
+
+def test_messages_keep_their_order_around_a_break(tab: Page, server: Server) -> None:
+    line = Line(tab)
+    chat = Chat(tab, server).new()
+    line.break_off()
+    chat.send("First")
+    while not line.waits_for_greeting:
+        tab.wait_for_timeout(20)
+    chat.send("Second")
+    tab.wait_for_timeout(200)
+    line.greet()
+    said = tab.locator('#rows [data-event-type="user_message"]')
+    expect(said).to_have_count(2)
+    chat.wait_idle()
+    assert [text.split()[0] for text in said.all_inner_texts()] == ["First", "Second"]
+
+
+def test_a_message_that_is_refused_stays_in_sight_where_nothing_can_be_written(
+    tab: Page, server: Server
+) -> None:
+    line = Line(tab)
+    chat = Chat(tab, server).new()
+    line.break_off()
+    chat.send("Not to be lost")
+    server.manage("shell", "-c", ARCHIVE.format(uuid=chat.uuid))
+    line.greet()
+    tab.reload()
+    expect(tab.get_by_text("This session is archived.")).to_be_visible()
+    expect(tab.locator("#pending")).to_contain_text("Not to be lost")
+    tab.wait_for_timeout(500)
+    expect(tab.locator("#pending")).to_contain_text("Not to be lost")
+
+
+ARCHIVE = """
+from conversations.archive.sessions import archive_session, get_session
+archive_session(get_session("{uuid}"), archived=True)
+"""
