@@ -54,7 +54,7 @@ function draw(element, item) {
   const words = create("div", { className: "words" });
   words.append(create("b", { textContent: item.name, title: item.name }));
   if (item.reason) words.append(create("p", { className: "error", textContent: item.reason }));
-  else if (item.uuid) words.append(create("small", { textContent: sizeText(item.size) }));
+  else if (item.uuid) words.append(create("small", { textContent: item.size ? sizeText(item.size) : "" }));
   else words.append(item.bar ??= create("progress", { max: 1, value: 0, ariaLabel: gettext("Uploading %(name)s", item) }));
   const picture = item.kind === "image" && item.uuid
     ? create("img", { src: at(item.uuid, "thumb/"), alt: "" })
@@ -168,14 +168,29 @@ export function addResource(resource) {
   startWaiting();
 }
 
-/** Files that are on the server already. */
-export async function put(uuids) {
-  if (!uuids[0]) return;
+/** Files that are on the server already. They go along whether or not it tells of them now. */
+export function put(uuids) {
   const known = new Set([...items.values()].map(({ uuid }) => uuid));
-  const query = uuids.map((uuid) => `uuid=${uuid}`).join("&");
+  const added = uuids.filter((uuid) => !known.has(uuid)).map((uuid) => [uuid, show({ uuid, name: "…" })]);
+  remember();
+  if (added[0]) describe(added);
+}
+
+async function describe(added) {
+  const query = added.map(([uuid]) => `uuid=${uuid}`).join("&");
   const response = await fetch(`${at("")}?${query}`).catch(() => null);
-  if (!response?.ok) return;
-  for (const file of (await response.json()).files) if (!known.has(file.uuid)) show(file);
+  if (!response || response.status >= 500) return setTimeout(() => describe(added), 3000);
+  if (!response.ok) return;
+  const told = new Map((await response.json()).files.map((file) => [file.uuid, file]));
+  for (const [uuid, element] of added) {
+    const item = items.get(element);
+    if (!item) continue; // taken back or sent meanwhile
+    if (told.has(uuid)) draw(element, Object.assign(item, told.get(uuid)));
+    else {
+      items.delete(element);
+      element.remove();
+    }
+  }
   remember();
 }
 

@@ -147,6 +147,26 @@ def test_files_survive_a_reload_and_are_removed_by_keyboard(chat: Chat, wire: Wi
     expect(tray(page)).to_have_count(0)
 
 
+@pytest.mark.noisy  # a request is refused on purpose
+def test_files_go_along_although_the_server_does_not_tell_of_them_now(
+    chat: Chat, wire: WireThread
+) -> None:
+    page = chat.page
+    choose(page, ("one.txt", b"one"))
+    there(page, 1)
+    page.route("**/attachments/?uuid=*", lambda route: route.fulfill(status=503))
+    page.reload()
+    chat.wait_connected()
+    expect(tray(page)).to_have_count(1)
+    page.reload()
+    chat.wait_connected()
+    expect(tray(page)).to_have_count(1)
+    page.unroute_all()
+    expect(tray(page)).to_contain_text("one.txt")
+    chat.ask("What is in it?")
+    assert "document" in sent_kinds(wire)
+
+
 def test_a_message_of_files_only_and_one_that_waits(chat: Chat, wire: WireThread) -> None:
     page = chat.page
     choose(page, ("sun.png", picture(60, 40)))
