@@ -146,11 +146,16 @@ def reset_password(pk: int, *, origin: AuditOrigin) -> str:
             raise Rejected("The account is closed.", code="account_closed")
         user.set_unusable_password()
         user.save(update_fields=["password"])
-        sign_out_devices(pk)
-        tokens = revoke_tokens(pk)
-        revoked = {"tokens": str(tokens)} if tokens else {}
+        _, revoked = _end_access(pk)
         _note(origin, person=user.get_username(), password="reset", **revoked)  # noqa: S106 (a word of the log)
         return create_sign_in_link(user)
+
+
+def _end_access(pk: int) -> tuple[int, dict[str, str]]:
+    """End all sessions of the person's browsers, and revoke the tokens. Returns how many ended, and
+    what the audit log says of the tokens."""
+    count, tokens = sign_out_devices(pk), revoke_tokens(pk)
+    return count, {"tokens": str(tokens)} if tokens else {}
 
 
 def wrong_attempts(username: str) -> int:
@@ -198,8 +203,7 @@ def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
             _keep_a_superuser(user)
         if User.objects.filter(pk=pk, is_active=not is_active).update(is_active=is_active):
             if not is_active:
-                sign_out_devices(pk)
-                revoke_tokens(pk)
+                _end_access(pk)
             account = "opened" if is_active else "closed"
             _note(origin, person=user.get_username(), account=account)
 
@@ -208,8 +212,7 @@ def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
     """End all sessions of the person's browsers, and revoke the tokens. Returns how many ended."""
     with transaction.atomic():
         user = _changeable(pk, origin)
-        count, tokens = sign_out_devices(pk), revoke_tokens(pk)
-        revoked = {"tokens": str(tokens)} if tokens else {}
+        count, revoked = _end_access(pk)
         _note(origin, person=user.get_username(), signed_out=str(count), **revoked)
     return count
 

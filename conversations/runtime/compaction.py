@@ -239,7 +239,9 @@ class CompactionExecution(Execution):
         )
         texts = {"system": SYSTEM} | ({"previous": summary} if summary else {})
         digests = {role: digest_of(text) for role, text in texts.items()}
-        self._context.database.save_prompt_texts({digest_of(text): text for text in texts.values()})
+        self._context.database.save_prompt_texts(
+            {digest_of(text): text for text in texts.values()}, session_pk=self.claimed.session_pk
+        )
         manifest = summary_manifest(
             request,
             parts,

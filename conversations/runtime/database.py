@@ -367,7 +367,7 @@ class Database:
         self.is_stopping = False
         self.background: set[asyncio.Task[Any]] = set()
         self._wait_seconds = wait_seconds
-        self._saved_texts: set[str] = set()
+        self._saved_texts: set[str | tuple[int, str]] = set()
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         def log_error(task: asyncio.Task[Any]) -> None:
@@ -386,19 +386,28 @@ class Database:
         """Write what an answer need not wait for."""
         self.run_in_background(self.patient_writer.write(function, *args, **kwargs))
 
-    def save_prompt_texts(self, texts: Mapping[str, str]) -> None:
-        """Save what manifests name by digest; each text is written once by a process, but for
-        those that the purge of another session may take."""
-        new = {digest: text for digest, text in texts.items() if digest not in self._saved_texts}
+    def save_prompt_texts(self, texts: Mapping[str, str], *, session_pk: int) -> None:
+        """Save what manifests name by digest; each text is written once by a process, and once for
+        each session where the purge of another one may take it."""
+        saved = self._saved_texts
+        new = {
+            digest: text
+            for digest, text in texts.items()
+            if digest not in saved and (session_pk, digest) not in saved
+        }
         if not new:
             return
-        self._saved_texts |= {digest for digest in new if OWN_INSTRUCTIONS not in new[digest]}
+        known = {
+            (session_pk, digest) if OWN_INSTRUCTIONS in text else digest
+            for digest, text in new.items()
+        }
+        saved |= known
 
         async def save() -> None:
             try:
                 await self.patient_writer.write(save_prompt_texts, new)
             except BaseException:
-                self._saved_texts -= new.keys()  # with the next call, then
+                self._saved_texts -= known  # with the next call, then
                 raise
 
         self.run_in_background(save())

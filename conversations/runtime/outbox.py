@@ -97,8 +97,29 @@ class OutboxWorker[M](ABC):
     def receiver_of(self, message: M) -> Hashable: ...
 
     @abstractmethod
+    async def attempt(self, message: M) -> "DeliveryAttempt":
+        """Send a claimed message once."""
+
+    @abstractmethod
+    async def complete(self, message: M, attempt: "DeliveryAttempt") -> None:
+        """Record how that went."""
+
+    @abstractmethod
+    def log_exception(self, error: Exception) -> None:
+        """Log why one could not be sent, or that not be recorded."""
+
     async def send(self, message: M) -> None:
         """Send a claimed message and record how that went. Raises nothing."""
+        try:
+            attempt = await self.attempt(message)
+        except Exception as error:  # recorded like others, or it would be repeated for ever
+            self.log_exception(error)
+            told = f"The message could not be sent ({type(error).__name__})."
+            attempt = DeliveryAttempt(arrived=False, error=told)
+        try:
+            await self.complete(message, attempt)
+        except Exception as error:
+            self.log_exception(error)
 
     async def run(self) -> None:
         try:

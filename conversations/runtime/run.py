@@ -294,7 +294,7 @@ class RunExecution(Execution):
         if context.program_tools.brought:
             more = context.program_tools.beside(self.claimed, more)
         facts, system, window = await database.readers.read(self._read_window, continues, more)
-        database.save_prompt_texts(window.texts)
+        database.save_prompt_texts(window.texts, session_pk=session_pk)
         self._facts = facts
         self.may_need_summary = summarises(facts, context.options)
         self._most_tokens = window.request.max_tokens

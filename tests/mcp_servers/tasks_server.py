@@ -1,12 +1,12 @@
 """A server in plain Python, by address, whose one tool runs as a task: it ends when there is a file
 ``go`` in ``FOLDER``. Its tasks are there after a restart; cancelling one makes a file."""
 
-import json
 import os
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from json_http import JsonHandler, serve
 
 FOLDER = Path(os.environ["FOLDER"])
 TOOL = {
@@ -51,35 +51,20 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class Handler(JsonHandler):
     def do_POST(self) -> None:
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        message = self.read_message()
         if "id" not in message:
-            return self._send(202, b"")
+            return self.send(202)
         result = answer(message["method"], message.get("params") or {})
         outcome = {"error": {"code": -32601, "message": "Method not found"}}
         outcome = outcome if result is None else {"result": result}
-        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}).encode()
-        return self._send(200, body)
+        return self.send(200, {"id": message["id"], **outcome})
 
     def do_GET(self) -> None:
-        self._send(405, b"")
+        self.send(405)
 
     do_DELETE = do_GET
 
-    def _send(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
-
-
-server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "0"))), Handler)
-print(server.server_port, flush=True)
-server.serve_forever()
+serve(Handler)

@@ -8,7 +8,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection
 
-from conversations.archive.model_calls import read_prompt_texts
+from conversations.archive.model_calls import OWN_INSTRUCTIONS, read_prompt_texts
 from conversations.archive.turns import append_turn, read_turns
 from conversations.domain.errors import Unavailable
 from conversations.domain.turns import NewTurn
@@ -119,10 +119,26 @@ async def test_a_text_that_could_not_be_saved_is_saved_with_the_next_call(
     database = Database(wait_seconds=0)
     for names in (("prompttext", "elsewhere"), ("elsewhere", "prompttext")):
         await sync_to_async(rename)(*names)
-        database.save_prompt_texts({"d1": "You are an assistant."})
+        database.save_prompt_texts({"d1": "You are an assistant."}, session_pk=1)
         await asyncio.gather(*database.background, return_exceptions=True)
     await database.close()
     assert await sync_to_async(read_prompt_texts)(["d1"]) == {"d1": "You are an assistant."}
+
+
+async def test_a_text_is_saved_once_and_own_instructions_once_for_each_session(
+    transactional_db: None,
+) -> None:
+    database = Database(wait_seconds=0)
+    texts = {"d1": "You are an assistant.", "d2": f"{OWN_INSTRUCTIONS}\nBe brief."}
+
+    async def count_saves(session_pk: int) -> int:
+        database.save_prompt_texts(texts, session_pk=session_pk)
+        saves = len(database.background)
+        await asyncio.gather(*database.background)
+        return saves
+
+    assert [await count_saves(pk) for pk in (1, 1, 2, 2)] == [1, 0, 1, 0]
+    await database.close()
 
 
 def rename(table: str, name: str) -> None:

@@ -10,7 +10,14 @@ from asgiref.sync import sync_to_async
 
 from conversations.agent.mcp.connection import Timing
 from conversations.agent.window.manifest import rebuild_request
-from conversations.models import FileChange, ModelCall, Session, ToolPermission, Workspace
+from conversations.models import (
+    FileChange,
+    ModelCall,
+    Session,
+    ToolCall,
+    ToolPermission,
+    Workspace,
+)
 from conversations.runtime.service import Runtime
 from tests.mcp_servers.running import config, is_running, plain, sdk, until
 from tests.runtime.conftest import ask
@@ -76,13 +83,21 @@ async def test_a_call_asks_runs_and_can_be_always_allowed(
     await require_whole(garden)
 
 
-async def test_a_denied_call_is_not_made(
+async def ask_to_touch(
     start_runtime: Start, wire: WireThread, garden: Session
-) -> None:
+) -> tuple[Runtime, ToolCall]:
+    """A runtime in which a call waits for its approval."""
     runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
     wire.enqueue(*answers(("mcp__plain__touch", {})))
     await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
     [call] = await until_waiting(garden)
+    return runtime, call
+
+
+async def test_a_denied_call_is_not_made(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    runtime, call = await ask_to_touch(start_runtime, wire, garden)
     await runtime.decide_call(
         garden, call=call.uuid, decision="deny", user_pk=garden.owner_id, reason="Not now."
     )
@@ -95,10 +110,7 @@ async def test_a_denied_call_is_not_made(
 async def test_an_approved_call_survives_its_process(
     start_runtime: Start, wire: WireThread, garden: Session, tmp_path: Path
 ) -> None:
-    first: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
-    wire.enqueue(*answers(("mcp__plain__touch", {})))
-    await first.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
-    [call] = await until_waiting(garden)
+    first, call = await ask_to_touch(start_runtime, wire, garden)
     await first.stop()
     second: Runtime = await start_runtime(
         mcp=config(plain=plain()), mcp_timing=QUICK, data_dir=tmp_path / "second"
@@ -112,10 +124,7 @@ async def test_an_approved_call_survives_its_process(
 async def test_a_tool_that_was_approved_as_another_one_is_not_called(
     start_runtime: Start, wire: WireThread, garden: Session, tmp_path: Path
 ) -> None:
-    first: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
-    wire.enqueue(*answers(("mcp__plain__touch", {})))
-    await first.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
-    [call] = await until_waiting(garden)
+    first, call = await ask_to_touch(start_runtime, wire, garden)
     await first.stop()
     second: Runtime = await start_runtime(
         mcp=config(plain=plain("described_anew")), mcp_timing=QUICK, data_dir=tmp_path / "second"
@@ -130,10 +139,7 @@ async def test_a_tool_that_was_approved_as_another_one_is_not_called(
 async def test_a_tool_that_changes_while_its_call_waits_is_not_called(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
-    runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
-    wire.enqueue(*answers(("mcp__plain__touch", {})))
-    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
-    [call] = await until_waiting(garden)
+    runtime, call = await ask_to_touch(start_runtime, wire, garden)
     root, servers = Path(garden.workspace.root), runtime.tool_servers
     (root / "described_anew").touch()
     await connection_of(servers).call("echo", {"grow": True}, report=print)

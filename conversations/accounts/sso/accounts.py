@@ -28,6 +28,7 @@ from conversations.domain.text import storable
 from conversations.web.addresses import client_address
 
 from .oidc import OidcError, Unverified
+from .two_factor import is_overtaken, note_password
 
 logger = logging.getLogger("conversations.accounts.sso")
 
@@ -119,14 +120,6 @@ WORDS = {
 TOO_MANY = lazy(too_many_attempts, str)()
 
 
-BEGUN_WITH = "sign_in_begun_with"  # What stood for the password at the first step
-
-
-def is_overtaken(request: HttpRequest, user: User) -> bool:
-    """Whether the password is another one since the sign-in was begun."""
-    return request.session.get(BEGUN_WITH) != user.get_session_auth_hash()
-
-
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     error_messages = DefaultAccountAdapter.error_messages | {
         "incorrect_password": gettext_lazy("Wrong password."),
@@ -143,7 +136,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         ]
 
     def pre_login(self, request: HttpRequest, user: User, **more: Any) -> HttpResponse | None:
-        request.session[BEGUN_WITH] = user.get_session_auth_hash()
+        note_password(request, user)
         response: HttpResponse | None = super().pre_login(request, user, **more)
         return response
 

@@ -41,8 +41,6 @@ from django.views.decorators.cache import never_cache
 
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 
-from .accounts import is_overtaken
-
 _PURPOSE = "two_factor"
 CODE_SECONDS = 30 * (1 + 2 * settings.MFA_TOTP_TOLERANCE)  # how long one code is valid
 
@@ -119,6 +117,18 @@ recovery_codes_file = DownloadRecoveryCodesView.as_view(template_name="sso/recov
 
 # What a provider names in the claim ``amr`` when it asked for several factors (RFC 8176).
 VOUCHED = "mfa"
+
+
+BEGUN_WITH = "sign_in_begun_with"  # What stands for the password at the first step
+
+
+def note_password(request: HttpRequest, user: User) -> None:
+    request.session[BEGUN_WITH] = user.get_session_auth_hash()
+
+
+def is_overtaken(request: HttpRequest, user: User) -> bool:
+    """Whether the password is another one since the sign-in was begun."""
+    return request.session.get(BEGUN_WITH) != user.get_session_auth_hash()
 
 
 def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpResponse:

@@ -161,8 +161,8 @@ class MessageHandler:
         return ""
 
     def _describe_empty(self, message: discord.Message) -> str:
-        is_mentioned = any(person.id == self._bot.id for person in message.mentions)
-        if message.guild is None or is_mentioned or self._client.intents.message_content:
+        is_read = self._client.intents.message_content or inbox.mentions(message, self._bot)
+        if message.guild is None or is_read:
             return "This message has no text."
         return (
             "Discord does not show me what a reply without a mention says. Send it again with the "

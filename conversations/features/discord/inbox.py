@@ -140,9 +140,13 @@ def is_from_a_person(message: discord.Message) -> bool:
     return not message.author.bot and message.webhook_id is None and message.type in TAKEN_TYPES
 
 
+def mentions(message: discord.Message, bot: discord.abc.User) -> bool:
+    return any(person.id == bot.id for person in message.mentions)
+
+
 def is_addressed(message: discord.Message, bot: discord.abc.User) -> bool:
     """The bot is mentioned, or one of its messages is replied to."""
-    if any(person.id == bot.id for person in message.mentions):
+    if mentions(message, bot):
         return True
     replied_to = message.reference.resolved if message.reference else None
     return isinstance(replied_to, discord.Message) and replied_to.author.id == bot.id

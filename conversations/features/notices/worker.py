@@ -57,23 +57,20 @@ class NoticeSender(OutboxWorker[NoticeMessage]):
     def receiver_of(self, message: NoticeMessage) -> int | None:
         return message.subscription_id
 
-    async def send(self, message: NoticeMessage) -> None:
-        try:
-            if message.subscription is None:
-                attempt = await send_email(self.runtime, message.notice)
-            else:
-                is_urgent = message.notice.event == ASKS
-                attempt = await push(message.subscription, is_urgent=is_urgent)
-        except Exception:  # recorded like others, or it would be repeated for ever
-            logger.exception("notice_not_sent")
-            attempt = DeliveryAttempt(arrived=False)
-        try:
-            if message.subscription is not None and attempt.status in GONE:
-                await self.runtime.writer.write(remove_subscription, message.subscription.pk)
-                return
-            await self.runtime.writer.write(complete_message, message, attempt, now=timezone.now())
-        except Exception:
-            logger.exception("notice_not_sent")
+    async def attempt(self, message: NoticeMessage) -> DeliveryAttempt:
+        if message.subscription is None:
+            return await send_email(self.runtime, message.notice)
+        is_urgent = message.notice.event == ASKS
+        return await push(message.subscription, is_urgent=is_urgent)
+
+    def log_exception(self, error: Exception) -> None:
+        logger.error("notice_not_sent", exc_info=error)
+
+    async def complete(self, message: NoticeMessage, attempt: DeliveryAttempt) -> None:
+        if message.subscription is not None and attempt.status in GONE:
+            await self.runtime.writer.write(remove_subscription, message.subscription.pk)
+            return
+        await self.runtime.writer.write(complete_message, message, attempt, now=timezone.now())
 
 
 async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAttempt:

@@ -249,12 +249,15 @@ def shows_title(link: ShareLink) -> bool:
     session = link.session
     if link.from_turn > 1 or not session.title:
         return False
-    # Unless somebody has chosen it, it is made of the first message and of the first that has
-    # words: they may not be shared, or be replaced.
+    if session.title_is_chosen:
+        return True
+    # It is made of the first message and of the first that has words: they may not be shared, or be
+    # replaced.
     said = Turn.objects.filter(session=session.pk, role=USER, content__regex=r"\S")
     number = said.order_by("number").values_list("number", flat=True).first() or 1
-    is_replaced = any(is_rewound(session.pk, one) for one in {1, number})
-    return session.title_is_chosen or (number <= link.to_turn and not is_replaced)
+    if number > link.to_turn:
+        return False
+    return not any(is_rewound(session.pk, one) for one in {1, number})
 
 
 def read_shared_page(

@@ -37,24 +37,20 @@ class WebhookSender(OutboxWorker[Delivery]):
     def receiver_of(self, message: Delivery) -> int:
         return message.webhook_id
 
-    async def send(self, message: Delivery) -> None:
-        try:
-            attempt = await attempt_delivery(message, allows=allowed_addresses())
-        except Exception as error:  # recorded like others, or it would be repeated for ever
-            logger.exception("webhook_not_delivered")
-            told = f"The message could not be sent ({type(error).__name__})."
-            attempt = DeliveryAttempt(arrived=False, error=told)
-        try:
-            is_turned_off = await self.runtime.writer.write(
-                complete_delivery,
-                message,
-                attempt,
-                now=timezone.now(),
-                off_after=timedelta(days=settings.LOOM.webhook_off_days),
-            )
-        except Exception:
-            logger.exception("webhook_not_delivered")
-            return
+    async def attempt(self, message: Delivery) -> DeliveryAttempt:
+        return await attempt_delivery(message, allows=allowed_addresses())
+
+    def log_exception(self, error: Exception) -> None:
+        logger.error("webhook_not_delivered", exc_info=error)
+
+    async def complete(self, message: Delivery, attempt: DeliveryAttempt) -> None:
+        is_turned_off = await self.runtime.writer.write(
+            complete_delivery,
+            message,
+            attempt,
+            now=timezone.now(),
+            off_after=timedelta(days=settings.LOOM.webhook_off_days),
+        )
         if is_turned_off:
             fields = {"webhook": str(message.webhook.uuid), "reason": attempt.error}
             logger.warning("webhook_turned_off", extra={"fields": fields})
