@@ -1,8 +1,9 @@
 // What can be done with a row: copy, link, edit, regenerate, retry, continue.
 // Loaded with the first use.
 import { announce, byId, create, find, fromTemplate } from "./dom.js";
-import { putBack, refuse } from "./composer.js";
+import { refuse } from "./composer.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
+import { putBack } from "./refused.js";
 import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
 import { gettext } from "./words.js";
@@ -62,7 +63,9 @@ async function edit(button, row, socket) {
   if (row.matches(".editing")) return;
   const editor = fromTemplate("editor");
   const field = find("textarea", editor);
+  const closed = new AbortController();
   const close = (focused = button) => {
+    closed.abort();
     editor.remove();
     row.classList.remove("editing");
     focused.focus();
@@ -75,8 +78,19 @@ async function edit(button, row, socket) {
     request(socket, find(".primary", editor), { type: "edit", turn: Number(row.dataset.turn), text }, (problem) => {
       if (problem) find(".error", editor).textContent = problem;
       else close(byId("message"));
+      if (problem && !row.isConnected) rescue();
     });
   });
+  /** The row goes, or the page: what is written goes on in the composer. */
+  function rescue() {
+    const text = field.value.trim();
+    close(byId("message"));
+    if (text !== source.trim()) putBack(text);
+  }
+  document.addEventListener("loom:frame", () => {
+    if (!row.isConnected && !find(".primary", editor).disabled) rescue();
+  }, closed);
+  addEventListener("pagehide", rescue, closed);
   editor.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) editor.requestSubmit();
     if (event.key !== "Escape") return;

@@ -1,6 +1,6 @@
 // A batch of frames per animation frame.
 import { byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
-import { acknowledged, giveBack, refuse, settleMessage, startComposer } from "./composer.js";
+import { acknowledged, refuse, settleMessage, startComposer } from "./composer.js";
 import { LOST, Socket } from "./socket.js";
 import { addRows, afterFrames, allowGap, cursor, follow, lacksNewer, replaceRows, start } from "./transcript.js";
 
@@ -9,6 +9,8 @@ const line = byId("status");
 const stopButton = byId("stop");
 let waiting = [];
 let synced = 0;
+let later;
+let refused;
 let draft;
 let since = 0;
 let clock = 0;
@@ -57,9 +59,16 @@ function showConnection(state) {
   say();
 }
 
-function sync() {
-  if (Date.now() - synced < 1000) return;
+/** Once a second. For rows that are missing it is made up for. */
+function sync(asked) {
+  const wait = synced + 1000 - Date.now();
+  if (wait > 0) {
+    if (!asked) return;
+    clearTimeout(later);
+    return (later = setTimeout(sync, wait, asked));
+  }
   synced = Date.now();
+  asked?.();
   socket.send({ type: "sync", after: cursor() });
 }
 
@@ -85,15 +94,11 @@ const FRAMES = {
     if (!socket.answer(frame.client_id)) acknowledged(frame);
     if (lacksNewer()) toLatest();
   },
-  error: ({ client_id: id, message }) => {
-    if (socket.answer(id, message)) return;
-    giveBack(id);
-    refuse(message);
-  },
+  error: (frame) => socket.answer(frame.client_id, frame.message) || (refused ??= import("./refused.js")).then(({ take }) => take(frame, sendAgain)),
   rows: ({ rows, ends_draft: ends }) => {
     if (ends) clearDraft();
     for (const row of rows) settleMessage(row.client_id);
-    if (!addRows(rows)) sync();
+    if (!addRows(rows)) sync(allowGap);
   },
   draft: writeDraft,
   call: (frame) => import("./calls.js").then(({ show }) => show(frame) || sync()),

@@ -25,7 +25,7 @@ export function refuse(text = "") {
   box.textContent = text;
 }
 
-function setText(text) {
+export function setText(text) {
   field.value = text;
   keepText();
   field.focus();
@@ -47,21 +47,16 @@ function confirm(id, done) {
   if (done) standIn(id)?.remove();
 }
 
+export function takePending(id) {
+  const message = pending.get(id) ?? [];
+  confirm(id, true);
+  return message;
+}
+
 export const settleMessage = (id) => id && confirm(id, true);
 
 /** On disk: the row comes, or is in the page, or the message waits. */
 export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queued || byId(`row-${seq}`));
-
-export const putBack = (text) => setText(`${text}\n\n${field.value}`.trim());
-
-/** Refused: it goes back, or stays in sight. */
-export function giveBack(id) {
-  if (!form) return;
-  const [text, files] = pending.get(id) ?? [];
-  confirm(id, true);
-  if (text) putBack(text);
-  if (files) withFiles(({ put }) => put(files));
-}
 
 export function startComposer(socket) {
   const post = ([id, [text, files, now]]) => socket.send({ type: "send", client_id: id, text, attachments: files, now });

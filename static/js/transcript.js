@@ -97,10 +97,7 @@ export function addRows(frames) {
   let added = 0;
   for (const { seq, html } of frames) {
     if (seq <= last) continue;
-    if (seq > last + 1 && last !== asked) {
-      allowGap();
-      break;
-    }
+    if (seq > last + 1 && last !== asked) break;
     last = seq;
     added += 1;
     if (!lacksNewer()) list.append(...parseHtml(html));

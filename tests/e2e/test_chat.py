@@ -1,5 +1,6 @@
 """Talking with the model in a real browser."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
+from conversations.domain.errors import DATABASE_UNAVAILABLE
 from conversations.rendering.streaming import BlockStream
 from conversations.runtime.drafts import LiveBlock
 from tests.e2e.conftest import (
@@ -489,10 +491,21 @@ def test_a_refused_message_is_left_out_until_it_is_included_again(
     assert "bombs" in str(wire.requests[-1]["messages"])
 
 
-class Line:
-    """The page's connection, which a test can break, and whose greeting it can hold up."""
+type Frame = dict[str, Any]
 
-    def __init__(self, page: Page) -> None:
+
+class Line:
+    """The page's connection, which a test can break, whose greeting it can hold up, whose
+    frames it can change or, by None, lose, and where it can answer in the server's place."""
+
+    def __init__(
+        self,
+        page: Page,
+        change: Callable[[Frame], Frame | None] = lambda frame: frame,
+        answer: Callable[[Frame], Frame | None] = lambda frame: None,
+    ) -> None:
+        self.change = change
+        self.answer = answer
         self.is_held = False
         self._greetings: list[tuple[WebSocketRoute, str | bytes]] = []
         self._current: WebSocketRoute | None = None
@@ -504,10 +517,17 @@ class Line:
         def pass_on(message: str | bytes) -> None:
             if self.is_held and '"hello"' in str(message):
                 self._greetings.append((line, message))
+            elif frame := self.change(json.loads(message)):
+                line.send(json.dumps(frame))
+
+        def take_on(message: str | bytes) -> None:
+            if frame := self.answer(json.loads(message)):
+                line.send(json.dumps(frame))
             else:
-                line.send(message)
+                server.send(message)
 
         server.on_message(pass_on)
+        line.on_message(take_on)
 
     def break_off(self) -> None:
         assert self._current is not None
@@ -560,3 +580,103 @@ ARCHIVE = """
 from conversations.archive.sessions import archive_session, get_session
 archive_session(get_session("{uuid}"), archived=True)
 """
+
+
+def test_messages_that_are_refused_come_back_in_their_order(tab: Page, server: Server) -> None:
+    line = Line(tab)
+    chat = Chat(tab, server).new()
+    line.break_off()
+    chat.send("First")
+    chat.send("Second")
+    chat.message.fill("and a third")
+    server.manage("shell", "-c", ARCHIVE.format(uuid=chat.uuid))
+    line.greet()
+    expect(chat.message).to_have_value("First\n\nSecond\n\nand a third")
+
+
+def test_a_message_is_said_once_though_the_database_was_away(
+    tab: Page, server: Server, wire: WireThread
+) -> None:
+    lost: list[str] = []
+
+    def problem(frame: Frame) -> Frame:
+        lost.append(frame["type"])
+        return {
+            "type": "error",
+            "client_id": frame["client_id"],
+            "code": DATABASE_UNAVAILABLE,
+            "message": "The database is not responding at the moment.",
+        }
+
+    def lose_what_is_sent(frame: Frame) -> Frame | None:
+        return problem(frame) if frame["type"] == "send" and not lost else None
+
+    def lose_its_answer(frame: Frame) -> Frame | None:
+        return problem(frame) if frame["type"] == "ack" and lost == ["send"] else frame
+
+    Line(tab, lose_its_answer, lose_what_is_sent)
+    chat = Chat(tab, server).new()
+    wire.enqueue(Scenario(text="Heard once."), Scenario(text="Nothing since."))
+    chat.send("Say it once")
+    refusal = tab.get_by_role("alert").filter(has_text="not responding")
+    expect(refusal).to_be_visible()
+    take_picture(tab, "database-away")
+    expect(tab.locator("#rows")).to_contain_text("Heard once.")
+    expect(refusal).to_be_hidden()
+    expect(chat.message).to_have_value("")
+    expect(tab.locator("#pending > *")).to_have_count(0)
+    chat.wait_idle()
+    chat.ask("And this")
+    said = tab.locator('#rows [data-event-type="user_message"]')
+    assert [text.split("\n")[0] for text in said.all_inner_texts()] == ["Say it once", "And this"]
+    assert lost == ["send", "ack"]
+
+
+def test_what_is_written_in_a_message_is_kept_when_it_goes(
+    open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(text="One."), Scenario(text="Two."))
+    first = open_chat().new()
+    first.ask("A question")
+
+    def edit(chat: Chat, text: str) -> None:
+        chat.page.locator('[data-event-type="user_message"]').last.hover()
+        chat.page.get_by_role("button", name="Edit").last.click()
+        chat.page.locator("#rows textarea").fill(text)
+
+    edit(first, "A better question")
+    second = open_chat().open(first.uuid)
+    edit(second, "Another question")
+    second.page.get_by_role("button", name="Save").click()
+    expect(first.message).to_have_value("A better question")
+    expect(second.page.locator("#rows")).to_contain_text("Two.")
+    expect(second.message).to_have_value("")
+    edit(second, "The best question")
+    second.page.reload()
+    expect(second.message).to_have_value("The best question")
+
+
+def test_a_row_that_was_lost_is_asked_for_although_something_else_just_was(
+    tab: Page, server: Server, wire: WireThread
+) -> None:
+    changed: list[str] = []
+
+    def lose_some(frame: Frame) -> Frame | None:
+        kind = frame["type"]
+        if kind == "draft" and not changed:
+            changed.append(kind)
+            return frame | {"offset": 999}  # which is asked for again
+        if kind == "rows" and changed == ["draft"]:
+            changed.append(kind)
+            return None
+        return frame
+
+    Line(tab, lose_some)
+    chat = Chat(tab, server).new()
+    look = ToolCall(name="list_files", input={"path": "."})
+    wire.enqueue(Scenario(text="I look.", tools=(look,)), Scenario(text="Nothing there."))
+    chat.send("Look")
+    expect(tab.locator("#rows")).to_contain_text("Nothing there.")
+    chat.wait_idle()
+    expect(tab.locator("#rows")).to_contain_text("I look.")
+    assert changed == ["draft", "rows"]
