@@ -21,6 +21,7 @@ form.prepend(tray);
 main.append(veil);
 loadStyle();
 
+// Its twin is in composer.js, which loads this module; names by content allow no circle.
 function refuse(text = "") {
   const box = byId("refused");
   box.hidden = !text;
