@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 from django.utils.text import slugify
 
@@ -53,10 +53,16 @@ def create_sign_in_link(user: User) -> str:
 def use_sign_in_link(token: str) -> User | None:
     """The person whom the token signs in; None when it was used, is over or unknown.
     Marking it used is one statement, so two requests cannot both succeed."""
-    now = timezone.now()
-    links = SignInLink.objects.filter(digest=digest_of(token))
-    used = links.filter(used_at=None, expires_at__gte=now, user__is_active=True).update(used_at=now)
-    return links.select_related("user").get().user if used else None
+    digest = digest_of(token)
+    used = unused_links(digest).update(used_at=timezone.now())
+    return SignInLink.objects.select_related("user").get(digest=digest).user if used else None
+
+
+def unused_links(digest: str) -> QuerySet[SignInLink]:
+    """The link of this digest; none when it was used, is over or unknown."""
+    return SignInLink.objects.filter(
+        digest=digest, used_at=None, expires_at__gte=timezone.now(), user__is_active=True
+    )
 
 
 def read_name(user_pk: int) -> str:

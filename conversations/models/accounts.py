@@ -23,7 +23,8 @@ from .workspaces import Workspace
 
 
 class SignInLink(models.Model):
-    """A link printed in the terminal."""
+    """A link printed in the terminal; or, under a digest of which nobody has the link, a sign-in
+    that waits for its second step."""
 
     # Only the SHA-256 digest is kept, so that a copy of the database signs nobody in.
     digest = models.CharField(max_length=64, unique=True)

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from conversations.accounts.people import reset_password
+from conversations.accounts.people import reset_password, sign_out_person
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_sign_in_link
@@ -357,6 +357,30 @@ def test_a_reset_of_the_password_ends_a_sign_in_that_waits_for_a_code(
     reset(user)
     assert answer(other, code_of(secret))["Location"] == reverse("sign_in")
     assert not is_signed_in(other)
+
+
+def test_signing_out_everywhere_ends_a_sign_in_that_waits(client: Client, secret: str) -> None:
+    other, later = Client(), Client()
+    sign_in(other)
+    client.post(reverse("devices_sign_out"), {"others": "1"})
+    assert answer(other, code_of(secret))["Location"] == reverse("sign_in")
+    assert not is_signed_in(other)
+    assert is_signed_in(client)
+    cache.clear()
+    sign_in(later)
+    answer(later, code_of(secret))
+    assert is_signed_in(later)
+
+
+@pytest.mark.usefixtures("required")
+def test_an_administrator_ends_a_sign_in_that_waits_for_a_set_up(user: User) -> None:
+    client = Client()
+    sign_in(client)
+    secret = client.get(reverse("two_factor_set_up")).context["secret"]
+    sign_out_person(user.pk, origin=AuditOrigin(user=User.objects.create_superuser("root")))
+    done = client.post(reverse("two_factor_set_up"), {"code": code_of(secret)})
+    assert done["Location"] == reverse("sign_in")
+    assert not Authenticator.objects.filter(user=user).exists()
 
 
 def reset(user: User) -> None:

@@ -28,7 +28,7 @@ from conversations.domain.text import storable
 from conversations.web.addresses import client_address
 
 from .oidc import OidcError, Unverified
-from .two_factor import is_overtaken, note_password
+from .two_factor import is_overtaken, note_begin
 
 logger = logging.getLogger("conversations.accounts.sso")
 
@@ -136,7 +136,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         ]
 
     def pre_login(self, request: HttpRequest, user: User, **more: Any) -> HttpResponse | None:
-        note_password(request, user)
+        note_begin(request, user)
         response: HttpResponse | None = super().pre_login(request, user, **more)
         return response
 

@@ -39,6 +39,7 @@ from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
 
+from conversations.archive.workspaces import create_sign_in_link, digest_of, unused_links
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 
 _PURPOSE = "two_factor"
@@ -120,15 +121,20 @@ VOUCHED = "mfa"
 
 
 BEGUN_WITH = "sign_in_begun_with"  # What stands for the password at the first step
+BEGUN_AS = "sign_in_begun_as"  # What stands for the sign-in itself
 
 
-def note_password(request: HttpRequest, user: User) -> None:
+def note_begin(request: HttpRequest, user: User) -> None:
     request.session[BEGUN_WITH] = user.get_session_auth_hash()
+    # Nobody can open this link; like all that are unused, it ends when devices are signed out.
+    request.session[BEGUN_AS] = digest_of(create_sign_in_link(user))
 
 
 def is_overtaken(request: HttpRequest, user: User) -> bool:
-    """Whether the password is another one since the sign-in was begun."""
-    return request.session.get(BEGUN_WITH) != user.get_session_auth_hash()
+    """Whether the password is another one since the sign-in was begun, or the person was signed
+    out everywhere."""
+    is_other = request.session.get(BEGUN_WITH) != user.get_session_auth_hash()
+    return is_other or not unused_links(request.session.get(BEGUN_AS, "")).exists()
 
 
 def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpResponse:
