@@ -1,9 +1,9 @@
 """Requests that may be sent twice: with the header ``Idempotency-Key``, what makes
 something makes it once, and the second answer is the first one again.
 
-A claim is on disk before anything is done. The answer is kept with what the request has
-made, in one transaction where that is possible: a process that dies in between leaves
-neither, and the claim, which somebody else takes over after a while.
+A claim is on disk before anything is done, and a lock on a file is held until it is done. The
+answer is kept with what the request has made, in one transaction where that is possible: a process
+that dies in between leaves neither, and the claim, which whoever repeats the request takes over.
 """
 
 import hashlib
@@ -12,8 +12,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
@@ -26,6 +28,7 @@ from conversations.archive.purge import oldest_answer
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, LoomError, Rejected
 from conversations.models import ApiAnswer, Session
+from conversations.runtime.ownership import only_one
 
 from .auth import caller_of
 from .fields import KEY_HEADER
@@ -33,14 +36,17 @@ from .problems import problem, problem_of
 
 # Answers to requests with an idempotency key: claimed, kept, given again.
 
-# How long a request that nobody has answered counts as being carried out.
-LEASE = timedelta(minutes=1)
+# How long a request counts as being carried out on another host, whose locks are not seen here.
+LEASE = timedelta(minutes=10)
 
 
 class StillAnswering(Conflict):
     """The same request is being carried out just now."""
 
     code = "idempotency_busy"
+
+    def __init__(self) -> None:
+        super().__init__("The same request is still running. Try again in a moment.")
 
 
 class OtherRequest(Rejected):
@@ -68,11 +74,16 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
     if found.fingerprint != fingerprint:
         raise OtherRequest("This Idempotency-Key was already used for another request.")
     if found.status is None:
-        # The process that claimed it has died, if that was so long ago. One takes it over.
         left = ApiAnswer.objects.filter(pk=found.pk, status=None, created_at__lt=now - LEASE)
-        if not left.update(created_at=now):
-            raise StillAnswering("The same request is still running. Try again in a moment.")
+        if not _lock_of(found).exists() and not left.update(created_at=now):
+            raise StillAnswering
     return found
+
+
+def _lock_of(claimed: ApiAnswer) -> Path:
+    # Held by the process that carries the request out; the kernel lets go of it when that dies.
+    folder: Path = settings.LOOM.data_dir / "run"
+    return folder / f"answer-{claimed.pk}.lock"
 
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -136,36 +147,46 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
             claimed = claim_request(user, key=key, fingerprint=fingerprint)
             if claimed.status is not None:
                 return _answer_again(request, claimed, to, values)
+            with only_one(_lock_of(claimed)) as is_ours:
+                if not is_ours or not ApiAnswer.objects.filter(pk=claimed.pk, status=None).exists():
+                    raise StillAnswering
+                return _carry_out(partial(run, request, **values), request, claimed, in_one=in_one)
         except LoomError as error:
             response = problem_of(error)
             if isinstance(error, StillAnswering):
                 response["Retry-After"] = "1"
             return response
-        own = ApiAnswer.objects.filter(pk=claimed.pk)
-        is_done = False
-        try:
-            with transaction.atomic() if in_one else nullcontext():
-                response = run(request, **values)
-                is_done = response.status_code < 300
-                if is_done:
-                    own.update(
-                        status=response.status_code,
-                        location=response.get("Location", ""),
-                        body=response.content.decode(),
-                        session=getattr(request, "loom_answer_of", None),
-                    )
-                elif in_one:
-                    transaction.set_rollback(True)
-        except BaseException:
-            is_done = False
-            raise
-        finally:
-            # What was refused may be sent again.
-            if not is_done:
-                own.filter(status=None).delete()
-        return response
 
     return once
+
+
+def _carry_out(
+    run: Callable[[], HttpResponse], request: HttpRequest, claimed: ApiAnswer, *, in_one: bool
+) -> HttpResponse:
+    own = ApiAnswer.objects.filter(pk=claimed.pk)
+    is_done = False
+    try:
+        with transaction.atomic() if in_one else nullcontext():
+            response = run()
+            is_done = response.status_code < 300
+            if is_done:
+                own.update(
+                    status=response.status_code,
+                    location=response.get("Location", ""),
+                    body=response.content.decode(),
+                    session=getattr(request, "loom_answer_of", None),
+                )
+            elif in_one:
+                transaction.set_rollback(True)
+    except BaseException:
+        is_done = False
+        raise
+    finally:
+        # What was refused may be sent again.
+        if not is_done:
+            own.filter(status=None).delete()
+        _lock_of(claimed).unlink(missing_ok=True)
+    return response
 
 
 def _answer_again(

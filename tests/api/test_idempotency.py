@@ -1,6 +1,8 @@
 """A request that is sent twice makes what it makes once."""
 
+import sys
 from datetime import timedelta
+from subprocess import PIPE, Popen
 from threading import Barrier, Thread
 from typing import Any
 
@@ -9,6 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
+from django.db.models.signals import post_save
 from django.test import Client
 from django.utils import timezone
 
@@ -102,6 +105,40 @@ class TestKeeping:
         assert busy["Retry-After"] == "1"
         ApiAnswer.objects.update(created_at=timezone.now() - LEASE)  # its process is gone
         assert begin(owner, "k-1").status_code == 201
+
+    def test_it_waits_however_long_that_takes(
+        self, workspace: Workspace, owner: Client, user: User
+    ) -> None:
+        answers = []
+
+        def send_again(**_: Any) -> None:
+            post_save.disconnect(send_again, Session)
+            ApiAnswer.objects.update(created_at=timezone.now() - LEASE - timedelta(seconds=1))
+            answers.append(begin(caller_of(user), "k-1").status_code)
+
+        post_save.connect(send_again, Session)
+        answers.append(begin(owner, "k-1").status_code)
+        assert answers == [409, 201]
+        assert Session.objects.count() == 1
+        assert begin(owner, "k-1")["Idempotent-Replayed"] == "true"
+
+    def test_what_a_dead_process_of_this_host_left_is_carried_out_at_once(
+        self, workspace: Workspace, owner: Client, user: User
+    ) -> None:
+        begin(owner, "k-1")
+        ApiAnswer.objects.update(status=None)
+        lock = settings.LOOM.data_dir / "run" / f"answer-{ApiAnswer.objects.get().pk}.lock"
+        code = (
+            "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
+            "print(flush=True); sys.stdin.read()"
+        )
+        with Popen([sys.executable, "-c", code, lock], stdin=PIPE, stdout=PIPE) as process:
+            assert process.stdout
+            process.stdout.readline()
+            assert begin(owner, "k-1").status_code == 409
+            process.kill()
+        assert begin(owner, "k-1").status_code == 201
+        assert not lock.exists()
 
     def test_an_answer_is_given_for_so_many_hours(
         self, workspace: Workspace, owner: Client
