@@ -17,7 +17,7 @@ from conversations.models import Session
 from conversations.web.attachments import give_attachment, lacks_space, read_resource, save_files
 
 from .auth import caller_of, needs
-from .idempotency import belongs_to, makes_once
+from .idempotency import makes_once
 from .problems import problem
 
 router = Router(tags=["Files"])
@@ -53,7 +53,6 @@ def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] 
     """Keep files that are to be sent. Where one of them is refused, its reason stands in
     ``files`` of the problem, beside the others, which are kept."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
-    belongs_to(request, session)
     return _keep(request, session, files)
 
 
@@ -87,7 +86,6 @@ def attach_resource(
 ) -> Status[Any] | HttpResponse:
     """Keep the contents of a tool server's resource, to be sent as files."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
-    belongs_to(request, session)
     return _keep(request, session, read_resource(session, wanted.resource))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial, wraps
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from conversations.access import get_session_for, get_workspace_for
 from conversations.archive.purge import oldest_answer
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, LoomError, Rejected
+from conversations.domain.secrets import decrypt_secret, encrypt_secret
 from conversations.models import ApiAnswer, Session
 from conversations.runtime.ownership import only_one
 
@@ -101,29 +103,41 @@ type Run = Callable[..., HttpResponse]
 
 
 def makes_once[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -> Callable[[F], F]:
-    """Of an operation, below ``router.post``: it honours the header. It is not
-    asynchronous. What it makes and the answer that is kept go in one transaction, unless that
-    would take long (``in_one``): then a process that dies in between may make it twice.
-    ``to`` is what the operation itself asks for, of the session or the workspace."""
-
-    def honour(operation: Operation) -> None:
-        wrap: Any = partial(_run_once, to=to, in_one=in_one)
-        operation.run = wrap(operation.run)  # type: ignore[method-assign]
-        # A router has copies of its operations, which are wrapped when they are made.
-        operation._run_decorators = [wrap]  # type: ignore[attr-defined]
-        extra = operation.openapi_extra or {}
-        extra["parameters"] = [*extra.get("parameters", ()), PARAMETER]
-        operation.openapi_extra = extra
+    """Of an operation, below ``router.post``: it honours the header, otherwise than
+    ``honour_key`` has it."""
 
     def honouring(function: F) -> F:
-        contribute_operation_callback(function, honour)
+        contribute_operation_callback(function, partial(honour_key, to=to, in_one=in_one))
         return function
 
     return honouring
 
 
+def honour_key(operation: Operation, *, to: str, in_one: bool = True) -> None:
+    """The operation, which is not asynchronous, honours the header. What it makes and the answer
+    that is kept go in one transaction, unless that would take long (``in_one``): then a process
+    that dies in between may make it twice. ``to`` is what the operation itself asks for, of the
+    session or the workspace."""
+    assert not operation.is_async, operation.path
+    wrap: Any = partial(_run_once, to=to, in_one=in_one)
+    operation.run = wrap(operation.run)  # type: ignore[method-assign]
+    # A router has copies of its operations, which are wrapped when they are made.
+    operation._run_decorators = [wrap]  # type: ignore[attr-defined]
+    extra = operation.openapi_extra or {}
+    extra["parameters"] = [*extra.get("parameters", ()), PARAMETER]
+    operation.openapi_extra = extra
+
+
+def lacks_key(operation: Operation) -> bool:
+    """It creates something, and neither the wrapper nor the function itself has the header."""
+    names = {one.alias for model in operation.models for one in model.model_fields.values()}
+    is_creating = "POST" in operation.methods and HTTPStatus.CREATED in operation.response_models
+    return is_creating and KEY_HEADER not in names and not hasattr(operation, "_run_decorators")
+
+
 def belongs_to(request: HttpRequest, session: Session) -> None:
-    """The answer has something of this session, and goes when it is purged."""
+    """The answer has something of this session, and goes when it is purged. Otherwise it is that
+    of the address."""
     request.loom_answer_of = session.pk  # type: ignore[attr-defined]
 
 
@@ -150,7 +164,7 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
             with only_one(_lock_of(claimed)) as is_ours:
                 if not is_ours or not ApiAnswer.objects.filter(pk=claimed.pk, status=None).exists():
                     raise StillAnswering
-                return _carry_out(partial(run, request, **values), request, claimed, in_one=in_one)
+                return _carry_out(run, request, values, claimed, in_one=in_one)
         except LoomError as error:
             response = problem_of(error)
             if isinstance(error, StillAnswering):
@@ -161,20 +175,20 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
 
 
 def _carry_out(
-    run: Callable[[], HttpResponse], request: HttpRequest, claimed: ApiAnswer, *, in_one: bool
+    run: Run, request: HttpRequest, values: dict[str, Any], claimed: ApiAnswer, *, in_one: bool
 ) -> HttpResponse:
     own = ApiAnswer.objects.filter(pk=claimed.pk)
     is_done = False
     try:
         with transaction.atomic() if in_one else nullcontext():
-            response = run()
+            response = run(request, **values)
             is_done = response.status_code < 300
             if is_done:
                 own.update(
                     status=response.status_code,
                     location=response.get("Location", ""),
-                    body=response.content.decode(),
-                    session=getattr(request, "loom_answer_of", None),
+                    body=encrypt_secret(response.content.decode(), **_secret()),
+                    session=_session_of(request, values),
                 )
             elif in_one:
                 transaction.set_rollback(True)
@@ -189,6 +203,18 @@ def _carry_out(
     return response
 
 
+def _secret() -> dict[str, str]:
+    # An answer may have a link that signs somebody in, of which the database has a digest only.
+    return {"purpose": "idempotency", "secret_key": settings.SECRET_KEY}
+
+
+def _session_of(request: HttpRequest, values: dict[str, Any]) -> int | None:
+    named: int | None = getattr(request, "loom_answer_of", None)
+    if named or "uuid" not in values:
+        return named
+    return Session.objects.values_list("pk", flat=True).get(uuid=values["uuid"])
+
+
 def _answer_again(
     request: HttpRequest, kept: ApiAnswer, to: str, values: dict[str, Any]
 ) -> HttpResponse:
@@ -197,8 +223,11 @@ def _answer_again(
         get_session_for(request, kept.session.uuid, to=to)
     elif slug := values.get("slug"):
         get_workspace_for(request, slug, to=to)
+    body = decrypt_secret(kept.body, **_secret())
+    if body is None:
+        raise Conflict("The first response can no longer be read.")
     response = HttpResponse(
-        kept.body, status=kept.status, content_type="application/json; charset=utf-8"
+        body, status=kept.status, content_type="application/json; charset=utf-8"
     )
     if kept.location:
         response["Location"] = kept.location

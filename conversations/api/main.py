@@ -11,6 +11,7 @@ from ninja.openapi.docs import Swagger
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
+from conversations.archive.rights import MANAGE, READ, WRITE
 from conversations.domain.errors import LoomError
 from conversations.feature import features
 from conversations.review import api as review
@@ -19,6 +20,7 @@ from conversations.search import api as search
 
 from . import calls, conversations, files, messages, sessions, state, streams, turns, workspaces
 from .auth import scope_of
+from .idempotency import honour_key, lacks_key
 from .problems import MEDIA_TYPE, JsonParser, JsonRenderer, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, archived completely. For programs."
@@ -97,10 +99,13 @@ class LoomAPI(NinjaAPI):
 
     def list_scopes(self) -> Iterator[tuple[str, str]]:
         """Of every operation its name and the scope that it asks for."""
+        for operation in self.list_operations():
+            yield self.get_openapi_operation_id(operation), scope_of(operation)
+
+    def list_operations(self) -> Iterator[Operation]:
         for router in self._get_bound_routers():
             for view in router.path_operations.values():
-                for operation in view.operations:
-                    yield self.get_openapi_operation_id(operation), scope_of(operation)
+                yield from view.operations
 
 
 api = LoomAPI(
@@ -122,6 +127,9 @@ api.add_router("", review.router)
 for feature in features():
     for router in feature.api_routers():
         api.add_router("", router)
+for operation in filter(lacks_key, api.list_operations()):
+    scope = scope_of(operation)
+    honour_key(operation, to=scope if scope in (WRITE, MANAGE) else READ)
 
 
 @api.exception_handler(LoomError)

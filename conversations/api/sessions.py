@@ -42,7 +42,7 @@ from .fields import (
     make_page,
     walk_of,
 )
-from .idempotency import belongs_to, makes_once
+from .idempotency import belongs_to
 
 router = Router(tags=["Sessions"])
 
@@ -171,7 +171,6 @@ def list_workspace_sessions(
     response={201: SessionOut},
     url_name="session_create",
 )
-@makes_once()
 def begin_session(
     request: HttpRequest, response: HttpResponse, slug: str, new: NewSession
 ) -> Status[session_records.SessionRecord]:
@@ -246,6 +245,7 @@ def fork_at_turn(
     2,000 turns at most. It has the session as its ``parent``."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     made = fork_session(session, turn=number, owner=caller_of(request).user)
+    belongs_to(request, made)
     return Status(201, session_records.read_session_record(made.pk))
 
 
@@ -423,7 +423,6 @@ def open_session_by_key(
 
 
 @key_router.post(PATH, auth=needs(WRITE), response={201: SessionOut}, url_name="session_by_key")
-@makes_once()
 def begin_session_under_key(
     request: HttpRequest, response: HttpResponse, slug: str, key: str
 ) -> Status[session_records.SessionRecord]:

@@ -167,7 +167,8 @@ class ApiToken(models.Model):
 class ApiAnswer(models.Model):
     """What a request with an idempotency key was answered, to be given again: once for
     each person and key. ``fingerprint`` is a digest of the request; ``status`` is null
-    until it is answered. ``session`` is what it made, or what it belongs to."""
+    until it is answered. ``session`` is what it made, or what it belongs to. ``body`` is unreadable
+    without the server's secret key."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False

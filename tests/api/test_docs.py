@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 
+from conversations.api.fields import KEY_HEADER
 from conversations.api.main import api
 from loomweb.env import BASE_DIR
 from tests.web.conftest import browser_of
@@ -40,6 +41,13 @@ def test_every_operation_says_what_it_does() -> None:
         for method, operation in methods.items():
             assert operation.get("description"), (method, path)
             assert operation["x-scope"]
+
+
+def test_every_post_that_creates_accepts_a_key() -> None:
+    for path, methods in api.get_openapi_schema()["paths"].items():
+        operation = methods.get("post", {"responses": {}})
+        if {"201", 201} & operation["responses"].keys():
+            assert KEY_HEADER in [one["name"] for one in operation["parameters"]], path
 
 
 def test_a_code_generator_finds_all_that_it_reads() -> None:

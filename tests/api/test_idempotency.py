@@ -21,6 +21,7 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, forget_answers, purge
 from conversations.archive.workspaces import add_member
 from conversations.models import ApiAnswer, Attachment, Membership, Session, Workspace
+from tests.web.conftest import say
 
 from .conftest import caller_of, token_of
 from .test_sessions import OF_GARDEN, address_of
@@ -151,6 +152,25 @@ class TestKeeping:
         begin(owner, "k-2")
         assert forget_answers(timezone.now()) == 1
         assert ApiAnswer.objects.get().key == "k-2"
+
+    def test_the_database_has_no_link_that_was_answered(
+        self, workspace: Workspace, owner: Client
+    ) -> None:
+        address, key = "/api/v1/workspaces/garden/invitations", {"Idempotency-Key": "k-1"}
+        first, again = (
+            owner.post(address, {}, content_type="application/json", headers=key) for _ in range(2)
+        )
+        assert first.json() == again.json()
+        token = first.json()["link"].rstrip("/").rpartition("/")[2]
+        assert token not in repr(ApiAnswer.objects.values().get())
+
+    def test_what_a_fork_was_answered_goes_with_the_fork(
+        self, session: Session, owner: Client
+    ) -> None:
+        say(session, "Plant the beans", "In May")
+        address, key = address_of(session, "/turns/1/fork"), {"Idempotency-Key": "k-1"}
+        first = owner.post(address, headers=key).json()
+        assert ApiAnswer.objects.get().session == Session.objects.get(uuid=first["uuid"])
 
     def test_it_goes_with_its_session(self, workspace: Workspace, owner: Client) -> None:
         begin(owner, "k-1", title="Beans")

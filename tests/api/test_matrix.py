@@ -27,6 +27,7 @@ from conversations.accounts.tokens import (
     WRITE,
 )
 from conversations.api.auth import scope_of
+from conversations.api.fields import KEY_HEADER
 from conversations.api.main import api
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import readings_of
@@ -324,6 +325,27 @@ async def check_answers(
     entries = AuditEntry.objects.filter(number__gt=before, action__in=READINGS)
     async for entry in entries.select_related("actor"):
         assert (entry.actor, entry.action) == (person, API)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("runtime_ends")
+async def test_with_a_key_what_is_created_is_created_once(
+    addresses: dict[str, Any], make_person: MakePerson
+) -> None:
+    tokens = dict[str, str]()
+    for operation, row in TABLE.items():
+        role = next((role for role, status in row.gets.items() if status == 201), None)
+        if operation[0] != "POST" or role is None:
+            continue
+        if role not in tokens:
+            person = await sync_to_async(make_person)(role)
+            tokens[role] = await sync_to_async(token_of)(person)
+        caller = Caller(tokens[role], **{KEY_HEADER: operation[1]})
+        first = await caller.call(operation, addresses)
+        again = await caller.call(operation, addresses)
+        assert (first.status_code, again.status_code) == (201, 201), operation
+        assert again.json() == first.json(), operation
+        assert again.get("Location") == first.get("Location"), operation
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,7 +13,6 @@ from conversations.access import get_session_for, visit_of
 from conversations.accounts.tokens import READ, WRITE
 from conversations.api.auth import needs
 from conversations.api.fields import MAX_NUMBER, Page
-from conversations.api.idempotency import belongs_to, makes_once
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.models import Session
 
@@ -60,12 +59,10 @@ def list_share_links(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
 
 
 @router.post(LINKS, auth=needs(WRITE), response={201: ShareLinkOut}, url_name="share_links")
-@makes_once()
 def make_share_link(request: HttpRequest, uuid: UUID, new: ShareLinkIn) -> Status[dict[str, Any]]:
     """Make a link to a range of turns. Anybody who has it can read them, without an
     account, until it ends or is revoked; what is said later is not part of it."""
     session = _shareable(request, uuid)
-    belongs_to(request, session)
     link = service.create_share_link(
         session,
         from_turn=new.from_turn,
