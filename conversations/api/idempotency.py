@@ -143,6 +143,7 @@ def belongs_to(request: HttpRequest, session: Session) -> None:
 
 def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
     operation: Any = run.__self__  # type: ignore[attr-defined]  # whose method it is
+    takes_json = any(one.__ninja_param_source__ == "body" for one in operation.models)
 
     @wraps(run)
     def once(request: HttpRequest, **values: Any) -> HttpResponse:
@@ -157,7 +158,8 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
             reason = f"{KEY_HEADER} must have 1 to 255 visible ASCII characters."
             return problem(422, reason, code="idempotency_key_invalid")
         try:
-            user, fingerprint = caller_of(request).user, _fingerprint(request)
+            user = caller_of(request).user
+            fingerprint = _fingerprint(request, takes_json=takes_json)
             claimed = claim_request(user, key=key, fingerprint=fingerprint)
             if claimed.status is not None:
                 return _answer_again(request, claimed, to, values)
@@ -235,11 +237,11 @@ def _answer_again(
     return response
 
 
-def _fingerprint(request: HttpRequest) -> str:
+def _fingerprint(request: HttpRequest, *, takes_json: bool) -> str:
     # Of the method, the address and the body: of a form, what is in its fields and files, since how
-    # they are parted differs each time.
+    # they are parted differs each time. Where JSON is asked for, the body is read again after this.
     parts = [f"{request.method} {request.get_full_path()}\n".encode()]
-    if request.content_type != "multipart/form-data":
+    if takes_json or request.content_type != "multipart/form-data":
         parts.append(request.body)
     else:
         fields = sorted((n, v) for n, v in request.POST.lists() if n != "csrfmiddlewaretoken")

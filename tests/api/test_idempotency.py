@@ -86,6 +86,18 @@ class TestAgain:
         assert attach(b"beans", format="claude").json()["code"] == "idempotency_mismatch"
         assert Attachment.objects.count() == 1
 
+    def test_a_form_where_json_is_asked_for_is_refused_as_without_a_key(
+        self, workspace: Workspace, owner: Client
+    ) -> None:
+        form = {"title": "Beans", "file": SimpleUploadedFile("notes.txt", b"beans")}
+        answers = [
+            owner.post(OF_GARDEN, form, headers=headers)
+            for headers in ({}, {"Idempotency-Key": "k-1"})
+        ]
+        assert [answer.status_code for answer in answers] == [400, 400]
+        assert answers[0].json() == answers[1].json()
+        assert not ApiAnswer.objects.exists()
+
     def test_nobody_and_the_wrong_scope_leave_nothing(
         self, workspace: Workspace, user: User
     ) -> None:
