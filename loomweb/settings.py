@@ -182,9 +182,6 @@ AXES_HANDLER = "conversations.accounts.signing_in.AttemptCounter"
 AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.counted_address"
 AXES_USERNAME_CALLABLE = "conversations.accounts.signing_in.tried_name"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
-# Fields of forms and addresses that the log of attempts leaves out, beside "password": those
-# of a new account, and the page to go to, which may be an invitation that is still good.
-AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "password1", "password2", "next"]
 
 MAILERS = {
     "default": {"BACKEND": "django.core.mail.backends.smtp.EmailBackend", "OPTIONS": LOOM.mailer}

@@ -23,6 +23,8 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.db.models import Sum
+from django.db.models.signals import pre_save
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse, reverse_lazy
@@ -204,6 +206,12 @@ class SignedOutMiddleware:
         if not page.startswith("/s/"):
             answer["HX-Redirect"] = f"{sign_in}?{urlencode({'next': page})}"
         return answer
+
+
+@receiver(pre_save, sender=AccessAttempt)
+def keep_no_forms(instance: AccessAttempt, **_: Any) -> None:
+    # Each further attempt would add what was sent with it, however often; nobody reads that.
+    instance.get_data = instance.post_data = ""
 
 
 class AttemptCounter(AxesDatabaseHandler):  # type: ignore[misc]

@@ -81,6 +81,14 @@ def test_too_many_attempts_are_told_when_to_try_again(client: Client, user: User
     assert 'value="ann"' in response.text
 
 
+def test_the_log_of_attempts_does_not_grow_with_what_is_sent(client: Client, user: User) -> None:
+    for _ in range(3):
+        sign_in(client, password="x", data={"note": "word " * 1000})
+    attempt = AccessAttempt.objects.get()
+    assert attempt.failures_since_start == 3
+    assert (attempt.get_data, attempt.post_data) == ("", "")
+
+
 def test_the_right_password_waits_as_well(client: Client, user: User) -> None:
     use_up_attempts(client)
     assert sign_in(client).status_code == 429
