@@ -9,6 +9,7 @@ from typing import Any
 
 from axes.models import AccessAttempt
 from django.apps import apps
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 from django.db.models import Model, Q, QuerySet, Sum
@@ -159,17 +160,22 @@ def _end_access(pk: int) -> tuple[int, dict[str, str]]:
 
 
 def wrong_attempts(username: str) -> int:
-    """How many wrong passwords count against this name, from whichever address."""
+    """How many wrong passwords and codes count against this name, from whichever address."""
     counted = AccessAttempt.objects.filter(username=username)
     return counted.aggregate(sum=Sum("failures_since_start"))["sum"] or 0
 
 
 def unlock_sign_in(pk: int, *, origin: AuditOrigin) -> None:
-    """Wrong passwords typed until now do not count any more. Raises NotFound, NotPermitted."""
+    """Wrong passwords and codes typed until now do not count any more. Raises NotFound,
+    NotPermitted."""
     with transaction.atomic():
         user = _changeable(pk, origin)
         if AccessAttempt.objects.filter(username=user.get_username()).delete()[0]:
             _note(origin, person=user.get_username(), sign_in="unlocked")
+    if settings.LOOM.two_factor != "off":
+        from conversations.accounts.sso.two_factor import forget_wrong_codes
+
+        forget_wrong_codes(pk)
 
 
 def set_roles(pk: int, *, names: Collection[str], origin: AuditOrigin) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from asgiref.sync import sync_to_async
+from axes.models import AccessAttempt, AccessFailureLog
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.cache import cache
@@ -19,6 +20,7 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.models import AuditEntry, Workspace
+from tests.web.conftest import browser_of
 from tests.web.sockets import open_socket
 
 from .authenticator import code_of
@@ -152,13 +154,31 @@ def test_a_code_is_valid_for_a_step_more_on_either_side(secret: str) -> None:
 def test_guessing_ends(secret: str) -> None:
     client = Client()
     sign_in(client)
-    for _ in range(settings.LOOM.sign_in_attempts):
+    for _ in range(settings.LOOM.sign_in_attempts - 1):
         assert "Incorrect code" in answer(client, "000000").text
-    assert "Too many attempts. Try again in 15 minutes." in answer(client, code_of(secret)).text
+    for code in ("000000", code_of(secret)):
+        assert "Too many attempts. Try again in 15 minutes." in answer(client, code).text
     other = Client(REMOTE_ADDR="192.0.2.7")
     sign_in(other)
     assert "Too many" in answer(other, code_of(secret)).text
     assert not is_signed_in(other)
+
+
+def test_wrong_codes_are_failed_sign_ins_and_are_unlocked(secret: str, user: User) -> None:
+    office, other = browser_of(User.objects.create_superuser("root")), Client()
+    sign_in(other)
+    for _ in range(settings.LOOM.sign_in_attempts):
+        answer(other, "000000")
+    address = reverse("person", args=[user.pk])
+    assert f"{settings.LOOM.sign_in_attempts} failed sign-in attempts" in office.get(address).text
+    failures = AccessFailureLog.objects.filter(username="ann")
+    assert failures.count() == settings.LOOM.sign_in_attempts
+    assert not AccessAttempt.objects.filter(post_data__contains="000000").exists()
+    office.post(reverse("person_unlock", args=[user.pk]))
+    assert "failed sign-in" not in office.get(address).text
+    sign_in(other)
+    answer(other, code_of(secret))
+    assert is_signed_in(other)
 
 
 def test_a_wrong_code_does_not_forgive_wrong_passwords(secret: str) -> None:

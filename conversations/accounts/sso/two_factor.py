@@ -7,6 +7,7 @@ from allauth.account.internal.decorators import login_stage_required
 from allauth.account.internal.flows.login import record_authentication
 from allauth.account.stages import LoginStage
 from allauth.account.utils import perform_login
+from allauth.core import ratelimit
 from allauth.core.internal.cryptokit import normalize_user_code
 from allauth.mfa.adapter import DefaultMFAAdapter, get_adapter
 from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
@@ -196,6 +197,11 @@ def two_factor_set_up(request: HttpRequest) -> HttpResponse:
     stage.login.redirect_url = f"{reverse('mfa_view_recovery_codes')}?{wanted}"
     response: HttpResponse = stage.exit()
     return response
+
+
+def forget_wrong_codes(user_pk: int) -> None:
+    # The key under which allauth counts them; no request is part of it.
+    ratelimit.clear(None, action="login_failed", key=f"mfa-auth-user-{user_pk}")
 
 
 class _GoodOnce:

@@ -1,11 +1,13 @@
-"""Says in the log how people change the ways in which they sign in, and enters in the audit
-log which accounts of the provider open an account here."""
+"""Says in the log how people change the ways in which they sign in, enters in the audit log which
+accounts of the provider open an account here, and counts wrong codes as failed sign-ins."""
 
 import logging
 from functools import partial, wraps
 from typing import Any
 
 from django.apps import apps
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_login_failed
 from django.db import transaction
 from django.dispatch import Signal
 from django.http import HttpRequest
@@ -26,6 +28,7 @@ def begin() -> None:
             (second_factors.authenticator_removed, "second_factor_removed"),
             (second_factors.authenticator_reset, "second_factor_renewed"),
         ]
+        second_factors.authentication_failed.connect(_count_wrong_code, dispatch_uid="sso-wrong")
     if apps.is_installed("allauth.socialaccount"):
         from allauth.socialaccount import signals as accounts
         from allauth.socialaccount.models import SocialLogin
@@ -53,6 +56,14 @@ def _entered(save: Any) -> Any:
             note_provided_account(login.user, change=change, origin=origin)
 
     return save_and_enter
+
+
+def _count_wrong_code(
+    sender: Any, *, request: HttpRequest, user: User, reauthentication: bool, **_: Any
+) -> None:
+    if not reauthentication:
+        credentials = {"username": user.get_username()}
+        user_login_failed.send(sender, credentials=credentials, request=request)
 
 
 def _log_change(*, change: str, **told: Any) -> None:
