@@ -445,7 +445,7 @@ class RunExecution(Execution):
             )
 
     async def _stream(self, answer: _Answer) -> MessageCompleted:
-        answer.started = monotonic()
+        answer.started, answer.reported = monotonic(), None
         models, drafts = self._context.models, self._context.drafts
         async with aclosing(models.stream(answer.window.request)) as items:
             async for item in items:

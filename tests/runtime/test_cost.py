@@ -39,3 +39,19 @@ async def test_a_model_without_a_price_costs_nothing_said(
     assert (await ModelCall.objects.aget()).cost_microusd is None
     footer = await ChatEvent.objects.aget(event_type="turn_separator")
     assert "cost_usd" not in footer.payload
+
+
+async def test_a_retry_that_is_refused_does_not_cost_what_the_try_before_did(
+    runtime: Runtime, garden: Session, wire: WireThread
+) -> None:
+    wire.enqueue(
+        Scenario(text="Yes.", error_after=0),
+        Scenario(status=529, retry_after="0"),
+        Scenario(text="Yes."),
+    )
+    await ask(runtime, garden, "Go")
+    calls = [call async for call in ModelCall.objects.order_by("ordinal")]
+    assert [call.error_code for call in calls] == ["overloaded", "overloaded", ""]
+    assert calls[0].input_tokens
+    assert calls[1].input_tokens is None
+    assert calls[1].cost_microusd is None
