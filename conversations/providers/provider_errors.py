@@ -82,10 +82,11 @@ ERROR_TYPES = {
     "context_length_exceeded": "context_window_exceeded",
 }
 
-# Wordings of the API, of llama.cpp, vLLM and OpenAI-like servers.
+# Wordings without a figure, of the API, of llama.cpp, vLLM, Bedrock, Z.ai and gateways; those
+# with one are in ``window_errors``.
 WINDOW_EXCEEDED = re.compile(
-    r"prompt is too long|context[ _](length|size|window)|exceed_context|maximum context"
-    r"|input length and `?max_tokens`? exceed",
+    r"(prompt|input) is too long|context[ _]?(length|size|window)|exceed_context|maximum context"
+    r"|input length and `?max_tokens`? exceed|prompt exceeds max length",
     re.IGNORECASE,
 )
 # What a model does not take, in the words of Ollama, llama.cpp, vLLM and gateways.
@@ -189,7 +190,7 @@ def error_from_status(
 
 
 def is_too_long(said: ErrorBody) -> bool:
-    return any(map(WINDOW_EXCEEDED.search, said))
+    return any(map(WINDOW_EXCEEDED.search, said)) or read_limit(said.message).limit is not None
 
 
 def figures_of(code: str, said: ErrorBody, body: object) -> WindowFigures:
@@ -238,7 +239,7 @@ def read_error_body(body: object) -> ErrorBody:
 
     Knows ``{"error": {"type", "message", "details": {"error_code"}}}``, and as
     other servers have it ``{"error": "…"}``, ``{"message": "…"}``,
-    ``{"detail": "…"}`` and plain text.
+    ``{"detail": "…"}``, a list of one of these (Gemini) and plain text.
     """
     if isinstance(body, (str, bytes)):
         text = body if isinstance(body, str) else body.decode(errors="replace")
@@ -246,6 +247,8 @@ def read_error_body(body: object) -> ErrorBody:
             body = json.loads(text)
         except ValueError:
             return ErrorBody("", text, "")
+    if isinstance(body, list) and body:
+        body = body[0]
     if not isinstance(body, dict):
         return ErrorBody("", "", "")
     inner = body.get("error", body)

@@ -1,5 +1,6 @@
 """The figures in errors of requests that are too long, in the words of real servers."""
 
+import json
 from typing import Any
 
 import pytest
@@ -141,6 +142,27 @@ WORDINGS = [
         1_048_576,
         1_200_293,
     ),
+    # xAI, Kimi, Bedrock, Copilot, Cohere, Qwen, Z.ai, Fireworks
+    (
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        131_072,
+        537_812,
+    ),
+    ("Invalid request: Your request exceeded model token limit: 131072", 131_072, None),
+    ("Input is too long for requested model.", None, None),
+    ("prompt token count of 140000 exceeds the limit of 128000", 128_000, 140_000),
+    (
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292.",
+        4081,
+        4292,
+    ),
+    (
+        "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]",
+        129_024,
+        None,
+    ),
+    ("Prompt exceeds max length", None, None),
+    ("The prompt is too long: 8400, model maximum context length: 8191", 8191, 8400),
 ]
 
 
@@ -149,6 +171,31 @@ def test_the_figures_are_read_in_every_servers_words(
     message: str, limit: int | None, prompt: int | None
 ) -> None:
     assert read_limit(message) == (limit, prompt)
+
+
+@pytest.mark.parametrize(("message", "limit", "prompt"), WORDINGS)
+def test_every_servers_words_say_that_it_is_too_long(
+    message: str, limit: int | None, prompt: int | None
+) -> None:
+    said = {"error": {"message": message, "type": "invalid_request_error"}}
+    for body in (said, [said], {"detail": message}, json.dumps([said])):
+        error = error_from_status(status=400, body=body, headers={})
+        assert error.code == "context_window_exceeded"
+        assert (error.limit, error.prompt_tokens) == (limit, prompt)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "max_tokens: 128000 > 64000, which is the maximum allowed number of output tokens",
+        "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 5316852 bytes",
+        "image dimensions: 9000 > 8000 maximum",
+        "Invalid 'tools': array too long. Expected an array with maximum length 128, got 200.",
+    ],
+)
+def test_another_limit_is_none_of_the_window(message: str) -> None:
+    error = error_from_status(status=400, body={"error": {"message": message}}, headers={})
+    assert error.code == "invalid_request"
 
 
 LLAMA: dict[str, Any] = {
