@@ -10,14 +10,13 @@
 before anything is done, so that after a crash nothing is done twice.
 """
 
-import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from .events import Payload, ToolCallCompleted
 from .messages import Message, message_data, remake
-from .text import dump_json, estimate_tokens, storable
+from .text import dump_json, estimate_tokens, is_writable, load_strict_json, storable
 from .turns import NewTurn, indicate
 
 STARTED, WAITING, RUNNING = "started", "waiting_approval", "running"
@@ -37,17 +36,24 @@ DECISIONS = (BY_POLICY, ONCE, ALWAYS, DENY)
 
 # The input of a tool call, from the text that a model wrote.
 UNPARSED_INPUT = "_unparsed"
+MAX_INPUT_LEVELS = 100  # Deeper ones are refused by providers, and by JSON of other programs
 
 
 def parse_tool_input(text: str) -> dict[str, Any]:
-    """The JSON object in ``text``; an empty text is an empty object."""
+    """The JSON object in ``text``; an empty text is an empty object. What could not be sent back
+    counts as text that is none."""
     if not text.strip():
         return {}
     try:
-        value = json.loads(text)
+        value = load_strict_json(text)
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {UNPARSED_INPUT: text}
+    return value if is_tool_input(value) else {UNPARSED_INPUT: text}
+
+
+def is_tool_input(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether every provider takes it as the input of a call."""
+    return isinstance(value, dict) and is_writable(value, depth=MAX_INPUT_LEVELS)
 
 
 def read_unparsed_input(block: dict[str, Any]) -> str | None:

@@ -65,6 +65,22 @@ def test_a_dangling_call_gets_an_error_result() -> None:
     assert text == {"type": "text", "text": "so?"}
 
 
+@pytest.mark.parametrize(
+    "value", ["NaN", "1e999", "[" * 900 + "]" * 900, '{"a":' * 900 + "1" + "}" * 900]
+)
+def test_a_stored_call_that_no_request_can_hold_has_no_input(value: str) -> None:
+    call = '[{"type":"tool_use","id":"a","name":"look","input":{"a":%s}}]'
+    built = messages(turn(1, "user", "look"), turn(2, "assistant", blocks=call % value))
+    assert built[1]["content"][0]["input"] == {}
+
+
+def test_a_stored_block_may_be_nested_deeply() -> None:
+    block = '[{"type":"future_result","content":%s}]'
+    text = block % ("[" * 900 + "]" * 900)
+    built = messages(turn(1, "user", "look"), turn(2, "assistant", blocks=text))
+    assert built[1]["content"][0]["type"] == "future_result"
+
+
 def test_an_orphan_result_is_left_out() -> None:
     built = messages(turn(1, "user", "hi"), turn(2, "tool", "lost", tool_call_id="x"))
     assert [m["role"] for m in built] == ["user"]

@@ -23,6 +23,17 @@ END: dict[str, Any] = {"type": "message_delta", "delta": {"stop_reason": "end_tu
 STOP = {"type": "message_stop"}
 
 
+DEEP = 5_000
+# What Python reads, and no request can hold.
+UNSENDABLE = (
+    '{"a": NaN}',
+    '{"a": [-Infinity]}',
+    '{"a": 1e999}',
+    f'{{"a": {"[" * 100}{"]" * 100}}}',
+    f'{{"a": {"[" * DEEP}{"]" * DEEP}}}',
+)
+
+
 def delta(index: int, kind: str, **more: Any) -> dict[str, Any]:
     return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **more}}
 
@@ -163,7 +174,13 @@ def test_usage_that_is_no_number_is_not_reported() -> None:
         ('{"a": ', {"_unparsed": '{"a": '}),
         ("[1]", {"_unparsed": "[1]"}),
         ("null", {"_unparsed": "null"}),
+        *((text, {"_unparsed": text}) for text in UNSENDABLE),
     ],
 )
 def test_tool_input_is_an_object(text: str, value: dict[str, Any]) -> None:
     assert parse_tool_input(text) == value
+
+
+def test_tool_input_may_have_a_hundred_levels() -> None:
+    text = f'{{"a": {"[" * 99}{"]" * 99}}}'
+    assert "_unparsed" not in parse_tool_input(text)

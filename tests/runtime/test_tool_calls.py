@@ -1,7 +1,9 @@
 """Calls that are carried out: in order, shown while they run, stopped, ended once."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -303,3 +305,14 @@ async def test_calls_of_an_answer_that_was_cut_off_are_not_carried_out(
         "Not run: the answer was cut off before the call was complete."
     ]
     await require_whole(garden)
+
+
+@pytest.mark.parametrize("value", [float("nan"), reduce(lambda inner, _: [inner], range(900), [])])
+async def test_arguments_that_no_request_can_hold_do_not_end_the_session(
+    runtime: Runtime, wire: WireThread, garden: Session, value: Any
+) -> None:
+    wire.enqueue(*answers(("peek", {"a": value})), Scenario(text="Seen."))
+    assert (await ask(runtime, garden, "look")).state == "completed"
+    assert (await ask(runtime, garden, "and again")).state == "completed"
+    json.dumps(wire.requests[-1], allow_nan=False)
+    assert "_unparsed" in str(wire.requests[-1])

@@ -29,6 +29,7 @@ from conversations.domain.formats.contents import name_block, text_block
 from conversations.domain.messages import say
 from conversations.domain.stream import DOCUMENTS, IMAGES, ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens
+from conversations.domain.tool_calls import is_tool_input
 from conversations.domain.turns import (
     ASSISTANT,
     MODEL_NOTE,
@@ -394,7 +395,7 @@ def _sendable_call(block: Block) -> Block:
     return block | {
         "id": _sendable_id(str(block.get("id", ""))),
         "name": _ID.sub("_", str(block.get("name") or "tool"))[:128],
-        "input": arguments if isinstance(arguments, dict) else {},
+        "input": arguments if is_tool_input(arguments) else {},
     }
 
 
@@ -477,13 +478,20 @@ def cost_of_block(block: Block) -> int:
 
 
 def _cost_of_value(value: Any) -> int:
-    if isinstance(value, str):
-        return estimate_tokens(value) + 1
-    if isinstance(value, list):
-        return sum(_cost_of_value(item) + 1 for item in value)
-    if isinstance(value, dict):
-        return sum(estimate_tokens(str(k)) + _cost_of_value(v) + 2 for k, v in value.items())
-    return 2
+    cost, waiting = 0, [value]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                cost += estimate_tokens(text) + 1
+            case list() as items:
+                cost += len(items)
+                waiting += items
+            case dict() as names:
+                cost += sum(estimate_tokens(str(name)) + 2 for name in names)
+                waiting += names.values()
+            case _:
+                cost += 2
+    return cost
 
 
 def shorten_blocks(blocks: list[Block], *, cap: int, turn: int) -> list[Block]:
