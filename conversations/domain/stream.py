@@ -19,6 +19,8 @@ from .text import dump_json, is_encodable, write_json
 
 type Block = dict[str, Any]
 
+SEALED = "extra_content"  # Of a call in chat completions: Gemini wants it back from its own model
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:

@@ -3,7 +3,8 @@
 Nearly every server of local models does. They differ in what they leave out, which is read
 leniently: an answer that comes whole, calls without ids or numbers, thinking between tags,
 no usage, a wrong reason for the end. What one refuses by name (``max_tokens``,
-``stream_options``) is sent to it in another form from then on.
+``stream_options``) or finds missing (``reasoning_content``) is sent to it in another form from
+then on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from conversations.domain.errors import ProviderError
-from conversations.domain.stream import Block, ModelInfo, ModelRequest
+from conversations.domain.stream import SEALED, Block, ModelInfo, ModelRequest
 from conversations.domain.text import dump_json
 
 from .local_servers import read_local_models
@@ -42,6 +43,10 @@ DEFAULT_BASE_URL = "https://api.openai.com/v1"
 # Parameters that some servers refuse by name, and what to send in their place.
 REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 LEFT_OUT = ("stream_options", "parallel_tool_calls", "reasoning_effort", "top_k")
+
+# What DeepSeek and Kimi want back with each answer, and others may not know. An empty one counts
+# as missing for some.
+THOUGHT, NO_THOUGHT = "reasoning_content", " "
 
 
 def warm_up() -> ModuleType:
@@ -115,7 +120,13 @@ class OpenAIChatProvider(OpenAIProvider):
     def make_body(self, request: ModelRequest) -> dict[str, Any]:
         is_openai = self._base_url.startswith(DEFAULT_BASE_URL)
         limit = "max_completion_tokens" if is_openai else "max_tokens"
-        return self.adapt(request.model, make_body(request, limit=limit))
+        has_thoughts = THOUGHT in self._refused.get(request.model, ())
+        body = make_body(request, limit=limit, has_thoughts=has_thoughts)
+        return self.adapt(request.model, body)
+
+    def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
+        # It is named where it is missing, so no body has it before.
+        return super().refusable(body) | {THOUGHT: THOUGHT}
 
     def make_translator(self, request: ModelRequest) -> "ChatTranslator":
         return ChatTranslator(names=short_names(request))
@@ -124,14 +135,18 @@ class OpenAIChatProvider(OpenAIProvider):
 # The request
 
 
-def make_body(request: ModelRequest, *, limit: str = "max_tokens") -> dict[str, Any]:
+def make_body(
+    request: ModelRequest, *, limit: str = "max_tokens", has_thoughts: bool = False
+) -> dict[str, Any]:
     """The request in the shape of ``POST /chat/completions``. ``limit`` is what the longest
-    answer is called."""
+    answer is called; ``has_thoughts``: answers go back with what was thought for them."""
     system = text_of_system(request.system)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in request.messages:
         write = _write_answer if message["role"] == "assistant" else _write_said
         for written in write(message["content"]):
+            if has_thoughts and written["role"] == "assistant":
+                written[THOUGHT] = thinking_of(message["content"]) or NO_THOUGHT
             # Templates of local models want the roles to alternate.
             if messages and written["role"] == messages[-1]["role"] == "user":
                 messages[-1]["content"] = _join(messages[-1]["content"], written["content"])
@@ -219,8 +234,17 @@ def _part_of(block: Block) -> Block:
     return {"type": "text", "text": NOT_SENT.format(block.get("title") or kind)}
 
 
+def sealed_of(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {SEALED: call[SEALED]} if call.get(SEALED) else {}
+
+
+def thinking_of(content: Any) -> str:
+    blocks = [] if isinstance(content, str) else content
+    texts = [block["thinking"] for block in blocks if block.get("type") == "thinking"]
+    return "\n\n".join(texts)
+
+
 def _write_answer(content: Any) -> Iterator[dict[str, Any]]:
-    # Thinking has no place in a request here.
     text = text_of(content)
     blocks = [] if isinstance(content, str) else content
     calls = [
@@ -232,6 +256,7 @@ def _write_answer(content: Any) -> Iterator[dict[str, Any]]:
                 "arguments": dump_json(block.get("input") or {}),
             },
         }
+        | sealed_of(block)
         for block in blocks
         if block.get("type") == "tool_use"
     ]
@@ -348,6 +373,7 @@ class ChatTranslator:
             yield from self._end_text()
             name = str(function.get("name") or "")
             block = {"type": "tool_use", "id": call_id, "name": self._names.get(name, name)}
+            block |= sealed_of(call)
             if known is not None:  # another call of the same place: the one before is complete
                 self._calls[place, known[1]] = known
             known = self._calls[place] = (self._next, call_id)

@@ -171,6 +171,45 @@ async def test_what_a_server_refuses_is_learnt(
     assert "tools" not in wire.requests[2]
 
 
+async def test_thinking_goes_back_to_a_server_that_misses_it(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    """As DeepSeek and Kimi do, from the first call of a tool on."""
+    wire.enqueue(Scenario(text="Hello.", thinking="Somebody is there"))
+    await ask(several, garden, "hello")
+    await choose(garden, CHAT)
+    missing = "Missing `reasoning_content` field in the assistant message at message index 1."
+    wire.enqueue(
+        Scenario(thinking="I should look", tools=(WireCall(name="look"),)),
+        Scenario(status=400, error_message=missing),
+        Scenario(text="Seen.", thinking="That is it"),
+    )
+    with sample_tools():
+        run = await ask(several, await fresh(garden), "look")
+        assert run.state == "completed"
+        assert "reasoning_content" not in str(wire.requests[:3])
+        await ask(several, await fresh(garden), "again")
+    said = [one for one in wire.requests[-1]["messages"] if one["role"] == "assistant"]
+    assert [one["reasoning_content"] for one in said] == [" ", "I should look", "That is it"]
+
+
+async def test_what_is_sealed_with_a_call_goes_back_to_its_model_only(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    """Gemini wants the signature of its thought back with the call."""
+    sealed = {"google": {"thought_signature": "SIG"}}
+    await choose(garden, CHAT)
+    wire.enqueue(Scenario(tools=(WireCall(name="look", sealed=sealed),)), Scenario(text="Seen."))
+    with sample_tools():
+        assert (await ask(several, await fresh(garden), "look")).state == "completed"
+        [said] = [one for one in wire.requests[-1]["messages"] if one["role"] == "assistant"]
+        assert [call["extra_content"] for call in said["tool_calls"]] == [sealed]
+        for model in (MODEL, RESPONSES):
+            await choose(garden, model)
+            assert (await ask(several, await fresh(garden), f"{model}?")).state == "completed"
+            assert "SIG" not in str(wire.requests[-1])
+
+
 async def test_a_limit_is_learnt_from_the_refusal(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:

@@ -81,4 +81,6 @@ def make_call_block(tool: ToolCall, scenario: Scenario, ids: Iterator[int]) -> d
         "name": tool.name,
         "input": tool.input,
     }
+    if tool.sealed:
+        block["extra_content"] = tool.sealed
     return {**block, "caller": {"type": "direct"}} if scenario.extras else block

@@ -218,6 +218,7 @@ def make_chat_frames(answer: Answer) -> Iterator[Frame]:
             text = arguments_of(block, answer)
             function = {"name": block["name"], "arguments": ""}
             head = {"index": calls, "id": block["id"], "type": "function", "function": function}
+            head |= {key: block[key] for key in ("extra_content",) if key in block}
             yield chunk({"tool_calls": [head]})
             for piece in pieces_of(text, scenario.chunk):
                 call = {"index": calls, "function": {"arguments": piece}}

@@ -28,11 +28,13 @@ FAULT_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A tool_use block to send; ``id`` is made where it is empty."""
+    """A tool_use block to send; ``id`` is made where it is empty. ``sealed`` goes along in the
+    chat completions, as Gemini has it there."""
 
     name: str
     input: dict[str, Any] = field(default_factory=dict)
     id: str = ""
+    sealed: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from conversations.domain.attachments import (
 from conversations.domain.errors import NotFound
 from conversations.domain.formats.contents import name_block, text_block
 from conversations.domain.messages import say
-from conversations.domain.stream import DOCUMENTS, IMAGES, ModelRequest
+from conversations.domain.stream import DOCUMENTS, IMAGES, SEALED, ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.tool_calls import is_tool_input
 from conversations.domain.turns import (
@@ -369,8 +369,11 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
         return _text(turn.content)
     if blocks is None:
         return _text(turn.content) + [_sendable_call(call) for call in calls]
-    # Thinking is signed for the model that thought it; another one refuses it.
+    # Thinking is signed for the model that thought it, and so is what is sealed with a call;
+    # another one refuses both.
     same_model = _is_own(turn, model)
+    if not same_model:
+        blocks = [{name: block[name] for name in block if name != SEALED} for block in blocks]
     kept = [
         _sendable_call(block) if block.get("type") == "tool_use" else block
         for block in blocks
