@@ -7,6 +7,7 @@ no usage, a wrong reason for the end. What one refuses by name (``max_tokens``,
 then on.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ from .openai_shapes import (
     text_of_search_result,
     text_of_system,
 )
+from .provider_errors import make_error
 from .sdk_client import SdkProvider, make_http_options
 
 if TYPE_CHECKING:
@@ -268,14 +270,23 @@ def _write_answer(content: Any) -> Iterator[dict[str, Any]]:
 
 # The answer
 
+# Of text-generation-inference, Together and Z.ai, too.
 STOP_REASONS = {
     "stop": "end_turn",
+    "eos": "end_turn",
+    "eos_token": "end_turn",
+    "stop_sequence": "end_turn",
     "length": "max_tokens",
     "model_length": "max_tokens",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",
+    "sensitive": "refusal",
 }
+# Reasons of an answer that was broken off, of vLLM, SGLang, OpenRouter, DeepSeek, Z.ai and Gemini.
+BROKEN_OFF = re.compile(
+    r"error|abort|insufficient_system_resource|malformed_function_call|function_call_filter"
+)
 
 THINK, END_OF_THINK = "<think>", "</think>"
 
@@ -304,7 +315,9 @@ class ChatTranslator:
             self._usage = event["usage"]
         for choice in (event.get("choices") or ())[:1]:
             yield from self._take_delta(choice.get("delta") or choice.get("message") or {})
-            self._reason = choice.get("finish_reason") or self._reason
+            self._reason = str(choice.get("finish_reason") or self._reason).lower()
+            if BROKEN_OFF.search(self._reason):
+                raise make_error("stream_error", self._reason)
 
     def take_document(self, document: Event) -> Iterator[Event]:
         if not document["choices"]:
@@ -323,7 +336,8 @@ class ChatTranslator:
         yield {"type": "message_stop"}
 
     def _stop_reason(self) -> str:
-        reason = STOP_REASONS.get(self._reason, self._reason or "end_turn")
+        name = self._reason.partition(":")[0]  # Gemini's filter stands behind it
+        reason = STOP_REASONS.get(name, name or "end_turn")
         if self._refusal:
             return "refusal"
         if self._calls and reason == "end_turn":

@@ -483,6 +483,44 @@ def test_wrong_reasons_with_a_call(reason: str | None) -> None:
     assert read_chat(delta(content="a"), delta(reason), "[DONE]").stop_reason == "end_turn"
 
 
+@pytest.mark.parametrize(
+    ("reason", "stop_reason"),
+    [
+        ("eos_token", "end_turn"),
+        ("eos", "end_turn"),
+        ("STOP", "end_turn"),
+        ("stop_sequence", "end_turn"),
+        ("sensitive", "refusal"),
+        ("content_filter: RECITATION", "refusal"),
+        ("future_reason", "future_reason"),
+    ],
+)
+def test_reasons_in_other_words(reason: str, stop_reason: str) -> None:
+    assert read_chat(delta(content="a"), delta(reason), "[DONE]").stop_reason == stop_reason
+
+
+BROKEN_OFF = [
+    "error",
+    "abort",
+    "insufficient_system_resource",
+    "network_error",
+    "MALFORMED_FUNCTION_CALL",
+    "function_call_filter: UNEXPECTED_TOOL_CALL",
+]
+
+
+@pytest.mark.parametrize("reason", BROKEN_OFF)
+@pytest.mark.parametrize("body", ["", "whole"])
+async def test_an_answer_that_was_broken_off(wire: WireThread, reason: str, body: str) -> None:
+    provider = make_kind(OPENAI, wire)
+    wire.enqueue(Scenario(text="Half an", stop_reason=reason, body=body))
+    error, text = await fail(provider)
+    assert (error.code, error.transient) == ("stream_error", True)
+    assert text == ("" if body else "Half an")
+    assert reason.lower() in error.message
+    await provider.close()
+
+
 def test_calls_without_numbers_ids_and_pieces() -> None:
     one = {"function": {"name": "f", "arguments": '{"a": 1}'}}
     two = {"function": {"name": "g", "arguments": {"b": 2}}}

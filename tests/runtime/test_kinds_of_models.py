@@ -210,6 +210,21 @@ async def test_what_is_sealed_with_a_call_goes_back_to_its_model_only(
             assert "SIG" not in str(wire.requests[-1])
 
 
+async def test_an_answer_that_was_broken_off_is_tried_again_or_kept(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await choose(garden, CHAT)
+    wire.enqueue(Scenario(empty=True, stop_reason="abort"), Scenario(text="Whole."))
+    assert (await ask(several, await fresh(garden), "hello")).state == "completed"
+    wire.enqueue(Scenario(text="The first half", stop_reason="insufficient_system_resource"))
+    run = await ask(several, await fresh(garden), "go on")
+    assert (run.state, run.error_code) == ("failed", "stream_error")
+    [notice] = [event for event in await events_of(garden) if isinstance(event, Info)]
+    assert notice.action == "retry"
+    last = (await sync_to_async(read_turns)(garden.pk))[-1]
+    assert (last.content, last.complete) == ("The first half", False)
+
+
 async def test_a_limit_is_learnt_from_the_refusal(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
