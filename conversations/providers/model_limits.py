@@ -177,7 +177,8 @@ PRICES = Path(__file__).with_name("prices.toml")
 CACHE_WRITE: Mapping[str, float] = {"5m": 1.25, "1h": 2.0}
 CACHE_READ = 0.1
 
-_SNAPSHOT = re.compile(r"-20\d{6}$")  # The date that ends the id of one snapshot of a model
+# The date that ends the id of one snapshot of a model, and what ends that of the newest.
+_SNAPSHOT = re.compile(r"-(20\d{6}|latest)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,9 +216,16 @@ def find_cost(
 
 def price_of(prices: PriceList, model: str, *, day: date | None = None) -> Price | None:
     """What it costs on that day (UTC, today if not given); None: not known."""
-    known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model), ())
+    known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model)) or _of_newest(prices, model)
     day = day or datetime.now(UTC).date()
     return next((price for price in known if price.since <= day), None)
+
+
+def _of_newest(prices: PriceList, model: str) -> tuple[Price, ...]:
+    """Of a model that is asked for by an alias, where only its snapshots have prices."""
+    alias = _SNAPSHOT.sub("", model)
+    names = [name for name in prices if _SNAPSHOT.sub("", name) == alias]
+    return prices[max(names)] if names else ()
 
 
 def read_prices(own: Path | None = None) -> PriceList:

@@ -190,12 +190,13 @@ class Models:
         """The answer of the provider that has the request's model. Raises ProviderError, also
         for a model that nobody has."""
         provider, model = self._route(request.model)
-        is_plain = model == request.model
+        is_plain = model == request.model  # and its JSON is written once
         items = provider.stream(request if is_plain else replace(request, model=model))
         async with aclosing(items):
             async for item in items:
-                # Its thinking is taken back by the same model only, by this name.
-                if not is_plain and isinstance(item, MessageStarted | MessageCompleted):
+                # Its thinking is taken back by the same model only, by this name: what was asked
+                # for by an alias answers by another one.
+                if isinstance(item, MessageStarted | MessageCompleted):
                     item = replace(item, model=request.model)
                 yield item
 

@@ -29,6 +29,21 @@ def test_a_snapshot_costs_what_its_model_costs() -> None:
     assert find_cost("claude-opus-5-5", usage) == 60
 
 
+def test_an_alias_costs_what_its_newest_snapshot_costs(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    prices = (
+        "bean-20250101 = [{ input = 1, output = 4 }]\nbean-20260101 = [{ input = 2, output = 4 }]"
+    )
+    path.write_text(f"[models]\n{prices}\n")
+    usage = Usage(input_tokens=10, output_tokens=1)
+    costs = [
+        model_limits.find_cost(read_prices(path), model, usage)
+        for model in ("bean-20250101", "bean", "bean-latest", "been")
+    ]
+    assert costs == [14, 24, 24, None]
+    assert find_cost("claude-opus-5-5-latest", usage) == 60
+
+
 @pytest.mark.parametrize(
     ("model", "usage"),
     [

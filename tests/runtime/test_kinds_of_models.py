@@ -225,6 +225,21 @@ async def test_an_answer_that_was_broken_off_is_tried_again_or_kept(
     assert (last.content, last.complete) == ("The first half", False)
 
 
+async def test_thinking_goes_back_to_a_model_that_is_asked_by_an_alias(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    dated = f"{MODEL}-20251001"
+    wire.enqueue(
+        Scenario(thinking="I should look", tools=(WireCall(name="look"),), answers_as=dated),
+        Scenario(text="Seen.", answers_as=dated),
+    )
+    with sample_tools():
+        assert (await ask(several, garden, "look")).state == "completed"
+    [said] = [one for one in wire.requests[-1]["messages"] if one["role"] == "assistant"]
+    assert [block["type"] for block in said["content"]] == ["thinking", "tool_use"]
+    assert {call.model async for call in ModelCall.objects.all()} == {MODEL}
+
+
 async def test_a_limit_is_learnt_from_the_refusal(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:

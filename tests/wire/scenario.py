@@ -52,6 +52,7 @@ class Scenario:
     thinking: str | int = ""  # a thinking block first: its text, or its number of words
     tools: tuple[ToolCall, ...] = ()  # tool_use blocks, after the text
     rounds: int = 1  # times that ``tools`` are called for one message of the person
+    answers_as: str = ""  # the model that it names; default: the one that was asked for
     stop_reason: str | None = None  # default: tool_use where there are tools, else end_turn
     stop_details: dict[str, Any] | None = None
     empty: bool = False  # an answer without content

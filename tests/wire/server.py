@@ -323,7 +323,7 @@ class WireServer:
         blocks, matched = cut_blocks(blocks, body.get("stop_sequences") or [])
         return Answer(
             message_id=f"msg_wire_{next(self._ids):06d}",
-            model=body["model"],
+            model=scenario.answers_as or body["model"],
             scenario=scenario,
             blocks=blocks,
             cache=self.cache.use(key, body),
