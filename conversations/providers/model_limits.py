@@ -67,6 +67,15 @@ CAPABILITY_OF = {
     "reasoning": "thinking",
 }
 
+# What some models of a list cannot do, by their type (LM Studio, Together) or their id.
+CHAT = "chat"
+OTHER_TYPES = ("embeddings", "embedding", "rerank", "moderation", "image", "audio", "transcribe")
+OTHER_IDS = re.compile(
+    r"embed|rerank|\b(tts|whisper|transcribe|moderation|realtime|dall-e|imagen|sora|veo|bge)\b"
+    r"|gpt-image|gpt-(4o-(mini-)?)?audio|minilm|turbo-instruct|(davinci|babbage)-002",
+    re.IGNORECASE,
+)
+
 
 def find_limits(model_id: str) -> ModelLimits:
     known = [prefix for prefix in LIMITS_BY_PREFIX if model_id.startswith(prefix)]
@@ -107,7 +116,14 @@ def read_capabilities(entry: Mapping[str, Any]) -> dict[str, bool]:
     if isinstance(entry.get("supported_parameters"), list):
         known = {CAPABILITY_OF.get(str(name)) for name in entry["supported_parameters"]}
         takes |= {name: name in known for name in (TOOLS, "thinking")}
+    is_embedding = isinstance(said, list) and "embedding" in said and "completion" not in said
+    if is_embedding or entry.get("type") in OTHER_TYPES:
+        takes[CHAT] = False
     return takes
+
+
+def can_chat(model: ModelInfo) -> bool:
+    return model.takes.get(CHAT, True) and not OTHER_IDS.search(model.id)
 
 
 OLLAMA_OWNER = "library"  # Ollama's own word for who has made its models

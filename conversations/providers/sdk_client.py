@@ -20,6 +20,7 @@ from conversations.domain.stream import ModelInfo, ModelRequest, StreamItem
 from conversations.domain.text import dump_json
 
 from .answer_reader import AnswerReader, Translator
+from .model_limits import can_chat
 from .provider_errors import (
     error_from_document,
     error_from_status,
@@ -128,7 +129,8 @@ class SdkProvider:
                             pass
 
     async def list_models(self) -> list[ModelInfo]:
-        """The server's models, newest first, or the fallback where it has no list."""
+        """The server's models that can chat or are named, newest first, or the fallback where it
+        has no list."""
         sdk_client = await self._open_client()
         import httpx2
 
@@ -141,6 +143,8 @@ class SdkProvider:
             models = []
         except ValueError:
             models = []
+        named = {model.id for model in self._fallback_models}
+        models = [model for model in models if can_chat(model) or model.id in named]
         return models or list(self._fallback_models)
 
     async def warm_up(self) -> None:

@@ -75,7 +75,7 @@ WORDS_PER_TOKEN = 0.6
 FAILED, NOTHING = "compaction_failed", "nothing_to_compact"
 
 # Failures of the cheaper model after which the session's own one is asked.
-REPLACED_BY_OWN = ("unknown_model", "permission")
+REPLACED_BY_OWN = ("unknown_model", "permission", "invalid_request")
 
 
 class NotWorthIt(Exception):

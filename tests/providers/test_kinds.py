@@ -23,7 +23,13 @@ from conversations.domain.stream import (
     Usage,
 )
 from conversations.providers.answer_reader import AnswerReader
-from conversations.providers.config import ANTHROPIC, KINDS, OPENAI, OPENAI_RESPONSES
+from conversations.providers.config import (
+    ANTHROPIC,
+    KINDS,
+    OPENAI,
+    OPENAI_RESPONSES,
+    make_model,
+)
 from conversations.providers.openai_chat import ChatTranslator, ThinkingTags, make_body
 from conversations.providers.openai_responses import ResponseTranslator
 from conversations.providers.registry import make_provider
@@ -303,6 +309,33 @@ async def test_models_are_listed(wire: WireThread, provider: Provider) -> None:
     models = await provider.list_models()
     assert [model.id for model in models] == list(wire.server.models)
     assert models[-1].max_input_tokens == 200_000
+
+
+async def test_models_that_cannot_chat_are_left_out(wire: WireThread, provider: Provider) -> None:
+    others = [
+        *("text-embedding-3-small", "nomic-embed-text:latest", "gpt-4o-mini-tts", "whisper-1"),
+        *("gpt-image-1", "omni-moderation-latest", "jina-reranker-v3", "gpt-4o-transcribe"),
+        *("dall-e-3", "gpt-audio-mini", "gpt-4o-audio-preview", "gpt-realtime", "babbage-002"),
+    ]
+    chatting = ["gpt-5-mini", "qwen3:8b", "gemini-3-flash", "gpt-4o", "deepseek-chat", "bgemma"]
+    entries: list[dict[str, Any]] = [{"id": name} for name in others + chatting]
+    entries += [
+        {"id": "typed", "type": "embeddings"},
+        {"id": "able", "capabilities": ["embedding"]},
+        {"id": "both", "capabilities": ["completion", "embedding"], "type": "llm"},
+    ]
+    wire.server.models_reply = (200, {"data": entries})
+    assert [model.id for model in await provider.list_models()] == [*chatting, "both"]
+
+
+async def test_a_model_that_is_named_is_never_left_out(wire: WireThread) -> None:
+    config = replace(wire.provider, kind=OPENAI, url=f"{wire.url}/v1")
+    named = [make_model("my-embedding-chat")]
+    provider = make_provider(config, timeout=10, fallback_models=named)
+    entries = [{"id": "my-embedding-chat"}, {"id": "embeddinggemma"}]
+    wire.server.models_reply = (200, {"data": entries})
+    assert [model.id for model in await provider.list_models()] == ["my-embedding-chat"]
+    await provider.close()
 
 
 # What is sent

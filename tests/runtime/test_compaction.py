@@ -301,6 +301,19 @@ async def test_the_sessions_model_stands_in_for_one_that_does_not_exist(
     assert await in_force(garden) == (4, SUMMARY)
 
 
+async def test_the_sessions_model_stands_in_for_one_that_refuses(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    """A small model of the list may be none that chats."""
+    runtime = await start_runtime(rules=RULES, compact_model="claude-haiku-5-5")
+    await talk(runtime, wire, garden, times=4)
+    wire.enqueue(Scenario(status=400, error_message="It needs audio."), Scenario(text=SUMMARY))
+    await compact(runtime, garden)
+    asked = [request["model"] for request in wire.requests[-2:]]
+    assert asked == ["claude-haiku-5-5", runtime.models.model_for("")]
+    assert await in_force(garden) == (4, SUMMARY)
+
+
 async def test_it_can_be_stopped(
     compacting: Runtime,
     wire: WireThread,
