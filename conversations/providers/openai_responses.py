@@ -43,7 +43,9 @@ class OpenAIResponsesProvider(OpenAIProvider):
         return self.adapt(request.model, make_body(request))
 
     def make_translator(self, request: ModelRequest) -> "ResponseTranslator":
-        return ResponseTranslator(names=short_names(request), limit=request.max_tokens)
+        return ResponseTranslator(
+            names=short_names(request), limit=request.max_tokens, secret=self._secret
+        )
 
     def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
         return {name: word for name, word in REFUSED.items() if name in body}
@@ -162,10 +164,12 @@ def _unseal(signature: Any) -> dict[str, str]:
 
 class ResponseTranslator:
     """The events of one response as those of the Messages API. ``names`` are those of tools,
-    by what the request called them, ``limit`` the tokens that the answer may have."""
+    by what the request called them, ``limit`` the tokens that the answer may have, ``secret``
+    what no error may show."""
 
-    def __init__(self, *, names: Mapping[str, str], limit: int) -> None:
+    def __init__(self, *, names: Mapping[str, str], limit: int, secret: str) -> None:
         self._names = names
+        self._secret = secret
         self._limit = limit
         self._has_started = False
         self._next = 0  # The number of the next block
@@ -215,7 +219,8 @@ class ResponseTranslator:
         return {"type": "message_start", "message": message}
 
     def _failure(self, response: Mapping[str, Any]) -> ProviderError:
-        return error_from_event({"error": response.get("error") or {}}, headers={})
+        error = {"error": response.get("error") or {}}
+        return error_from_event(error, headers={}, secret=self._secret)
 
     def _open(self, place: tuple[str, int], block: Block) -> Iterator[Event]:
         index = self._blocks[place] = self._next

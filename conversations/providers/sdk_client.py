@@ -20,6 +20,7 @@ from conversations.domain.stream import ModelInfo, ModelRequest, StreamItem
 from conversations.domain.text import dump_json
 
 from .answer_reader import AnswerReader, Translator
+from .config import NO_KEY
 from .model_limits import can_chat
 from .provider_errors import (
     error_from_document,
@@ -68,6 +69,7 @@ class SdkProvider:
         fallback_models: Sequence[ModelInfo] = (),
     ) -> None:
         self._api_key = api_key.strip()
+        self._secret = "" if self._api_key == NO_KEY else self._api_key  # Masked in errors
         self._base_url = base_url or ""
         self._timeout = timeout
         self._fallback_models = list(fallback_models)
@@ -106,7 +108,7 @@ class SdkProvider:
         """See :meth:`conversations.domain.stream.Provider.stream`."""
         response = await self._send(request)
         translator = self.make_translator(request)
-        reader = AnswerReader(headers=response.headers, secret=self._api_key, translator=translator)
+        reader = AnswerReader(headers=response.headers, secret=self._secret, translator=translator)
         async with aclosing(response):
             if response.headers.get("content-type", "").lower().startswith(OTHER_CONTENT_TYPES):
                 for item in await self._read_document(response, reader):
@@ -210,7 +212,7 @@ class SdkProvider:
                 items = reader.read_document(document)
                 if reader.has_ended:
                     return items
-        raise error_from_document(body, headers=response.headers, secret=self._api_key)
+        raise error_from_document(body, headers=response.headers, secret=self._secret)
 
     async def _open_client(self) -> Any:
         if not self._api_key:
@@ -239,7 +241,7 @@ class SdkProvider:
                 status=failed.status_code,
                 body=failed.body,
                 headers=failed.response.headers,
-                secret=self._api_key,
+                secret=self._secret,
             )
         return error_from_transport(error)
 

@@ -28,6 +28,7 @@ from conversations.providers.config import (
     KINDS,
     OPENAI,
     OPENAI_RESPONSES,
+    ProviderConfig,
     make_model,
 )
 from conversations.providers.openai_chat import ChatTranslator, ThinkingTags, make_body
@@ -239,6 +240,18 @@ async def test_refusals(
     assert (error.http_status, error.retry_after) == (status, 2.5)
     assert message in error.message
     assert len(wire.exchanges) == 1  # the SDK tries nothing again by itself
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_error_of_a_server_without_a_key_says_none(wire: WireThread, kind: str) -> None:
+    wire.server.key = ""
+    url = wire.url if kind == ANTHROPIC else f"{wire.url}/v1"
+    config = ProviderConfig(name="local", kind=kind, url=url)
+    provider = make_provider(config, timeout=10)
+    words = "tool_choice must be none or auto"
+    wire.enqueue(Scenario(status=400, error_message=words))
+    assert words in (await fail(provider))[0].message
+    await provider.close()
 
 
 @pytest.mark.parametrize("body", ["html", "json"])
@@ -615,14 +628,20 @@ def test_a_refused_answer() -> None:
     assert (done.stop_reason, done.blocks[0]["text"]) == ("refusal", "I cannot")
 
 
+def make_responses_reader() -> AnswerReader:
+    translator = ResponseTranslator(names={}, limit=9, secret="our-key")
+    return AnswerReader(headers={}, secret="our-key", translator=translator)
+
+
 def test_a_failed_response() -> None:
-    reader = AnswerReader(headers={}, secret="", translator=ResponseTranslator(names={}, limit=9))
-    error = {"code": "server_error", "message": "m"}
+    reader = make_responses_reader()
+    error = {"code": "server_error", "message": "The key our-key is odd."}
     event = {"type": "response.failed", "response": {"id": "r", "error": error}}
     reader.read(f"data: {json.dumps(event)}\n\n".encode())
     with pytest.raises(ProviderError) as caught:
         reader.raise_failure()
     assert caught.value.code == "server_error"
+    assert "The key [key] is odd." in caught.value.message
 
 
 def test_roles_alternate_for_templates_of_local_models() -> None:
@@ -645,7 +664,7 @@ def test_a_response_without_places() -> None:
         {"type": "response.output_item.done", "item": call | {"arguments": "{}"}},
         {"type": "response.completed", "response": {"id": "r", "status": "completed"}},
     ]
-    reader = AnswerReader(headers={}, secret="", translator=ResponseTranslator(names={}, limit=9))
+    reader = make_responses_reader()
     lines = [f"data: {json.dumps(event)}\n\n" for event in events]
     last = reader.read("".join(lines).encode())[-1]
     assert isinstance(last, MessageCompleted)
