@@ -381,7 +381,8 @@ class ChatTranslator:
         function = call.get("function") or {}
         call_id, place = str(call.get("id") or ""), call.get("index")
         if place is None:
-            place = call_id or (len(self._calls) if function.get("name") else len(self._calls) - 1)
+            last = next(reversed(self._calls), 0)
+            place = call_id or (len(self._calls) if function.get("name") else last)
         known = self._calls.get(place)
         if known is None or (call_id and known[1] and call_id != known[1]):
             yield from self._end_text()

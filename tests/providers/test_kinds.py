@@ -575,6 +575,19 @@ def test_calls_without_numbers_ids_and_pieces() -> None:
     assert len({b["id"] for b in done.blocks}) == 2
 
 
+def test_pieces_that_name_neither_a_call_nor_a_number() -> None:
+    calls = [
+        {"id": "c1", "function": {"name": "f", "arguments": '{"a"'}},
+        {"function": {"arguments": ": "}},
+        {"function": {"arguments": "1}"}},
+        {"id": "c2", "function": {"name": "g", "arguments": '{"b"'}},
+        {"function": {"arguments": ": 2}"}},
+    ]
+    done = read_chat(*[delta(tool_calls=[call]) for call in calls], delta("tool_calls"))
+    told = [(block["id"], block["name"], block["input"]) for block in done.blocks]
+    assert told == [("c1", "f", {"a": 1}), ("c2", "g", {"b": 2})]
+
+
 def test_calls_with_the_same_number_and_other_ids() -> None:
     calls = [
         {"index": 0, "id": f"c{n}", "function": {"name": "f", "arguments": f'{{"n": {n}}}'}}
