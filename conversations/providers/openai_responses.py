@@ -206,8 +206,8 @@ class ResponseTranslator:
         yield self._start(document)
         if document.get("status") == "failed":
             raise self._failure(document)
-        for place, item in enumerate(document["output"]):
-            yield from self._complete_item(str(item.get("id") or place), item)
+        if "output" not in document:
+            raise ValueError("a response without output")
         yield from self._finish(document)
 
     def end(self, *, is_marked: bool) -> Iterator[Event]:
@@ -277,6 +277,9 @@ class ResponseTranslator:
                 yield {"type": "content_block_stop", "index": index}
 
     def _finish(self, response: Mapping[str, Any]) -> Iterator[Event]:
+        if not self._blocks:  # it comes whole
+            for place, item in enumerate(response.get("output") or ()):
+                yield from self._complete_item(str(item.get("id") or place), item)
         reason = (response.get("incomplete_details") or {}).get("reason")
         stop_reason = "tool_use" if self._has_calls else "end_turn"
         if reason is not None or response.get("status") == "incomplete":

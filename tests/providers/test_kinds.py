@@ -685,3 +685,17 @@ def test_a_response_without_places() -> None:
         {"type": "text", "text": "Yes"},
         {"type": "tool_use", "id": "c1", "name": "f", "input": {}},
     ]
+
+
+def test_a_response_that_comes_with_its_end() -> None:
+    output = [
+        {"type": "message", "content": [{"type": "output_text", "text": "Yes"}]},
+        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+    ]
+    response = {"id": "r", "status": "completed", "output": output}
+    reader = make_responses_reader()
+    event = {"type": "response.completed", "response": response}
+    last = reader.read(f"data: {json.dumps(event)}\n\n".encode())[-1]
+    assert isinstance(last, MessageCompleted)
+    assert [block["type"] for block in last.blocks] == ["text", "tool_use"]
+    assert last.stop_reason == "tool_use"
