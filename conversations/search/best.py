@@ -31,6 +31,12 @@ MAX_LIGHT_TURNS = 5000
 # Turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PHRASE_TURNS = 1000
 
+# What programs and the model are told where a phrase may be in older turns still.
+PHRASE_CUT = (
+    f"A phrase was only searched in the newest {MAX_PHRASE_TURNS:,} turns with its words;"
+    " before:DATE or before:TURN searches further back."
+)
+
 LIGHT_WEIGHT = 0.25  # What a word without a subject of its own counts beside those that have one.
 
 # What it counts that a message says what the person always wants, or prefers: a question bears on
@@ -58,8 +64,8 @@ MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody lo
 
 
 # Ids with scores, best first; those that match themselves, and whether there are more; what matches
-# nothing.
-type Ranked = tuple[list[tuple[float, int]], frozenset[int], bool, tuple[str, ...]]
+# nothing; whether a phrase was looked for in the newest turns with its words only.
+type Ranked = tuple[list[tuple[float, int]], frozenset[int], bool, tuple[str, ...], bool]
 
 
 def rank_entries(
@@ -74,9 +80,11 @@ def rank_entries(
     that have words of a phrase, but not the phrase. ``similar``: turns by how near they are to the
     query in meaning; the nearest are ranked whatever words they have."""
     words = _read_words(source, match, query.all_tokens if with_neighbours else query.tokens)
-    phrases = {}
+    phrases, cut = {}, set()
     for term in query.phrases:
         ids = source.find(match.having(*dict.fromkeys(term.tokens)), limit=MAX_PHRASE_TURNS)
+        if len(ids) == MAX_PHRASE_TURNS:
+            cut.add(term)
         ids = keep_phrases(source, match, [term], ids)
         phrases[term] = _Found(ids, ids, len(ids), len(ids), spreading=ids)
     having = [set(found.ids) for found in (phrases or words).values()]
@@ -97,9 +105,13 @@ def rank_entries(
     scores = _scores(source, query, ranking, candidates, meaning, among=among)
     telling = [word for word in query.words if any(token in words for token in word.tokens)]
     missing = [w.text for w in telling if not any(words[t].ids for t in w.tokens if t in words)]
-    missing += [f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids]
-    is_bound = any(len(found.ids) < found.count for found in words.values())
-    return scores, frozenset(matched), is_bound, tuple(missing)
+    missing += [
+        f'"{phrase.text}"'
+        for phrase, found in phrases.items()
+        if not found.ids and phrase not in cut
+    ]
+    is_bound = bool(cut) or any(len(found.ids) < found.count for found in words.values())
+    return scores, frozenset(matched), is_bound, tuple(missing), bool(cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +219,20 @@ def find_with_phrases(
     limit: int,
     below: int | None = None,
     most_pages: int = sys.maxsize,
-) -> list[int]:
+) -> tuple[list[int], int | None]:
     """The highest entries that match and have the phrases: ``limit`` of them or more, if so many
-    are among the pages of ``limit`` matches that are looked through."""
+    are among the pages of ``limit`` matches that are looked through. And the last match that was
+    looked at; None: there are no more."""
     found: list[int] = []
     for _ in range(most_pages):
         ids = source.find(match, limit=limit, below=below)
         found += keep_phrases(source, match, phrases, ids)
-        if len(ids) < limit or len(found) >= limit:
-            break
+        if len(ids) < limit:
+            return found, None
         below = ids[-1]
-    return found
+        if len(found) >= limit:
+            break
+    return found, below
 
 
 def keep_phrases(

@@ -37,10 +37,12 @@ def search_session(
 ) -> SearchResults:
     """Turns of one session that match. Any text is a valid query; a cursor of another search gives
     the first page. ``best`` ranks turns that have any of the words; ``newest`` has the turns with
-    all of them, or with any where none has all, the highest number first. ``before_turn`` leaves
-    out that turn and what follows. ``with_neighbours`` ranks turns next to matches too, which are
-    marked ``is_near``, as are those without the phrases of a query that has words as well; filters
-    keep such turns out, and so does a query of nothing but phrases."""
+    all of them, or with any where none has all, the highest number first, and like that of
+    :func:`~.find_everywhere.search_sessions` pages with few hits where a phrase is rare and its
+    words are not. ``before_turn`` leaves out that turn and what follows. ``with_neighbours`` ranks
+    turns next to matches too, which are marked ``is_near``, as are those without the phrases of a
+    query that has words as well; filters keep such turns out, and so does a query of nothing but
+    phrases."""
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     if progress is None or not (asked.has_words or asked.has_filters):
@@ -56,15 +58,16 @@ def search_session(
     after = parse_search_cursor(cursor, "newest", count=1)
     match = choose_words(source, asked)
     find = partial(find_with_phrases, source, match, asked.phrases, most_pages=MAX_PAGES)
-    ids = find(limit=limit + 1, below=after[0] if after else None)
+    ids, stopped_at = find(limit=limit + 1, below=after[0] if after else None)
     page = ids[:limit]
-    counted = find(limit=MAX_COUNTED + 1)
+    goes_on = page[-1] if len(ids) > limit else stopped_at
+    counted, uncounted = find(limit=MAX_COUNTED + 1)
     return SearchResults(
         hits=read_hits([(1.0, pk) for pk in page]),
-        total=min(len(counted), MAX_COUNTED),
-        total_is_bound=len(counted) > MAX_COUNTED,
+        total=max(len(page), min(len(counted), MAX_COUNTED)),
+        total_is_bound=len(counted) > MAX_COUNTED or uncounted is not None,
         missing=missing_words(source, asked, match),
-        cursor=search_cursor("newest", page[-1]) if len(ids) > limit else "",
+        cursor=search_cursor("newest", goes_on) if goes_on is not None else "",
     )
 
 
@@ -120,7 +123,7 @@ def found_best(
 ) -> SearchResults:
     """A page of what is ranked: after the score and the id at the end of ``after``.
     Its cursor begins with ``among``, by which the next page gets the same scores."""
-    scores, matched, is_bound, missing = ranked
+    scores, matched, is_bound, missing, is_phrase_cut = ranked
     if after is not None:
         bound = (as_fraction(after[-2]), after[-1])
         scores = [item for item in scores if item < bound]
@@ -134,6 +137,7 @@ def found_best(
         total_is_bound=is_bound,
         missing=missing,
         cursor=cursor,
+        is_phrase_cut=is_phrase_cut,
     )
 
 
@@ -170,7 +174,7 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
         missing += [w.text for w in words if not any(is_there(token) for token in w.tokens)]
     for phrase in query.phrases:
         ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=MAX_COUNTED)
-        if not keep_phrases(source, filters, [phrase], ids):
+        if len(ids) < MAX_COUNTED and not keep_phrases(source, filters, [phrase], ids):
             missing.append(f'"{phrase.text}"')
     return tuple(missing)
 

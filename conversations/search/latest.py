@@ -177,4 +177,5 @@ class LatestFirst:
             before_turn=self.query.before_turn or 1 << TURN_BITS,
         )
         source = replace(self.source, places=(place,))
-        return find_with_phrases(source, match, self.query.phrases, limit=self.wanted)
+        found, _ = find_with_phrases(source, match, self.query.phrases, limit=self.wanted)
+        return found

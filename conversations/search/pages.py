@@ -37,6 +37,7 @@ from conversations.models import Session
 from conversations.web.forms import date_field
 from conversations.web.pages import render_page
 
+from .best import MAX_PHRASE_TURNS
 from .find import search_session
 from .find_everywhere import EVERYWHERE, Within, search_sessions
 from .query import SearchQuery, mark_words, parse_query, snippet
@@ -297,6 +298,7 @@ def _search(
         "is_first": not cursor,
         "newest": form.address(order="newest") if order == "best" else "",
         # It ends here, but there may be more: only the best are put in order.
+        "phrase_turns": number_text(MAX_PHRASE_TURNS) if found.is_phrase_cut else "",
         "is_cut": not found.cursor and order == "best" and found.total >= BEST,
     }
 

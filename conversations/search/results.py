@@ -44,13 +44,15 @@ class SearchResults:
     """``hits`` are in the order asked for (best first, unless said otherwise). ``total`` counts the
     turns that matched, and is a lower bound when ``total_is_bound``. ``missing`` are the words and
     phrases of the query, as written, that match nothing in what was searched. ``cursor`` goes on
-    after the last hit; empty: there is no more."""
+    after the last hit; empty: there is no more. Where ``is_phrase_cut`` is set, a phrase was looked
+    for in the newest turns with its words only."""
 
     hits: list[TurnHit]
     total: int
     total_is_bound: bool = False
     missing: tuple[str, ...] = ()
     cursor: str = ""
+    is_phrase_cut: bool = False
 
 
 NOTHING = SearchResults(hits=[], total=0)

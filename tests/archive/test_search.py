@@ -18,6 +18,7 @@ from conversations.archive.sessions import create_session, get_session
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, Session, Workspace
+from conversations.search import best, find
 from conversations.search.find import search_session
 from conversations.search.indexing import index_session, read_progress
 from conversations.search.results import SearchResults
@@ -244,6 +245,32 @@ def test_it_names_what_is_missing(session: Session, keep: Any) -> None:
     assert found.hits == []
     found = search_session(session.pk, "marble stone", order="newest")
     assert (turns_of(found), found.missing) == ([1], ("marble",))
+
+
+def test_a_phrase_further_back_is_not_said_to_be_nowhere(
+    session: Session, keep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(best, "MAX_PHRASE_TURNS", 3)
+    monkeypatch.setattr(find, "MAX_COUNTED", 3)
+    monkeypatch.setattr(find, "MAX_PAGES", 1)
+    write(session, "a dry wall", *["wall so dry"] * 4)
+    keep(session)
+    found = search_session(session.pk, '"dry wall"')
+    assert (found.hits, found.missing) == ([], ())
+    assert (found.total_is_bound, found.is_phrase_cut) == (True, True)
+    pages, cursor = [], ""
+    for _ in range(6):
+        page = search_session(session.pk, '"dry wall"', order="newest", limit=1, cursor=cursor)
+        pages.append(turns_of(page))
+        assert (page.missing, page.total_is_bound) == ((), True)
+        cursor = page.cursor
+        if not cursor:
+            break
+    assert pages == [[], [], [1]]
+    found = search_session(session.pk, '"so wall"')
+    assert (found.missing, found.is_phrase_cut) == ((), True)
+    found = search_session(session.pk, '"wall a"')
+    assert (found.missing, found.is_phrase_cut) == (('"wall a"',), False)
 
 
 def test_words_without_a_subject_count_only_alone(session: Session, keep: Any) -> None:

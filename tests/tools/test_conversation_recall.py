@@ -23,6 +23,7 @@ from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.tool_calls import ToolScope
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
+from conversations.search import best
 
 pytestmark = pytest.mark.django_db
 
@@ -248,6 +249,17 @@ def test_words_without_a_match_are_named(session: Session, look: Look) -> None:
     assert nothing.startswith('Nothing found. No turn matches "dahlia", "zeppelin".')
     some = look(action="search", query="zinnia zeppelin").output
     assert some.startswith('1 turn matched; 1 quoted, best first.\nNo turn matches "zeppelin".\n')
+
+
+def test_a_phrase_that_may_be_further_back_is_not_said_to_be_nowhere(
+    session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(best, "MAX_PHRASE_TURNS", 3)
+    say(session, "a dry wall", *["wall so dry"] * 4, "thanks")
+    found = look(action="search", query='"dry wall"').output
+    assert found.startswith("Nothing found. A phrase was only searched in the newest")
+    older = look(action="search", query='"dry wall"', before="4").output
+    assert turns_in(older)[0] == 1
 
 
 def test_a_word_in_another_form_is_found_and_shown(session: Session, look: Look) -> None:

@@ -23,6 +23,7 @@ from conversations.archive.sessions import archive_session, create_session
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
+from conversations.search import best, pages
 from conversations.search.pages import MAX_TITLED
 
 from .conftest import ROLES, MakePerson, browser_of, say
@@ -413,6 +414,25 @@ def test_no_hit_names_the_words_and_a_way_out(owner: Client, session: Session) -
     assert "Nothing found" in page.text
     assert "<b>zeppelin</b>" in page.text
     assert 'href="/search/?q=zeppelin"' in page.text
+
+
+def test_a_phrase_that_was_looked_for_in_the_newest_turns_only_says_so(
+    owner: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (best, pages):
+        monkeypatch.setattr(module, "MAX_PHRASE_TURNS", 3)
+    say(session, "a dry wall", *["wall so dry"] * 4)
+    for address in both(session):
+        page = ask(owner, address, q='"dry wall"')
+        assert "Nothing found so far" in page.text
+        assert "only searched in the newest 3 turns with its words" in page.text
+        [newest] = re.findall(r'href="([^"]+)">Newest first</a>', page.text)
+        assert turns(owner.get(unescape(newest))) == [1]
+    say(session, "dry wall again")
+    page = ask(owner, q='"dry wall"')
+    assert turns(page) == [6]
+    assert "only searched in the newest 3 turns with its words" in page.text
+    assert "only searched in" not in ask(owner, q='"wall again"').text
 
 
 ODD_QUERIES = [

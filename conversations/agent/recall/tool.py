@@ -20,6 +20,7 @@ from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.text import one_line
 from conversations.domain.turns import ASSISTANT, USER
 from conversations.domain.turns import TOOL as TOOL_ROLE
+from conversations.search.best import PHRASE_CUT
 from conversations.search.find import search_session
 from conversations.search.find_everywhere import search_sessions
 from conversations.search.query import parse_query
@@ -322,6 +323,8 @@ def _say_found(
         named = ", ".join(f'"{one_line(word, limit=60)}"' for word in found.missing[:MAX_MISSING])
         rest = len(found.missing) - MAX_MISSING
         missing = f"No turn matches {named}{f' and {rest} more' if rest > 0 else ''}."
+    if found.is_phrase_cut:
+        missing = f"{missing} {PHRASE_CUT}".strip()
     if not found.hits:
         advice = "Try other words that may have been used, fewer filters, or action 'range'."
         return " ".join(part for part in ("Nothing found.", missing, advice) if part)

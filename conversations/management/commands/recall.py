@@ -8,6 +8,7 @@ from django.db import OperationalError
 from conversations.archive.sessions import find_session
 from conversations.domain.text import dump_json
 from conversations.management.base import DatabaseCommand, read_lines
+from conversations.search.best import PHRASE_CUT
 from conversations.search.find import search_session
 from conversations.search.indexing import index_session
 from conversations.search.query import snippet
@@ -58,3 +59,5 @@ class Command(DatabaseCommand):
         )
         if found.missing:
             self.stdout.write(f"No turn contains: {', '.join(found.missing)}")
+        if found.is_phrase_cut:
+            self.stdout.write(PHRASE_CUT)
