@@ -159,7 +159,8 @@ _cache_lock = Lock()
 def find_similar(session_pk: int, text: str, *, low: int, high: int) -> "Similarities | None":
     """The entries of a session from ``low`` to ``high``, as far as they have vectors, by how near
     they are to the text in meaning. None: no meaning is known, so that words have to do."""
-    if not (is_used() and is_readable(text)):
+    # A page that goes on from one without vectors has none to look at: ``high`` is 0 then.
+    if high < low or not (is_used() and is_readable(text)):
         return None
     matrix = _read_matrix(session_pk)
     if matrix is None:

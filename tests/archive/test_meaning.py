@@ -141,6 +141,16 @@ def test_pages_stay_what_they_are_while_vectors_are_made(session: Session) -> No
     assert sorted(shown) == list(range(1, 41))
 
 
+def test_a_page_goes_on_where_the_first_had_no_vectors_yet(session: Session) -> None:
+    say(session, *[f"The flat costs {n} a month." for n in range(100, 110)])
+    query = "rent of the flat after:2"
+    first = search_session(session.pk, query, limit=5)
+    embed_waiting()
+    second = search_session(session.pk, query, limit=50, cursor=first.cursor)
+    shown = [hit.turn for hit in (*first.hits, *second.hits)]
+    assert sorted(shown) == list(range(3, 11))
+
+
 def test_later_searches_read_what_is_new(session: Session) -> None:
     say(session, WATER, RENT)
     embed_waiting()
