@@ -1,10 +1,11 @@
 """Words of a text as the search index knows them.
 
 The same function reads what is stored and what is asked for, so that both meet:
-case and accents fold, English endings and irregular forms go, identifiers and
-paths come apart (``fitToContextWindow`` is ``fit to context window`` and the whole
-of it), and writing without spaces between words becomes pairs of characters. A
-token consists of letters and digits only, so every database takes it as it is.
+case and accents fold, English endings and irregular forms go, identifiers, paths and
+words with an apostrophe come apart (``fitToContextWindow`` is ``fit to context window``
+and the whole of it), and writing without spaces between words becomes pairs of
+characters. A token consists of letters and digits only, so every database takes it as
+it is.
 """
 
 import re
@@ -27,7 +28,7 @@ IRREGULAR = {
     for form in forms
 }
 
-VERSION = 3  # Goes up when the same turn gives another entry: indexes are then made anew.
+VERSION = 4  # Goes up when the same turn gives another entry: indexes are then made anew.
 
 # Characters of a token; pieces of a compound whose whole is a token too.
 MAX_TOKEN, MAX_PIECES = 64, 8
@@ -50,8 +51,11 @@ _DENSE = (
 
 _WORD = re.compile(rf"[\w{_MARKS}]+(?:(?:[.'’‐‑-]|(?<=\d),(?=\d))[\w{_MARKS}]+)*")
 _PLAIN = re.compile(r"[A-Z]?[a-z]+")
-_OPTIONAL = re.compile("[\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670]")
-_DROPPED = re.compile(r"['’](?:s\b)?|(?<=\d),(?=\d)", re.IGNORECASE)
+_OPTIONAL = re.compile(
+    "[\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0640\u0670]"
+)
+# An apostrophe parts words (l'arbre, rock'n'roll) except before the endings of English (don't).
+_DROPPED = re.compile(r"'(?:s\b|(?=(?:t|d|m|ll|re|ve)\b))|(?<=\d),(?=\d)", re.IGNORECASE)
 _ASCII_PIECE = re.compile(r"[A-Z0-9]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 _PIECE = re.compile(rf"(?P<dense>[{_DENSE}]+)|[a-z0-9]+|(?:(?![{_DENSE}a-z0-9_])[\w{_MARKS}])+")
 _IS_DENSE = re.compile(f"[{_DENSE}]")
@@ -91,7 +95,7 @@ def tokens_of_word(word: str) -> tuple[str, ...]:
     """The tokens of one word: its pieces, then the whole if there are several."""
     if _PLAIN.fullmatch(word):
         return (_token(word.lower()),)
-    word = _DROPPED.sub("", word)
+    word = _DROPPED.sub("", word.replace("’", "'"))
     if not word.isascii():
         bare = _OPTIONAL.sub("", unicodedata.normalize("NFKD", word))
         word = unicodedata.normalize("NFKC", bare).replace("ı", "i").casefold()
