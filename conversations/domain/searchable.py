@@ -28,6 +28,10 @@ from .words import ENGLISH, read_tokens
 
 RECALL_TOOL = "conversation_recall"
 MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
+
+# Characters of a tool's or a model's name that count. PostgreSQL's index refuses words of more than
+# 2,700 bytes.
+MAX_NAME = 255
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
 _RULE, _REPLY = (re.compile(ENGLISH[kind], re.IGNORECASE) for kind in ("rule", "reply"))
@@ -193,7 +197,8 @@ def workspace_mark(workspace_pk: int) -> str:
 
 def _one_word(name: str) -> str:
     # A name may have any characters, a word of the index letters and digits alone.
-    return "".join(c if c.isalnum() else _OTHER for c in name.strip().casefold())
+    short = name.strip()[:MAX_NAME].casefold()
+    return "".join(c if c.isalnum() else _OTHER for c in short)
 
 
 def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Searchable:

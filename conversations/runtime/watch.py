@@ -18,6 +18,7 @@ from conversations.archive.journal import read_draft
 from conversations.archive.messages import queued_messages_of
 from conversations.archive.model_calls import read_window_mark
 from conversations.archive.runs import ActiveRun, active_runs
+from conversations.archive.storage import is_storage_error
 from conversations.archive.transcript import SessionMarks, read_live_rows, read_session_marks
 from conversations.domain.runs import RUNNING
 from conversations.search.indexing import (
@@ -29,7 +30,7 @@ from conversations.search.indexing import (
 )
 from conversations.search.meaning import embed_texts, read_batch, store_embeddings
 
-from .database import Database, Readers
+from .database import Database, Readers, log_failure
 from .drafts import LiveAnswer
 from .options import RuntimeOptions
 from .publish import (
@@ -151,6 +152,8 @@ LOOK_SECONDS = 2.0  # Between two looks for turns without entries. A search does
 # What one transaction stores, and how long others then have the database.
 TURNS_AT_ONCE, PAUSE_SECONDS = 10, 0.02
 
+FAILED_SECONDS = 300.0  # For which a session that could not be indexed is left alone.
+
 MERGES_AT_ONCE = 50
 
 # Batches after which merging no longer waits for a quiet moment. A step that meets a very common
@@ -169,6 +172,7 @@ class IndexWorker:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._unmerged = 0
+        self._failed: dict[int, float] = {}  # Sessions, and until when they are left alone.
 
     async def run(self) -> None:
         while True:
@@ -177,18 +181,28 @@ class IndexWorker:
                 await self._merge()
 
     async def catch_up(self) -> bool:
-        """Index what is waiting. False: nothing was."""
-        waiting: list[Progress] = await self._database.readers.read(sessions_to_index)
+        """Index what is waiting. False: nothing was, but for sessions that failed lately."""
+        found: list[Progress] = await self._database.readers.read(sessions_to_index)
+        waiting = [p for p in found if self._failed.get(p.session_pk, 0.0) <= time.monotonic()]
         for progress in waiting:
-            at: Progress | None = progress
-            while at is not None and at.waiting > 0:
-                batch = await self._database.readers.read(prepare_batch, at, size=TURNS_AT_ONCE)
-                at = await self._database.writer.write(store_batch, batch)
-                self._unmerged += 1
-                await asyncio.sleep(PAUSE_SECONDS)
-                if self._unmerged >= UNMERGED:
-                    await self._merge()
+            try:
+                await self._index(progress)
+            except Exception as error:
+                if is_storage_error(error):
+                    raise
+                self._failed[progress.session_pk] = time.monotonic() + FAILED_SECONDS
+                log_failure(error, "session_not_indexed", session_pk=str(progress.session_pk))
         return bool(waiting)
+
+    async def _index(self, progress: Progress) -> None:
+        at: Progress | None = progress
+        while at is not None and at.waiting > 0:
+            batch = await self._database.readers.read(prepare_batch, at, size=TURNS_AT_ONCE)
+            at = await self._database.writer.write(store_batch, batch)
+            self._unmerged += 1
+            await asyncio.sleep(PAUSE_SECONDS)
+            if self._unmerged >= UNMERGED:
+                await self._merge()
 
     async def _merge(self) -> None:
         self._unmerged = 0

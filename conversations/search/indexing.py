@@ -6,6 +6,7 @@ moves the watermark from where it was read, or finds that another process has be
 there and stores nothing. A crash leaves whole batches.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -13,9 +14,10 @@ from operator import attrgetter
 from time import monotonic
 from typing import Any
 
-from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
 
+from conversations.archive.storage import is_storage_error
 from conversations.archive.turns import COLUMNS as TURN_COLUMNS
 from conversations.domain.searchable import Searchable, SearchableTurn, make_entry, read_searchable
 from conversations.domain.turns import ASSISTANT, TOOL, USER, StoredTurn, calls_of
@@ -29,6 +31,8 @@ from conversations.models import (
     TurnEmbedding,
 )
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, entry_id, session_rows
+
+logger = logging.getLogger(__name__)
 
 MAX_TURNS_LOOKED_BACK = 20  # Turns before a result among which the call may be that it answers.
 
@@ -246,7 +250,9 @@ def index_waiting() -> int:
 
 
 def index_if_free(session_pk: int, *, seconds: float) -> bool:
-    """Index a session, unless somebody else holds the write lock."""
+    """Index a session, unless nothing can be written now (False): somebody else holds the write
+    lock, say. What is wrong with one session's entries is in the log, and no reason to leave others
+    out."""
     usual = None
     try:
         if connection.vendor == "sqlite" and not connection.in_atomic_block:
@@ -261,8 +267,11 @@ def index_if_free(session_pk: int, *, seconds: float) -> bool:
             if usual is not None:
                 with connection.cursor() as cursor:
                     cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")
-    except OperationalError:
-        return False
+    except DatabaseError as error:
+        is_sqlite = connection.vendor == "sqlite"
+        if is_storage_error(error) or (is_sqlite and isinstance(error, OperationalError)):
+            return False
+        logger.exception("session_not_indexed", extra={"fields": {"session_pk": session_pk}})
     return True
 
 

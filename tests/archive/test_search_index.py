@@ -7,10 +7,13 @@ from django.utils import timezone
 from conversations.archive.append import append
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.sessions import create_session
 from conversations.domain import words
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.search.find import search_session
+from conversations.search.find_everywhere import search_sessions
 from conversations.search.indexing import (
     IndexTotals,
     index_session,
@@ -23,6 +26,8 @@ from conversations.search.indexing import (
     store_batch,
 )
 from conversations.search.rebuild import check_index, check_session, digest_entries, rebuild_session
+from conversations.search.source import SHORT_TAIL
+from tests.refused import refused_entries
 
 pytestmark = pytest.mark.django_db
 
@@ -158,6 +163,29 @@ def test_a_session_that_is_purged_while_it_is_indexed_leaves_nothing(session: Se
     assert store_batch(batch) is None
     assert not SearchEntry.objects.exists()
     assert not SearchProgress.objects.exists()
+
+
+def test_a_tool_with_a_very_long_name_is_indexed_and_found(session: Session) -> None:
+    """PostgreSQL's index refuses words of more than 2,700 bytes."""
+    name = "𐐷" * 9_000
+    call = dump_json([{"type": "tool_use", "id": "c", "name": name, "input": {}}])
+    turn = NewTurn(role="assistant", content="a stone", blocks=call)
+    append(session.pk, session_uuid=session.uuid, turns=[turn])
+    index_session(session.pk)
+    marks = SearchEntry.objects.get().marks.split()
+    assert max(len(mark.encode()) for mark in marks) < 2_000
+    assert search_session(session.pk, f"tool:{name}").total == 1
+    assert search_session(session.pk, "tool:another").total == 0
+
+
+def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(session: Session) -> None:
+    other = create_session(session.workspace, owner=session.owner)
+    for one in (other, session):  # the latest active is indexed first
+        write(one, *["a stone"] * (SHORT_TAIL // 2 + 1))
+    with refused_entries(session):
+        found = search_sessions(Session.objects.all(), "stone")
+        assert found.total == SHORT_TAIL + 2
+        assert [progress.session_pk for progress in sessions_to_index()] == [session.pk]
 
 
 def test_merging_changes_nothing_that_is_found(session: Session) -> None:
