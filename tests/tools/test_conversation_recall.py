@@ -581,6 +581,21 @@ def test_sessions_lists_the_others_and_pages(session: Session, look: Look, user:
     assert "  No 6\n  2 turns, last active " in pages[0]
 
 
+def test_titles_count_among_what_one_call_says(session: Session, look: Look, user: User) -> None:
+    for number in range(50):
+        title = f"{number} " + "漢字" * 98
+        say(create_session(session.workspace, owner=user, title=title), "The dahlias are red.")
+    found = look(action="sessions", query="dahlias", limit=50).output
+    assert estimate_tokens(found) <= OUTPUT_TOKENS
+    assert "There was no room for turns" in found
+    quoted = re.findall(r"^\[Session (\S+)\]", found, re.M)
+    assert len(quoted) == len(re.findall(r"^  The dahlias", found, re.M)) > 20
+    pages = all_pages(look, action="sessions", limit=50)
+    assert all(estimate_tokens(page) <= OUTPUT_TOKENS for page in pages)
+    listed = [uuid for page in pages for uuid in re.findall(r"^\[Session (\S+)\]", page, re.M)]
+    assert len(listed) == len(set(listed)) == 50
+
+
 def test_sessions_searches_the_others(session: Session, look: Look, sibling: Session) -> None:
     say(session, "Dahlias here too.")
     found = look(action="sessions", query="dahlias").output

@@ -134,6 +134,19 @@ class QuotedGroup:
     session: UUID | None = None
     title: str = ""
 
+    @property
+    def head(self) -> str:
+        """Which other session it is of; empty for that of the call."""
+        if self.session is None:
+            return ""
+        return "\n".join([f"[Session {self.session}]", *_indented(self.title)])
+
+    def cost(self, before: "QuotedGroup | None" = None) -> int:
+        """Estimated tokens of what it needs beside its messages, ``before`` being the group there:
+        groups of one session have one head."""
+        head = "" if before is not None and before.session == self.session else self.head
+        return estimate_tokens(f"{GROUP_END}\n{head}\n")
+
 
 # How well a text matches (0: not at all), and where it does best.
 type FindPassage = Callable[[str], tuple[int, int]]
@@ -243,8 +256,8 @@ def quote(groups: Iterable[QuotedGroup]) -> str:
     for number, group in enumerate(groups):
         if number and group.said:
             lines.append(GROUP_END)
-        if group.session != current and group.session is not None:
-            lines += [f"[Session {group.session}]", *_indented(group.title)]
+        if group.session != current and group.head:
+            lines.append(group.head)
         current = group.session
         lines += [said.render() for said in group.said]
     return "\n".join([*lines, END])
@@ -278,9 +291,10 @@ _HIT_STEPS = (_SHORTER, PASSAGE)  # And those of hits, once nothing else is quot
 def fit(groups: Sequence[QuotedGroup], *, budget: int) -> list[QuotedGroup]:
     """The groups, best first, within so many estimated tokens: messages are shortened step by
     step, oldest first; if that does not do, those that are no hits are left out, and then the hits
-    of the last groups, of which one always stays."""
+    of the last groups, of which one always stays. A group without messages is left out."""
     said = {(g, n): said for g, group in enumerate(groups) for n, said in enumerate(group.said)}
-    excess = sum(item.cost() for item in said.values()) - budget
+    around = [group.cost(before) for before, group in zip((None, *groups), groups, strict=False)]
+    excess = sum(item.cost() for item in said.values()) + sum(around) - budget
     oldest_first = sorted(said, key=lambda place: (said[place].turn, place))
 
     def shorten(concerns: Callable[[QuotedMessage], bool], limit: int) -> None:
@@ -292,17 +306,24 @@ def fit(groups: Sequence[QuotedGroup], *, budget: int) -> list[QuotedGroup]:
                 said[place] = item.cut(limit)
                 excess -= item.cost() - said[place].cost()
 
+    def leave_out(place: tuple[int, int]) -> None:
+        nonlocal excess
+        excess -= said.pop(place).cost()
+        if place[0] not in {g for g, _ in said}:
+            excess -= around[place[0]]
+
     for concerns, limit in _STEPS:
         shorten(concerns, limit)
     for place in oldest_first:
         if excess > 0 and not said[place].is_hit:
-            excess -= said.pop(place).cost()
+            leave_out(place)
     for limit in _HIT_STEPS:
         shorten(lambda said: said.is_hit, limit)
     for place in sorted(said, reverse=True):
         if excess > 0 and len(said) > 1:
-            excess -= said.pop(place).cost()
-    return [
+            leave_out(place)
+    kept = [
         replace(group, said=[said[g, n] for n in range(len(group.said)) if (g, n) in said])
         for g, group in enumerate(groups)
     ]
+    return [group for group in kept if group.said]

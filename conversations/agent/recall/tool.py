@@ -420,13 +420,17 @@ def siblings(request: Request) -> str:
             if match
             else "There is no other session of this workspace that can be quoted here."
         )
-    groups = []
+    groups, room = [], BUDGET
     for item in items[:limit]:
         figures = f"{item.turn_count:,} turns, last active {moment_text(item.last_active_at)}"
         title = f"{item.title or item.preview or '(no title)'}\n{figures}"
-        groups.append(QuotedGroup(session=item.uuid, title=title, said=[]))
+        group = QuotedGroup(session=item.uuid, title=title, said=[])
+        room -= group.cost()
+        if room < 0:
+            break
+        groups.append(group)
     facts = "Other sessions of this workspace, the latest active first."
-    more = str(items[limit - 1].uuid) if len(items) > limit else ""
+    more = str(groups[-1].session) if len(items) > len(groups) else ""
     return _answer(facts, groups, more=more)
 
 
