@@ -14,7 +14,7 @@ from .indexing import Progress, read_progress, sum_up
 from .matching import TURN_MASK, IndexMatch, match_filters, session_place
 from .meaning import find_similar
 from .query import SearchQuery, parse_query
-from .results import NOTHING, SearchResults, read_hits
+from .results import NOTHING, SearchResults, in_no_session, read_hits
 from .source import IndexSource, Lengths, catch_up
 
 MAX_HITS = 200  # Hits of one page.
@@ -50,7 +50,7 @@ def search_session(
     if asked.workspaces:
         here = Session.objects.filter(pk=session_pk, workspace__slug__in=asked.workspaces)
         if not here.exists():
-            return NOTHING
+            return in_no_session(asked)
     source = session_source(progress, asked, before_turn=before_turn)
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:

@@ -17,7 +17,7 @@ from .indexing import IndexTotals, sum_up
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
 from .matching import IndexScope, match_filters, session_place
 from .query import SearchQuery, parse_query
-from .results import NOTHING, SearchResults, read_hits
+from .results import NOTHING, SearchResults, in_no_session, read_hits
 from .source import IndexSource, Lengths, catch_up_all
 
 MAX_TURNS = 1 << TURN_BITS
@@ -91,6 +91,8 @@ def search_sessions(
             named &= set(within.workspaces)
         within = replace(within, workspaces=tuple(sorted(named)))
     sessions = within.among(sessions)
+    if asked.workspaces and not sessions.exists():
+        return in_no_session(asked)
     limit = max(1, min(limit, MAX_HITS))
     by_rank = order == "best" and asked.has_words
     after = parse_search_cursor(cursor, "all", count=7) if by_rank else None

@@ -1,7 +1,7 @@
 """What a search gives."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -43,9 +43,10 @@ class TurnHit:
 class SearchResults:
     """``hits`` are in the order asked for (best first, unless said otherwise). ``total`` counts the
     turns that matched, and is a lower bound when ``total_is_bound``. ``missing`` are the words and
-    phrases of the query, as written, that match nothing in what was searched. ``cursor`` goes on
-    after the last hit; empty: there is no more. Where ``is_phrase_cut`` is set, a phrase was looked
-    for in the newest turns with its words only."""
+    phrases of the query, as written, that match nothing in what was searched, or its workspaces
+    where no session is in one. ``cursor`` goes on after the last hit; empty: there is no more.
+    Where ``is_phrase_cut`` is set, a phrase was looked for in the newest turns with its words
+    only."""
 
     hits: list[TurnHit]
     total: int
@@ -56,6 +57,11 @@ class SearchResults:
 
 
 NOTHING = SearchResults(hits=[], total=0)
+
+
+def in_no_session(query: SearchQuery) -> SearchResults:
+    """What is found where no session is in the workspaces that the query names."""
+    return replace(NOTHING, missing=tuple(f"in:{slug}" for slug in query.workspaces))
 
 
 # What was found, as JSON: the same for a command and for programs.

@@ -20,6 +20,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, Session, Workspace
 from conversations.search import best, find
 from conversations.search.find import search_session
+from conversations.search.find_everywhere import search_sessions
 from conversations.search.indexing import index_session, read_progress
 from conversations.search.results import SearchResults
 from conversations.search.source import SHORT_TAIL
@@ -243,6 +244,20 @@ def test_filters(session: Session, keep: Any) -> None:
     keep(session)
     for (query, turns), order in product(FILTERS, ("best", "newest")):
         assert sorted(search(session, query, order=order)) == turns, (query, order)
+
+
+@pytest.mark.parametrize("order", ["best", "newest"])
+def test_a_workspace_that_is_none_is_named(session: Session, keep: Any, order: str) -> None:
+    write(session, "the stone is in:progress")
+    keep(session)
+    for query in ("stone in:Progress", "in:progress"):
+        found = search_session(session.pk, query, order=order)
+        assert (found.hits, found.missing) == ([], ("in:progress",)), query
+        found = search_sessions(Session.objects.all(), query, order=order)
+        assert (found.hits, found.missing) == ([], ("in:progress",)), query
+    query = f"stone in:{session.workspace.slug} in:progress"
+    assert search(session, query, order=order) == [1]
+    assert turns_of(search_sessions(Session.objects.all(), query, order=order)) == [1]
 
 
 def test_turns_before_the_window(session: Session, keep: Any) -> None:

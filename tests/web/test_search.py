@@ -242,6 +242,15 @@ def test_a_workspace_of_others_is_as_one_that_is_not_there(
     assert without_tokens(theirs.text) == without_tokens(none.text)
 
 
+def test_a_filter_by_a_workspace_of_others_is_as_one_that_is_not_there(
+    owner: Client, session: Session, other_garden: Session
+) -> None:
+    say(session, "Plant the beans")
+    theirs, none = (ask(owner, q=f"beans in:{slug}") for slug in ("theirs", "nobody"))
+    assert "<b>in:nobody</b>" in none.text
+    assert without_tokens(theirs.text) == without_tokens(none.text).replace("nobody", "theirs")
+
+
 def test_finding_in_a_session_of_others_is_as_in_one_that_is_not_there(
     owner: Client, other_garden: Session
 ) -> None:
