@@ -306,6 +306,15 @@ def test_what_left_the_window_within_the_running_exchange_is_found(
     assert found.startswith("1 call of 'read_file', newest first.")
 
 
+@pytest.mark.parametrize("name", ["\x00", "read\ud800file", "\ud83c"])
+def test_a_tool_by_any_name_is_no_error(session: Session, look: Look, name: str) -> None:
+    call_tool(session, "read_file", {"path": "a.py"}, "zinnia")
+    found = look(action="tool_calls", tool_name=name)
+    assert found.ok
+    assert "Tools that were used: read_file (1)." in found.output
+    found.output.encode()
+
+
 def test_turns_that_were_replaced_say_so(session: Session, look: Look) -> None:
     say(session, "The zinnia is red.", "Noted.", "other", "thing")
     append_rewind(session, from_turn=1, from_seq=None, reason="edit", actor_pk=None)

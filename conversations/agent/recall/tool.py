@@ -17,7 +17,7 @@ from conversations.agent.tools.tool import BadArgument, ToolContext, ToolResult,
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import read_state_text
 from conversations.domain.searchable import RECALL_TOOL
-from conversations.domain.text import one_line
+from conversations.domain.text import one_line, storable
 from conversations.domain.turns import ASSISTANT, USER
 from conversations.domain.turns import TOOL as TOOL_ROLE
 from conversations.search.best import PHRASE_CUT
@@ -182,7 +182,7 @@ _CALLS_CURSOR = re.compile(r"\d{1,15}")
 
 def past_calls(request: Request) -> str:
     target, limit = request.target(), request.limit
-    pk, name, query = target.session.pk, request.arguments.tool_name, request.query
+    pk, name, query = target.session.pk, storable(request.arguments.tool_name), request.query
     if not name:
         raise BadArgument(
             f"'tool_calls' needs 'tool_name'. Tools that were used: {list_tools(pk)}."
