@@ -30,7 +30,7 @@ _AGO = re.compile(
 def find_dates(text: str, *, today: date) -> re.Pattern[str] | None:
     """A pattern for the marks of turns from the times that a text names; None: it names none. A
     month without a year is that of any year; "two weeks ago" is the week around that day."""
-    found = [*_find_named(text), *_find_ago(text, today)]
+    found = dict.fromkeys([*_find_named(text), *_find_ago(text, today)])
     return re.compile(rf"{DATE_MARK}(?:{'|'.join(found)})(?!\d)") if found else None
 
 

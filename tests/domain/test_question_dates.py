@@ -46,3 +46,8 @@ def test_other_words_are_no_time(text: str) -> None:
 @pytest.mark.parametrize("text", ["March 99", "999 years ago", "February 31, 2025", "2024-02-31"])
 def test_impossible_times_do_no_harm(text: str) -> None:
     assert find_dates(text, today=TODAY) is not None
+
+
+def test_a_time_that_is_named_often_is_looked_for_once() -> None:
+    once, often = (find_dates("last year in March " * count, today=TODAY) for count in (1, 100))
+    assert once == often
