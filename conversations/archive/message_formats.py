@@ -46,7 +46,7 @@ from .attachments import (
     upload_attachment,
 )
 from .file_types import FileType, examine
-from .turns import COLUMNS, read_rewound
+from .turns import COLUMNS, are_turns_within, read_rewound
 
 
 def save_spoken_files(
@@ -198,8 +198,7 @@ def walk_messages(
     rows = Turn.objects.filter(
         session=session.pk, number__gte=from_turn, number__lt=session.next_turn
     )
-    for low, high in read_rewound(session.pk, "turn"):
-        rows = rows.exclude(number__range=(low, high))
+    rows = rows.exclude(are_turns_within(read_rewound(session.pk, "turn")))
     turns: Iterator[AnyTurn] = (
         StoredTurn(**row) for row in walk_rows(rows, *COLUMNS, key="number")
     )

@@ -3,9 +3,20 @@
 import pytest
 from django.contrib.auth.models import User
 
+from conversations.archive.append import append
+from conversations.archive.forking import fork_session
+from conversations.archive.message_formats import read_messages
 from conversations.archive.messages import reset_session, rewind_session
-from conversations.archive.sessions import create_session
-from conversations.archive.turns import append_turn, read_turns, walk_active_turns_back
+from conversations.archive.outline import read_outline
+from conversations.archive.sessions import create_session, get_session
+from conversations.archive.turns import (
+    append_turn,
+    read_rewound,
+    read_turns,
+    walk_active_turns,
+    walk_active_turns_back,
+    walk_turns,
+)
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.turns import NewTurn
@@ -91,3 +102,45 @@ def test_a_reset_keeps_a_system_message_that_nothing_follows(session: Session) -
     reset_session(session, keeps_instructions=True, actor_pk=None)
     assert active(session) == [1]
     assert not Rewind.objects.exists()
+
+
+MANY = 1_100  # SQLite takes a thousand terms in one condition.
+
+
+def rewind_often(session: Session) -> Session:
+    """Every second message was taken back."""
+    turns = [NewTurn(role="user", content=f"Row {number}") for number in range(1, 2 * MANY + 1)]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+    Rewind.objects.bulk_create(
+        Rewind(
+            session=session,
+            from_turn=number,
+            to_turn=number,
+            from_seq=1,
+            to_seq=0,
+            reason="undo",
+            created_at=session.created_at,
+        )
+        for number in range(2, 2 * MANY + 1, 2)
+    )
+    Session.objects.filter(pk=session.pk).update(rewind_count=MANY)
+    return get_session(session.uuid)
+
+
+def test_a_session_may_have_any_number_of_rewinds(session: Session, user: User) -> None:
+    full = rewind_often(session)
+    left = list(range(1, 2 * MANY + 1, 2))
+    rewound = read_rewound(full.pk, "turn")
+    assert len(rewound) == MANY
+    assert active(full) == [turn.number for turn in walk_active_turns(full.pk)] == left
+    for is_active, first in ((True, 1), (False, 2)):
+        page = walk_turns(
+            full.pk, start=None, is_back=False, limit=3, rewound=rewound, active=is_active
+        )
+        assert [turn.number for turn in page] == [first, first + 2, first + 4]
+    messages = read_messages(full, format="openai", limit=3).messages
+    assert [message["content"] for message in messages] == ["Row 1", "Row 3", "Row 5"]
+    outline = read_outline(full, before=None, limit=3)
+    assert [entry.turn for entry in outline] == left[-3:]
+    made = fork_session(full, turn=2 * MANY - 1, owner=user)
+    assert (made.turn_count, read_turns(made.pk)[1].content) == (MANY, "Row 3")

@@ -16,6 +16,7 @@ from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import SET_ASIDE, Info, ToolCallCompleted, TurnSeparator
 from conversations.models import DraftChunk, ModelCall, Run, Session, ToolCall
 from conversations.runtime.service import Runtime
+from tests.archive.test_rewinding import MANY, rewind_often
 from tests.runtime.conftest import Page, ask, fresh, run_state
 from tests.wire.scenario import Scenario
 from tests.wire.scenario import ToolCall as WireCall
@@ -55,6 +56,18 @@ async def test_an_answer_is_kept_and_shown(
     assert "<strong>beans</strong>" in page.rows[1]["html"]
     assert page.of_type("state")[-1]["run_state"] == "idle"
     assert await is_clean(garden)
+
+
+async def test_a_session_with_many_rewinds_is_answered(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(text="Plant beans."))
+    full = await sync_to_async(rewind_often)(garden)
+    assert (await ask(runtime, full, "What now?")).state == "completed"
+    [request] = wire.requests
+    sent = str(request["messages"])
+    assert f"Row {2 * MANY - 1}'" in sent
+    assert f"Row {2 * MANY}'" not in sent
 
 
 async def test_blocks_are_kept_exactly_as_received(

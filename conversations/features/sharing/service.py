@@ -26,7 +26,7 @@ from conversations.archive.purge import note_contents
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.storage import require_space
 from conversations.archive.transcript_plan import rewound_ranges
-from conversations.archive.turns import stored_turns
+from conversations.archive.turns import are_turns_within, stored_turns
 from conversations.domain import events
 from conversations.domain.audit import SHARED, UNSHARED
 from conversations.domain.errors import NotFound, Rejected, require_found
@@ -269,8 +269,8 @@ def read_shared_page(
     session = link.session
     first = max(from_turn, link.from_turn)
     turns = Turn.objects.filter(session=session.pk, number__range=(first, link.to_turn))
-    for gone in rewound_ranges(session, source="turn"):
-        turns = turns.exclude(number__range=(gone.low, gone.high))
+    gone = [(one.low, one.high) for one in rewound_ranges(session, source="turn")]
+    turns = turns.exclude(are_turns_within(gone))
     found = stored_turns(turns.order_by("number")[: limit + 1])
     shown = {turn.number: turn for turn in found[:limit]}
     payloads = defaultdict[int, list[tuple[str, datetime, Payload | Fallback]]](list)
