@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from conversations.domain.active_path import (
     Branch,
@@ -47,7 +48,7 @@ def list_branches(session: Session) -> list[LeftBranch]:
     rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
     rows = list(rewinds.values_list(*marker_columns("turn"), "created_at", "reason"))
     markers = [Marker(*row[:3]) for row in rows]
-    found = find_branches(markers, last=session.turn_count)[:MAX_BRANCHES]
+    found = list(islice(find_branches(markers, last=session.turn_count), MAX_BRANCHES))
     firsts = [branch.first for branch in found]
     begins = read_beginnings(session.pk, firsts, chars=LINE_CHARS * 4)
     roles = _roles(session, firsts)

@@ -4,9 +4,11 @@ Markers say what left it, in order. One that goes back to an earlier moment retu
 path then, and takes off it what was said since.
 """
 
+from bisect import bisect
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+from operator import itemgetter
 from typing import NamedTuple
 
 type Ranges = list[tuple[int, int]]  # Inclusive, of numbers of turns or of rows
@@ -32,8 +34,14 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return merged
 
 
-def are_within(number: int, ranges: Iterable[tuple[int, int]]) -> bool:
-    return any(low <= number <= high for low, high in ranges)
+def are_within(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Whether one of these disjoint ranges in order has the number."""
+    return _range_with(number, ranges) is not None
+
+
+def _range_with(number: int, ranges: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    place = bisect(ranges, number, key=itemgetter(0)) - 1
+    return ranges[place] if place >= 0 and number <= ranges[place][1] else None
 
 
 def count_within(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> int:
@@ -81,10 +89,8 @@ def _hidden_after_each(markers: Sequence[Marker]) -> list[Ranges]:
 
 def _last_active(hidden: Ranges, end: int) -> int:
     """The last number up to ``end`` that is not hidden; 0: none."""
-    for low, high in reversed(hidden):
-        if low <= end <= high:
-            end = low - 1
-    return end
+    around = _range_with(end, hidden)
+    return end if around is None else around[0] - 1
 
 
 def find_versions(
@@ -133,32 +139,32 @@ def markers_until_left(markers: Sequence[Marker], back_to: int, *, last: int) ->
     return [*markers[:back_to], Marker(markers[back_to].high + 1, last, None)]
 
 
-def find_branches(markers: Sequence[Marker], *, last: int) -> list[Branch]:
+def find_branches(markers: Sequence[Marker], *, last: int) -> Iterator[Branch]:
     """The paths that were left, the one that was left last first. A path that went on later is
     named once, as it was when it was longest."""
     hidden = _hidden_after_each(markers)
-    left: dict[int, Branch] = {}
+    left: dict[int, int] = {}  # How many markers came before, by the tip.
     for place in reversed(range(len(markers))):
-        end, gone = markers[place].high, hidden[place]
-        tip = _last_active(gone, end)
-        if are_within(tip, hidden[-1]) and tip not in left:
-            left[tip] = Branch(_first_apart(gone, hidden[-1], tip), tip, place, end, gone)
-    paths = list(left.values())
-    return [
-        one
-        for one in paths
-        if not any(one.tip < path.tip and not are_within(one.tip, path.hidden) for path in paths)
-    ]
+        tip = _last_active(hidden[place], markers[place].high)
+        if are_within(tip, hidden[-1]):
+            left.setdefault(tip, place)
+    for tip, place in left.items():
+        if not any(tip < end and not are_within(tip, hidden[at]) for end, at in left.items()):
+            gone = hidden[place]
+            first = _first_apart(gone, hidden[-1], tip)
+            yield Branch(first, tip, place, markers[place].high, gone)
 
 
 def _first_apart(gone: Ranges, current: Ranges, tip: int) -> int:
     """The first number on a path up to ``tip`` that is not on the current one."""
-    start = 1
-    for low, high in [*gone, (tip + 1, tip + 1)]:
-        for current_low, current_high in current:
-            if (first := max(start, current_low)) <= min(low - 1, current_high):
-                return first
-        start = high + 1
+    place = 0
+    for low, high in current:
+        while place < len(gone) and gone[place][1] < low:
+            place += 1
+        is_gone = place < len(gone) and gone[place][0] <= low
+        first = gone[place][1] + 1 if is_gone else low
+        if first <= high:
+            return first
     return tip
 
 

@@ -1,7 +1,7 @@
 """The active path against a plain model: a tree of turns, and the paths that stood."""
 
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,7 +86,7 @@ def test_the_path_the_branches_and_the_versions_are_those_of_the_tree(
             was = [path for path in tree.left if turn in path][-1]
             assert [n for n in range(1, branch.end + 1) if n not in apart(branch.hidden)] == was
             assert branch.tip == was[-1]
-    branches = find_branches(tree.markers, last=tree.last)
+    branches = list(find_branches(tree.markers, last=tree.last))
     leaves = {*tree.parents} - {*tree.parents.values()} - {*tree.path}
     assert {branch.tip for branch in branches} == leaves
     for branch in branches:
@@ -113,3 +113,40 @@ def test_the_first_difference_of_ranges(
 ) -> None:
     assert all(first[1] + 1 < second[0] for first, second in pairwise(some))
     assert first_difference(some, others) == min(apart(some) ^ apart(others), default=2**63 - 1)
+
+
+class Counted(int):
+    """A number of which each comparison is counted."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int.__lt__(self, other)
+
+    def __le__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int.__le__(self, other)
+
+    def __gt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int.__gt__(self, other)
+
+    def __ge__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int.__ge__(self, other)
+
+
+def comparisons(count: int) -> int:
+    """What it takes to find the last ten branches after so many edits of every second message."""
+    Counted.compared = 0
+    ends = [Counted(2 * number) for number in range(1, count + 1)]
+    markers = [Marker(end, end, None) for end in ends]
+    found = list(islice(find_branches(markers, last=2 * count), 10))
+    assert [branch.tip for branch in found] == ends[:-11:-1]
+    assert [branch.first for branch in found] == ends[:-11:-1]
+    return Counted.compared
+
+
+def test_the_work_for_branches_grows_no_faster_than_the_square_of_the_edits() -> None:
+    assert comparisons(200) < 5 * comparisons(100)
