@@ -23,7 +23,12 @@ from conversations.archive.rights import roles_of_person
 from conversations.archive.sessions import begin_anew, create_session, find_by_key, open_by_key
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.keyset import parse_list_cursor
-from conversations.domain.session_keys import MAX_KEY_CHARS, channel_of, check_key
+from conversations.domain.session_keys import (
+    MAX_KEY_CHARS,
+    MEMBER_CHANNELS,
+    channel_of,
+    check_key,
+)
 from conversations.models import Session
 from conversations.runtime.current import announce_title, compact_at_end, list_models
 
@@ -242,9 +247,12 @@ def fork_at_turn(
     request: HttpRequest, uuid: UUID, number: Path[int]
 ) -> Status[session_records.SessionRecord]:
     """A session of its own, the caller's, that begins with what was said up to that turn: its last
-    2,000 turns at most. It has the session as its ``parent``."""
+    2,000 turns at most. It has the session as its ``parent``, and its ``channel`` unless that is
+    one of the members, else ``api``."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
-    made = fork_session(session, turn=number, owner=caller_of(request).user)
+    # Who reads the answers of a program is not known: it gets no session of the members.
+    channel = "api" if session.channel in MEMBER_CHANNELS else session.channel
+    made = fork_session(session, turn=number, owner=caller_of(request).user, channel=channel)
     belongs_to(request, made)
     return Status(201, session_records.read_session_record(made.pk))
 

@@ -43,7 +43,7 @@ MAX_TURNS = 2000
 CHUNK = 200
 
 
-def fork_session(session: Session, *, turn: int, owner: User) -> Session:
+def fork_session(session: Session, *, turn: int, owner: User, channel: str = "web") -> Session:
     """A new session with what was said up to a turn, results of its tool calls included. Raises
     NotFound where there is no such turn."""
     if not 1 <= turn <= session.turn_count:
@@ -55,6 +55,7 @@ def fork_session(session: Session, *, turn: int, owner: User) -> Session:
             owner=owner,
             model=session.model,
             instructions=session.instructions,
+            channel=channel,
             title=f"{session.title} (fork)" if session.title else "",
             continues=session,
         )

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.urls import reverse
 from django.utils import timezone
 
 from conversations.agent.recall.tool import TOOL
@@ -25,6 +26,7 @@ from conversations.archive.sessions import (
     begin_anew,
     create_session,
     get_or_create_by_key,
+    get_session,
     take_note,
 )
 from conversations.archive.workspaces import (
@@ -37,6 +39,7 @@ from conversations.domain.text import dump_json
 from conversations.domain.windows import WindowRules
 from conversations.models import Session, Workspace
 from loomweb.env import BASE_DIR
+from tests.api.conftest import caller_of
 
 from .test_conversation_recall import Look, call_tool, cursor_in, look_for, say
 
@@ -60,6 +63,7 @@ class Neighbourhood:
         self.sessions: dict[str, Session] = {}
         self.uuids: dict[str, UUID] = {}
         self.words: dict[str, str] = {}
+        self.turns: dict[str, int] = {}
         for kind, begin in KINDS.items():
             self._add(kind, begin(self))
         for kind, change in CHANGES.items():
@@ -74,6 +78,7 @@ class Neighbourhood:
 
     def _add(self, kind: str, session: Session) -> None:
         word = WORDS[len(self.words)]
+        self.turns[kind] = session.turn_count + 1
         session.title = f"About {word}titles"
         session.save(update_fields=["title"])
         say(session, f"The {word} is blue.", "Noted.")
@@ -84,6 +89,13 @@ class Neighbourhood:
     def words_in(self, text: str) -> set[str]:
         """The kinds of session that the text says something of."""
         return {kind for kind, word in self.words.items() if word in text.lower()}
+
+
+def forked_by_a_program(n: Neighbourhood) -> Session:
+    forked = n.begin()
+    say(forked, "Hello.")
+    fork = reverse("api:turn_fork", args=[forked.uuid, 1])
+    return get_session(UUID(caller_of(n.owner).post(fork).json()["uuid"]))
 
 
 type Begin = Callable[[Neighbourhood], Session]
@@ -111,6 +123,7 @@ KINDS: dict[str, Begin] = {
     "key with the page's channel": lambda n: n.begin(key="report:daily", channel="web"),
     "program without a key": lambda n: n.begin(channel="api"),
     "program with its own channel": lambda n: n.begin(channel="slack"),
+    "fork of a program": forked_by_a_program,
     "imported from a channel": lambda n: n.begin(channel="discord"),
     "purged": lambda n: n.begin(),
     "other workspace": lambda n: create_session(n.other, owner=n.owner),
@@ -120,7 +133,7 @@ OUTSIDE = {
     *("direct message", "another direct message", "channel", "thread", "imported from a channel"),
     *("work item", "work item, expired", "work item, renewed"),
     *("key of the terminal", "key with the page's channel"),
-    *("program without a key", "program with its own channel"),
+    *("program without a key", "program with its own channel", "fork of a program"),
 }
 """Kinds of session whose answers somebody may read who reads nothing else here."""
 
@@ -176,7 +189,7 @@ def read_by_all(neighbourhood: Neighbourhood, *, outside: set[str]) -> dict[str,
     person by person. ``outside``: the kinds that somebody reads who reads nothing else."""
     kinds = {session.pk: kind for kind, session in neighbourhood.sessions.items()}
     shelves = [
-        {kinds[pk] for pk in readable_sessions(person).values_list("pk", flat=True)}
+        {kinds[pk] for pk in readable_sessions(person).values_list("pk", flat=True) if pk in kinds}
         for person in User.objects.order_by("pk")
     ] + [{kind} for kind in outside]
     return {
@@ -333,7 +346,7 @@ def test_what_is_in_the_window_by_itself_is_of_the_session_alone(
         for other in (kind, *sorted(others)):
             text = f"What colour had the {neighbourhood.words[other]} that was blue?"
             hint = find_hint(session.pk, text, floor=FLOOR, turn=session.next_turn)
-            assert hint == (name_turns([1]) if other == kind else "")
+            assert hint == (name_turns([neighbourhood.turns[kind]]) if other == kind else "")
         wish = WindowWish(
             session_pk=session.pk,
             floor=FLOOR,
