@@ -451,15 +451,22 @@ def _list_latest(chosen: Sequence[Statement], *, limit: int, reader_pk: int | No
     return page
 
 
+class _TitleKey(Lower):
+    """By which titles are ordered; PostgreSQL has its collation for it."""
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, function="LOOM_SORT_KEY", **context)
+
+
 def _list_in_order(
     sessions: QuerySet[Session], order: str, *, before: str, limit: int, reader_pk: int | None
 ) -> SessionPage:
     """The newest first, or by title; the cursor is the last item's key."""
     if order == TITLE:
-        sessions = sessions.annotate(by_title=Lower("title")).order_by("by_title", "pk")
+        sessions = sessions.annotate(by_title=_TitleKey("title")).order_by("by_title", "pk")
         if before:
             last = parse_number(before)
-            title = Session.objects.filter(pk=last).values_list(Lower("title"), flat=True)
+            title = Session.objects.filter(pk=last).values_list(_TitleKey("title"), flat=True)
             reached = title.first() or ""
             sessions = sessions.filter(Q(by_title__gt=reached) | Q(by_title=reached, pk__gt=last))
     else:

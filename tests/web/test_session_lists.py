@@ -73,6 +73,18 @@ def test_a_list_is_narrowed_down_and_ordered(
     assert titles(owner, query) == found
 
 
+@pytest.mark.skipif("DATABASE_URL" in os.environ, reason="PostgreSQL has its own collation")
+def test_letters_of_every_language_are_found_and_ordered(
+    owner: Client, sessions: dict[str, Session], user: User, workspace: Workspace
+) -> None:
+    for title in ("Ärzte", "école", "zebra"):
+        create_session(workspace, owner=user, title=title)
+    assert titles(owner, "q=ärzte") == titles(owner, "q=ÄRZTE") == ["Ärzte"]
+    assert titles(owner, "q=ÉC") == ["école"]
+    whole = ["apples", "Ärzte", "Beans", "Cherries", "Dill", "école", "zebra"]
+    assert titles(owner, "order=title") == whole
+
+
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="PostgreSQL plans by what there is")
 def test_what_it_can_be_narrowed_down_to_is_read_from_an_index_alone(
     workspace: Workspace, sessions: dict[str, Session]
