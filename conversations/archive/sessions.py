@@ -412,13 +412,18 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
 
 
 def open_first_session(user: User) -> Session | None:
-    """The chat to begin in: the latest session, or an empty one, of the person's
+    """The chat to begin in: the latest session of the pages, or an empty one, of the person's
     only workspace. None when they have several or none, or may not write there."""
     roles = roles_of_person(user.pk)
     if len(roles) != 1 or VIEWER in roles.values():
         return None
     workspace = Workspace.objects.get(pk__in=roles)
     latest = Session.objects.filter(
-        is_current(timezone.now()), workspace=workspace, owner=user.pk, archived_at=None
+        is_current(timezone.now()),
+        workspace=workspace,
+        owner=user.pk,
+        key=None,
+        channel="web",  # not one of a program
+        archived_at=None,
     ).first()
     return latest or open_empty_session(workspace, owner=user)

@@ -41,6 +41,12 @@ def test_a_person_begins_where_they_were_last(workspace: Workspace, user: User) 
     session = open_first_session(user)
     assert session is not None
     append_turn(session, NewTurn(role="user", content="hello"))
+    for program in (
+        get_or_create_by_key(workspace, key="cron:nightly", owner=user),
+        create_session(workspace, owner=user, channel="api"),
+        create_session(workspace, owner=user, key="report:daily"),
+    ):
+        append_turn(program, NewTurn(role="user", content="hello"))
     assert open_first_session(user) == session
 
 
