@@ -465,19 +465,19 @@ def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
-    archive_sessions.pin_session(found, pinned=found.pinned_at is None)
+    archive_sessions.pin_session(found, pinned=_is_wanted(request, "pinned"))
     return _back(request, found)
 
 
 @post_by_person
 def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
-    archives = found.archived_at is None
+    archives = _is_wanted(request, "archived")
     try:
         archive_sessions.archive_session(found, archived=archives)
     except Conflict as error:
         messages.error(request, translate(error.message))
-    if archives and settings.LOOM.compact_at_end:
+    if archives and found.archived_at is None and settings.LOOM.compact_at_end:
         compact_at_end(found, user_pk=person(request).pk)
     return _back(request, found)
 
@@ -490,6 +490,11 @@ def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
         raise Rejected("This model is not available.", code="unknown_model")
     archive_sessions.choose_model(found, model=chosen)
     return _back(request, found)
+
+
+def _is_wanted(request: HttpRequest, name: str) -> bool:
+    # What the button says, not the reverse of what is so: another click may have come first.
+    return request.POST.get(name, "1") == "1"
 
 
 def _back(request: HttpRequest, found: Session) -> HttpResponse:
