@@ -1,6 +1,7 @@
 """What is done with several sessions of a workspace's list at once."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from conversations.access import get_session_for, get_workspace_for, person, pos
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.messages import say
 from conversations.models import Session, Workspace
 from conversations.rendering.messages import translate
 from conversations.runtime.current import compact_at_end
@@ -21,6 +23,7 @@ from conversations.runtime.current import compact_at_end
 from .forms import check_uuid
 
 MAX_CHOSEN = 500  # Sessions that are changed at once: as many as a long list shows.
+GONE = say("This session does not exist in this workspace.")
 ACTIONS = {
     "pin": gettext_lazy("pinned"),
     "unpin": gettext_lazy("unpinned"),
@@ -33,8 +36,8 @@ def read_chosen(
     request: HttpRequest, workspace: Workspace, *, find: Callable[[UUID], Session] | None = None
 ) -> list[Session]:
     """The sessions of a form's ``session`` fields, each of which this person may write in, or as
-    ``find`` has it. Raises Rejected for none, too many, or one of another workspace; NotFound and
-    NotPermitted."""
+    ``find`` has it. Says how many do not exist, and not whether they are of another workspace.
+    Raises Rejected for none or too many, and NotPermitted."""
     chosen = list(dict.fromkeys(request.POST.getlist("session")))
     if not chosen:
         raise Rejected("Choose at least one session.", code="nothing_chosen")
@@ -44,9 +47,14 @@ def read_chosen(
         )
     uuids = [check_uuid(text, "session") for text in chosen]
     find = find or (lambda uuid: get_session_for(request, uuid, to=WRITE)[0])
-    found = [find(uuid) for uuid in uuids]
-    if any(session.workspace_id != workspace.pk for session in found):
-        raise NotFound("This session does not exist in this workspace.")
+    found: list[Session] = []
+    for uuid in uuids:
+        with suppress(NotFound):
+            found.append(find(uuid))
+    found = [session for session in found if session.workspace_id == workspace.pk]
+    if not found:
+        raise Rejected(GONE, code="sessions_gone")
+    _say_left(request, [translate(GONE)] * (len(uuids) - len(found)))
     return found
 
 
@@ -70,17 +78,21 @@ def do_with_each(
     request: HttpRequest, chosen: Sequence[Session], act: Callable[[Session], object], *, said: str
 ) -> None:
     """Do it, and say with how many it was done (``said`` is a word in the person's language) and
-    why not with the others, which raised Conflict or Rejected."""
+    why not with the others, which raised Conflict, Rejected or NotFound."""
     done, problems = 0, list[str]()
     for session in chosen:
         try:
             act(session)
             done += 1
-        except (Conflict, Rejected) as error:
+        except (Conflict, Rejected, NotFound) as error:
             problems.append(translate(error.message))
     if done:
         text = gettext("%(sessions)s %(done)s.") % {"sessions": count_of(done), "done": said}
         messages.success(request, text)
+    _say_left(request, problems)
+
+
+def _say_left(request: HttpRequest, problems: Sequence[str]) -> None:
     for problem in dict.fromkeys(problems):
         text = gettext("%(count)s left as they are: %(reason)s")
         messages.error(request, text % {"count": problems.count(problem), "reason": problem})

@@ -3,6 +3,7 @@
 import os
 import re
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -139,6 +140,9 @@ def test_several_are_pinned_and_archived_at_once(
         slug="shed", name="Shed", root="/tmp/shed", created_at=timezone.now()
     )
     theirs = create_session(elsewhere, owner=other_user)
-    answer = owner.post(address, {"do": "pin", "session": [str(beans.uuid), str(theirs.uuid)]})
-    assert answer.status_code == 404
-    assert not Session.objects.exclude(pinned_at=None).exists()
+    gone = "This session does not exist in this workspace."
+    one_left = [f"1 left as they are: {gone}", "1 session pinned."]
+    for other in (theirs.uuid, uuid4()):
+        assert do(owner, "pin", session=[str(beans.uuid), str(other)]) == one_left
+        assert do(owner, "unpin", session=[str(other)]) == [gone]
+    assert [one.uuid for one in Session.objects.exclude(pinned_at=None)] == [beans.uuid]
