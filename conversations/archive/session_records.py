@@ -19,7 +19,12 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from conversations.domain.errors import Conflict, NotFound, Rejected, TooLarge
-from conversations.domain.keyset import SessionListCursor, parse_list_cursor, parse_number
+from conversations.domain.keyset import (
+    SessionListCursor,
+    parse_list_cursor,
+    parse_number,
+    parse_title_cursor,
+)
 from conversations.domain.runs import (
     ACTIVE_STATES,
     COMPACT,
@@ -461,19 +466,19 @@ class _TitleKey(Lower):
 def _list_in_order(
     sessions: QuerySet[Session], order: str, *, before: str, limit: int, reader_pk: int | None
 ) -> SessionPage:
-    """The newest first, or by title; the cursor is the last item's key."""
+    """The newest first, or by title; the cursor is the last item's key, and its title there."""
     if order == TITLE:
         sessions = sessions.annotate(by_title=_TitleKey("title")).order_by("by_title", "pk")
         if before:
-            last = parse_number(before)
-            title = Session.objects.filter(pk=last).values_list(_TitleKey("title"), flat=True)
-            reached = title.first() or ""
+            last, reached = parse_title_cursor(before)
             sessions = sessions.filter(Q(by_title__gt=reached) | Q(by_title=reached, pk__gt=last))
     else:
         sessions = sessions.order_by("-pk")
         if before:
             sessions = sessions.filter(pk__lt=parse_number(before))
-    pks = list(sessions.values_list("pk", flat=True)[: limit + 1])
+    columns = ("pk", "by_title") if order == TITLE else ("pk",)
+    rows = list(sessions.values_list(*columns)[: limit + 1])
+    pks = [row[0] for row in rows]
     if not pks:
         return SessionPage(items=[], next_cursor="")
     by_pk = {
@@ -484,7 +489,7 @@ def _list_in_order(
     }
     return SessionPage(
         items=[by_pk[pk] for pk in pks[:limit] if pk in by_pk],
-        next_cursor=str(pks[limit - 1]) if len(pks) > limit else "",
+        next_cursor="~".join(map(str, rows[limit - 1])) if len(rows) > limit else "",
     )
 
 

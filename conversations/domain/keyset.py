@@ -7,6 +7,7 @@ form                the row                                        lists
 ``seq:123``         the journal's row 123                          transcript
 ``turn:45.2``       the third row synthesised from turn 45         transcript
 ``2026-…~17``       when it was active last, and its key           sessions, queue, feed
+``17~beans``        its key, and its title as it is ordered        sessions by title
 ``best.1f.2a``      the figures of a hit, in hexadecimal           search
 ``123``             its number or key                              audit log, holds, …
 base64              ``next`` or ``previous`` and one of the above  the API
@@ -22,6 +23,7 @@ from datetime import UTC, datetime
 
 from .errors import Rejected
 from .messages import say
+from .text import storable
 
 _TRANSCRIPT = re.compile(r"(?:seq:(\d{1,18})|turn:(\d{1,18})(?:\.(\d{1,6}))?)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
@@ -76,6 +78,15 @@ def parse_list_cursor(text: str) -> SessionListCursor:
         return SessionListCursor(parsed.astimezone(UTC), parse_number(pk))
     except (ValueError, OverflowError, Rejected) as error:
         raise bad_cursor(say("This is not a cursor of the session list.")) from error
+
+
+def parse_title_cursor(text: str) -> tuple[int, str]:
+    """The key of a session in a list by title, and the title as it is ordered: where the list goes
+    on is known though the session has another one now, or is gone."""
+    pk, separator, title = text.partition("~")
+    if not separator:
+        raise bad_cursor()
+    return parse_number(pk), storable(title)
 
 
 def parse_number(text: str) -> int:

@@ -14,8 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.session_records import read_list_choices
-from conversations.archive.sessions import create_session
+from conversations.archive.sessions import create_session, rename_session
 from conversations.archive.workspaces import add_member
 from conversations.models import ReadingPosition, Run, Session, Workspace
 
@@ -109,6 +111,26 @@ def test_every_order_is_paged_without_a_gap(
     page = owner.get(f"/w/garden/?order={order}").text
     [following] = re.findall(r'hx-get="/w/garden/\?([^"]*)"', page)
     assert titles(owner, f"order={order}") + titles(owner, following.replace("&amp;", "&")) == whole
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_paging_by_title_goes_on_where_the_last_row_has_changed(
+    owner: Client,
+    sessions: dict[str, Session],
+    monkeypatch: pytest.MonkeyPatch,
+    is_renamed: bool,
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "session_list_size", 2)
+    page = owner.get("/w/garden/?order=title").text
+    [following] = re.findall(r'hx-get="/w/garden/\?([^"]*)"', page)
+    if is_renamed:
+        rename_session(sessions["Beans"], title="Zinnias ~ 1")
+    else:
+        order = PurgeRequest(reason="Told to.")
+        purge(sessions["Beans"], order=order, origin=AuditOrigin(name="t"), now=timezone.now())
+    assert titles(owner, following.replace("&amp;", "&"))[:2] == ["Cherries", "Dill"]
+    for wrong in ("x", "1", "x~y", "~"):
+        assert owner.get(f"/w/garden/?order=title&before={wrong}").status_code == 400
 
 
 def do(client: Client, action: str, *sessions: Session, **more: Any) -> list[str]:
