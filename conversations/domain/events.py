@@ -8,7 +8,7 @@ only reader, ``dump_payload`` the only writer.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
 from .messages import Message, message_data, remake
@@ -254,14 +254,20 @@ _FIELDS = {cls: list(_read_fields(cls)) for cls in _TYPES}
 
 
 def dump_payload(payload: Payload) -> str:
-    """The JSON text to store: the version, then what differs from the defaults."""
-    values = {k: v for k, v in asdict(payload).items() if v not in ("", None, [], False)}
+    """The JSON text to store."""
+    return dump_json(payload_data(payload))
+
+
+def payload_data(payload: Payload) -> dict[str, Any]:
+    """The version, then what differs from the defaults."""
+    given = {f.name: getattr(payload, f.name) for f in fields(payload)}
+    values = {k: v for k, v in given.items() if v not in ("", None, [], False)}
     values |= {f.name: getattr(payload, f.name) for f in fields(payload) if _is_required(f)}
     if isinstance(payload, ToolCallCompleted) and payload.ok is False:
         values["ok"] = False
     if isinstance(payload, Info) and isinstance(payload.text, Message) and payload.text.values:
         values["said"] = message_data(payload.text)
-    return dump_json({"v": PAYLOAD_VERSION} | values)
+    return {"v": PAYLOAD_VERSION} | values
 
 
 def parse_payload(event_type: str, text: str) -> Payload:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _VALUE = re.compile(r"%\((\w+)\)s|%%")
+MAX_LEVELS = 8  # Of messages that are values of others
+MAX_READ_CHARS = 100_000  # Of a message that is made of stored data
 
 
 class Message(str):
@@ -84,9 +86,10 @@ def as_message(text: str) -> Message:
     return text if isinstance(text, Message) else say(text)
 
 
-def read_message(data: Any) -> str:
-    """The message of stored JSON; an empty text where that is of another form."""
-    match data:
+def read_message(data: Any, *, levels: int = MAX_LEVELS) -> str:
+    """The message of stored JSON; an empty text where that is of another form, or larger than
+    any of ours: each level could repeat the one below it."""
+    match data if levels else None:
         case {"template": str() as one, "plural": str() as many, "number": int() as number}:
             template, plural = one, many
         case {"template": str() as template}:
@@ -95,10 +98,12 @@ def read_message(data: Any) -> str:
             return ""
     given = data.get("values")
     values = {
-        name: read_message(value) if isinstance(value, dict) else value
+        name: read_message(value, levels=levels - 1) if isinstance(value, dict) else value
         for name, value in (given if isinstance(given, dict) else {}).items()
     }
+    used = plural if plural and number != 1 else template
+    chars = sum(len(str(values.get(name, ""))) for name in _VALUE.findall(used))
     try:
-        return _make(template, plural, number, values)
+        return "" if chars > MAX_READ_CHARS else _make(template, plural, number, values)
     except KeyError:
         return ""

@@ -50,7 +50,7 @@ from .sanitiser import (
     trim_url,
     web_host,
 )
-from .source_text import escape_attribute, escape_text
+from .source_text import escape_attribute, escape_text, without_marks
 
 # How much work one text may be to render, counted and not timed.
 
@@ -183,7 +183,9 @@ class TranscriptMarkdown(MarkdownIt):
 
     def normalizeLinkText(self, url: str) -> str:
         _WORK.get().spend_on_address(url)
-        return url if len(url) > MAX_ADDRESS_CHARS else super().normalizeLinkText(url)
+        # What is spelled with "%" in it may be any character.
+        shown = url if len(url) > MAX_ADDRESS_CHARS else super().normalizeLinkText(url)
+        return without_marks(shown)
 
 
 # Of the text that is being parsed, for where the parser does not hand its ``env`` on.

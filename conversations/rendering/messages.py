@@ -3,12 +3,10 @@
 A page is made for one person, so it translates at once. A row is made for everybody and
 stored: its HTML has a mark where a sentence stands, with what the sentence is made of, and
 ``fill_marks`` puts the words there when it is read. A mark is between characters that
-Unicode keeps for internal use, and has no tag and no quotation mark in it. So a text that
-holds such characters all the same has its own words put in another order at most: it never
-becomes HTML, nor ends an attribute's value.
+Unicode keeps for internal use, which no content of a row keeps (``rows.without_marks_in``),
+and has no tag and no quotation mark in it.
 """
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,12 +18,13 @@ from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext, ngettext
 
-from conversations.domain.messages import Message, as_message, put_values
+from conversations.domain.messages import MAX_LEVELS, Message, as_message, put_values
 from conversations.domain.text import write_out
 
-from .source_text import MARK_END, MARK_PART, MARK_START, show_hidden
+from .source_text import MARK_END, MARK_PART, MARK_START, show_hidden, without_marks
 
 _MARK = re.compile(f'{MARK_START}([^{MARK_START}{MARK_END}<>"]*){MARK_END}')
+MAX_DIGITS = 18  # Of the number in a mark: more than of anything that is counted.
 
 
 def translate(text: str) -> str:
@@ -80,35 +79,31 @@ def make_mark(
     return mark_safe(f"{MARK_START}{MARK_PART.join(parts)}{MARK_END}")
 
 
-def fill_marks(html: str, *, in_json: bool = False) -> SafeString:
-    """The HTML with words in the language that is active. ``in_json``: it is JSON, some texts
-    of which are such HTML."""
+def fill_marks(html: str) -> SafeString:
+    """The HTML with words in the language that is active."""
     language = get_language() or ""
 
     def fill(found: re.Match[str]) -> str:
         template, *parts = found[1].split(MARK_PART)
         if len(parts) < 2:
-            return _say(template, "", 0, language, in_json)
-        count = int(parts[1]) if parts[1].isdecimal() else 0
-        said = _say(template, parts[0], count, language, in_json)
+            return _say(template, "", 0, language)
+        count = int(parts[1]) if parts[1].isdecimal() and len(parts[1]) <= MAX_DIGITS else 0
+        said = _say(template, parts[0], count, language)
         values = dict(part.partition("=")[::2] for part in parts[2:])
         return put_values(said, defaultdict(str, values))
 
     # Values may be marks in turn.
-    while MARK_START in html:
+    for _ in range(MAX_LEVELS):
         html, count = _MARK.subn(fill, html)
         if not count:
             break
-    return mark_safe(html)
+    return mark_safe(without_marks(html))
 
 
 @lru_cache(maxsize=2_000)  # A page of rows has hundreds of marks, nearly all of them the same.
-def _say(template: str, plural: str, number: int, language: str, in_json: bool) -> str:
-    """The sentence in the language, which is the active one, as HTML, or as that in JSON."""
-    if in_json:
-        template, plural = json.loads(f'"{template}"'), json.loads(f'"{plural}"')
-    said = escape(_look_up(unescape(template), unescape(plural), number))
-    return json.dumps(said, ensure_ascii=False)[1:-1] if in_json else said
+def _say(template: str, plural: str, number: int, language: str) -> str:
+    """The sentence in the language, which is the active one, as HTML."""
+    return escape(_look_up(unescape(template), unescape(plural), number))
 
 
 def _look_up(template: str, plural: str, number: int) -> str:

@@ -14,7 +14,7 @@ from conversations.domain.text import number_text
 from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
 from .markdown import render_markdown
 from .messages import mark
-from .source_text import normalise_source
+from .source_text import normalise_source, without_marks
 from .terminal import render_terminal
 
 MAX_CELLS = 500
@@ -89,7 +89,7 @@ def _render_data(data: dict[str, Any], clean_html: Callable[[str], str]) -> str:
         if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):
             return f'<img alt="{PICTURE}" src="data:{kind};base64,{picture}">'
     if html := _text(data.get("text/html")) or _text(data.get("image/svg+xml")):
-        return f'<div class="given">{clean_html(html)}</div>'
+        return f'<div class="given">{without_marks(clean_html(html))}</div>'
     if markdown := _text(data.get("text/markdown")) or _text(data.get("text/latex")):
         return f'<div class="md">{render_markdown(markdown)}</div>'
     return _render_printed(_text(data.get("text/plain")))
@@ -106,5 +106,5 @@ def _render_printed(text: str) -> str:
 def _text(value: Any) -> str:
     """Text is a string, or a list of its lines."""
     if isinstance(value, list):
-        return "".join(part for part in value if isinstance(part, str))
-    return value if isinstance(value, str) else ""
+        value = "".join(part for part in value if isinstance(part, str))
+    return without_marks(value) if isinstance(value, str) else ""

@@ -18,15 +18,15 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import override
 
 from conversations.domain import events
-from conversations.domain.events import Fallback, Payload
+from conversations.domain.events import Fallback, Payload, parse_payload, payload_data
 from conversations.domain.messages import say
-from conversations.domain.text import cost_text, number_text, storable
+from conversations.domain.text import cost_text, number_text, storable, write_json
 from conversations.domain.tool_questions import QUESTION_ANSWERED, QUESTION_ASKED
 
 from .markdown import render_markdown, render_person_text, render_plain
 from .messages import fill_marks, mark_notice
 from .question_rows import answered_row, question_row
-from .source_text import duration_text, show_hidden, size_text
+from .source_text import duration_text, show_hidden, size_text, without_marks
 from .tool_rows import asked_row, completed_row, decided_row, more_characters, started_row
 
 LONG_TEXT = 100_000  # Characters of one row that a page carries; the rest is one click away.
@@ -50,6 +50,7 @@ class RowPosition:
 
 def render_row(payload: Payload | Fallback, *, place: RowPosition) -> str:
     """The row's HTML, wrapper included."""
+    payload = without_marks_in(payload)
     if isinstance(payload, events.Info) and (approval := _APPROVALS.get(payload.code)):
         # One that does not tell which call it is about is an ordinary notice.
         extra = approval(payload, place.session)
@@ -58,11 +59,22 @@ def render_row(payload: Payload | Fallback, *, place: RowPosition) -> str:
     return _render(payload, place, row_extra(payload, place))
 
 
+def without_marks_in(payload: Payload | Fallback) -> Payload | Fallback:
+    """The payload with nothing in it that ``fill_marks`` would take for a sentence of ours. It
+    comes before whatever makes a part of a row."""
+    if isinstance(payload, Fallback):
+        return Fallback(reason=without_marks(payload.reason), raw=without_marks(payload.raw))
+    text = write_json(payload_data(payload))
+    clean = without_marks(text)
+    return payload if clean == text else parse_payload(events.event_type_of(payload), clean)
+
+
 def render_row_with(
     payload: Payload | Fallback, extra: Mapping[str, Any], *, place: RowPosition, partial: str = ""
 ) -> str:
     """The row with something else of its own, in another partial where one is named,
-    and without the address of what was left out of it."""
+    and without the address of what was left out of it. The payload is one of
+    ``without_marks_in``."""
     return _render(payload, place, extra, partial=partial, links=False)
 
 
@@ -302,7 +314,7 @@ RICH_CONTENT = 'rich"'
 # Raise this when the HTML for the same input changes. Rendered rows are stored beside their
 # source with the version that made them; a row with another version is rendered again when it is
 # next read.
-RENDER_VERSION: int = 11
+RENDER_VERSION: int = 12
 
 
 # The messages that wait, as HTML: for the page and for the socket.
@@ -312,8 +324,10 @@ def render_queue(messages: Iterable[dict[str, Any]]) -> str:
         {
             "run": message["run"],
             "now": message["now"],
-            "text": storable(message["text"]),
-            "names": ", ".join(file["name"] for file in message.get("attachments", ())),
+            "text": without_marks(storable(message["text"])),
+            "names": without_marks(
+                ", ".join(file["name"] for file in message.get("attachments", ()))
+            ),
             "files": " ".join(file["uuid"] for file in message.get("attachments", ())),
         }
         for message in messages

@@ -21,7 +21,12 @@ def normalise_source(text: str) -> str:
     Works character by character but for ``\\r\\n``, so pieces of a stream may be normalised
     one by one as long as none is cut behind a ``\\r``."""
     lines = _LINE_END.sub("\n", text) if "\r" in text else text
-    return _STAND_IN.sub(REPLACEMENT, storable(lines))
+    return without_marks(storable(lines))
+
+
+def without_marks(text: str) -> str:
+    """The text with stand-ins as U+FFFD: a mark of a sentence in a row is ours."""
+    return text if text.isascii() else _STAND_IN.sub(REPLACEMENT, text)
 
 
 def escape_text(text: str) -> str:

@@ -30,7 +30,7 @@ from conversations.domain.tool_calls import (
 
 from .diffs import render_diff
 from .messages import mark_notice, mark_text
-from .source_text import duration_text, show_hidden, size_text
+from .source_text import duration_text, show_hidden, size_text, without_marks
 from .terminal import page_end, render_terminal, style_at
 
 LINE_CHARS, RECALL_LINE_CHARS = 160, 100
@@ -90,7 +90,7 @@ def tool_word(name: str) -> tuple[str, str]:
         return TOOLS[name]
     server = _OF_SERVER.fullmatch(name)
     word = f"{server[1]}: {server[2]}" if server else name
-    return storable(word) or say("tool"), "tool"
+    return without_marks(storable(word)) or say("tool"), "tool"
 
 
 def state_word(state: str, ok: bool | None) -> tuple[str, str]:

@@ -48,6 +48,7 @@ TOO_SLOW, TOO_MANY = 4408, 4429
 STOPPING = 1012
 
 
+HTML_FIELDS = frozenset({"html", "line", "meter", "open", "word"})  # of a frame and its rows
 STATE_FRAME = '{"type":"state",'  # how the JSON of such a frame begins
 
 
@@ -378,11 +379,22 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if not is_state and MARK_START not in text:
             return text
         with translation.override(self.language):
-            if not is_state:
-                return fill_marks(text, in_json=True)
             frame = json.loads(text)
-            frame["text"] = translate(remake(frame["text"], frame.pop("said", None)))
+            if is_state:
+                frame["text"] = translate(remake(frame["text"], frame.pop("said", None)))
+            else:
+                _fill_frame(frame)
             return dump_json(frame)
+
+
+def _fill_frame(part: Frame) -> None:
+    """What else a frame has is text as somebody wrote it."""
+    for name in HTML_FIELDS & part.keys():
+        part[name] = fill_marks(part[name])
+    if "blocks" in part:
+        part["blocks"] = [fill_marks(html) for html in part["blocks"]]
+    for row in part.get("rows", ()):
+        _fill_frame(row)
 
 
 class NoSessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]

@@ -1,8 +1,10 @@
 """Sentences as data: said in any language, and harmless whatever they are made of."""
 
-import json
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from html import escape
+from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
@@ -10,12 +12,27 @@ from django.utils.translation import override
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.events import Info, UserMessage, dump_payload, parse_payload
+from conversations.domain.events import (
+    AssistantText,
+    ContentIndicator,
+    Fallback,
+    Info,
+    Payload,
+    ToolCallCompleted,
+    ToolCallStarted,
+    TurnSeparator,
+    UserMessage,
+    dump_payload,
+    event_type_of,
+    parse_payload,
+)
 from conversations.domain.messages import Message, message_data, read_message, say, say_number
+from conversations.domain.tool_questions import QUESTION_ANSWERED, QUESTION_ASKED
 from conversations.rendering.messages import fill_marks, mark, mark_text, translate
-from conversations.rendering.rows import RowPosition, render_row
+from conversations.rendering.rows import RowPosition, render_queue, render_row
 from conversations.rendering.source_text import MARK_END, MARK_PART, MARK_START
 from conversations.rendering.streaming import ALL, BlockStream
+from conversations.rendering.tool_rows import tool_word
 
 PLACE = RowPosition(
     session=UUID("11111111-2222-4333-8444-555555555555"),
@@ -78,13 +95,6 @@ def test_a_row_is_the_same_whoever_makes_it() -> None:
     assert MARK_START not in shown
 
 
-def test_a_frame_of_many_pages_is_json_in_each_language() -> None:
-    frame = json.dumps({"html": mark(FAILED), "other": 'a "b" \\ '}, ensure_ascii=False)
-    with override("de"):
-        told = json.loads(fill_marks(frame, in_json=True))
-    assert told == {"html": "Abgelehnt von &lt;Ann &amp; co&gt;: 100%", "other": 'a "b" \\ '}
-
-
 def test_a_sentence_of_others_stays_as_it_is() -> None:
     """A provider's, for instance: it is its own template, whatever is in it."""
     told = say('model "<b>" failed: 100 %(x)s &amp; %%')
@@ -105,14 +115,137 @@ def test_a_forged_mark_stays_text(one: str, other: str) -> None:
     html = f'<p title="{mark(one)}">{mark(other)}</p>'
     shown = fill_marks(html)
     assert shown.count("<") == shown.count(">") == shown.count('"') == 2
-    frame = json.dumps({"a": one, "b": [other]}, ensure_ascii=False)
-    assert set(json.loads(fill_marks(frame, in_json=True))) == {"a", "b"}
+    assert not MARKS.intersection(shown)
 
 
-def test_no_text_of_a_person_has_a_mark() -> None:
-    forged = f"{MARK_START}Denied{MARK_END}"
-    for text in (forged, f"`{forged}`", f"```\n{forged}\n```"):
-        assert forged not in render_row(UserMessage(text=text), place=PLACE)
+MARKS = {MARK_START, MARK_END, MARK_PART}
+DENIED = f"{MARK_START}Denied{MARK_END}"
+
+
+def nest(levels: int, number: str = "0") -> str:
+    """A forged mark, each level of which says the one below it four times."""
+    text = "x"
+    for _ in range(levels):
+        parts = ["%(a)s" * 4, "", number, f"a={text}"]
+        text = f"{MARK_START}{MARK_PART.join(parts)}{MARK_END}"
+    return text
+
+
+CALL = "99999999-2222-4333-8444-555555555555"
+FILE = {"name": "@", "label": "@", "kind": "@", "media_type": "@", "size": 1}
+CALLED = {"call_id": "@", "name": "@", "arguments": {"@": "@", "command": "@"}, "call": "@"}
+FIELD: dict[str, object] = {"name": "@", "title": "@", "description": "@", "default": "@"}
+QUESTION = {"id": "@", "call": CALL, "server": "@", "message": "@"}
+PROMPT = {"model": "@", "max_tokens": 5, "system": "@", "stop": []}
+PROMPT |= {"messages": [{"role": "@", "text": "@"}]}
+ASKED = {"name": "@", "summary": "@", "command": "@", "diff": "@@ -1 +1 @@\n-@\n+@\n", "note": "@"}
+
+
+def notice(code: str = "@", **data: object) -> Info:
+    return Info(text="@", kind="@", code=code, detail="@", action="@", run="@", data=data)
+
+
+EVERY_ROW: list[Payload] = [
+    UserMessage(text="@ `@`\n```@\n@\n```", by="@", attachments=["@", FILE]),
+    AssistantText(text="@ <https://a.org/@> [@](https://@.org/@)\n\n```@\n@\n```", thinking="@"),
+    ToolCallStarted(**CALLED),
+    ToolCallStarted(call_id="@", name="conversation_recall", arguments={"query": "@"}),
+    *(ToolCallCompleted(**CALLED, ok=ok, output="@", error="@", state="@") for ok in (True, False)),
+    ToolCallCompleted(**CALLED, ok=True, diff="@@ -1 +1 @@\n-@\n+@\n", output="\x1b[31m@\r@"),
+    ToolCallCompleted(**CALLED, state="denied", decision="deny", decided_by="@", reason="@"),
+    ContentIndicator(label="@", kind="@", media_type="@", call_id="@", attachment="@"),
+    TurnSeparator(run="@", state="@", stop_reason="@", model="@", cost_usd="@", input_tokens=1),
+    notice(),
+    Info(text=say("Denied by %(person)s", person="@")),
+    notice("compacted", summary="@", model="@"),
+    notice("approval_asked", call=CALL, call_id="@", kind_label="@", **ASKED),
+    notice("approval_decided", call="@", decision="deny", by="@", reason="@"),
+    notice(QUESTION_ASKED, **QUESTION, prompt=PROMPT),
+    notice(QUESTION_ASKED, **QUESTION, url="https://@.org/@"),
+    notice(QUESTION_ASKED, **QUESTION, fields=[FIELD | {"kind": kind} for kind in ("text", "one")]),
+    notice(QUESTION_ANSWERED, question="@", content={"@": "@"}),
+]
+
+
+def write(payload: Payload, text: str) -> Payload:
+    """The payload with the text in the place of each ``@``."""
+
+    def put(value: Any) -> Any:
+        if isinstance(value, Message):
+            return say(value.template, **put(value.values))
+        if isinstance(value, dict):
+            return {put(name): put(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [put(one) for one in value]
+        return value.replace("@", text) if isinstance(value, str) else value
+
+    return replace(payload, **{f.name: put(getattr(payload, f.name)) for f in fields(payload)})
+
+
+@pytest.mark.parametrize("payload", EVERY_ROW, ids=event_type_of)
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(DENIED, id="one"),
+        pytest.param(nest(7), id="nested"),
+        pytest.param(nest(1, "9" * 4500), id="large number"),
+        pytest.param(f"\ud800{DENIED}", id="not encodable"),
+        pytest.param(quote(DENIED), id="in an address"),
+        pytest.param(MARK_START, id="half of one"),
+    ],
+)
+def test_no_row_takes_what_it_shows_for_words(payload: Payload, text: str) -> None:
+    given = write(payload, text)
+    html = render_row(given, place=PLACE)
+    read = parse_payload(event_type_of(given), dump_payload(given))
+    harmless = "".join("\ufffd" if sign in MARKS else sign for sign in text)
+    with override("de"):
+        shown = fill_marks(html)
+        assert shown == fill_marks(render_row(write(payload, harmless), place=PLACE))
+    assert html == render_row(read, place=PLACE)
+    assert len(shown) < 100_000
+
+
+@given(st.sampled_from(EVERY_ROW), st.lists(SIGNS).map("".join))
+def test_nor_whatever_it_shows(payload: Payload, text: str) -> None:
+    harmless = "".join("\ufffd" if sign in MARKS else sign for sign in text)
+    html, other = (render_row(write(payload, one), place=PLACE) for one in (text, harmless))
+    assert fill_marks(html) == fill_marks(other)
+
+
+def test_nor_a_row_that_cannot_be_read() -> None:
+    html = render_row(Fallback(reason=DENIED, raw=nest(7)), place=PLACE)
+    assert "\ufffdDenied\ufffd" in fill_marks(html)
+
+
+def test_nor_a_message_that_waits() -> None:
+    files = [{"name": DENIED, "uuid": ""}]
+    item = {"run": "r", "now": False, "text": nest(9), "attachments": files}
+    with override("de"):
+        shown = fill_marks(render_queue([item]))
+    assert "\ufffdDenied\ufffd" in shown
+    assert len(shown) < 5_000
+
+
+def test_nor_the_name_of_a_tool() -> None:
+    assert tool_word(f"mcp__a__{DENIED}")[0] == "a: \ufffdDenied\ufffd"
+
+
+def test_marks_are_filled_to_a_depth_that_ours_have() -> None:
+    shown = fill_marks(nest(40))
+    assert len(shown) < 100_000
+    assert not MARKS.intersection(shown)
+    assert fill_marks(nest(1, "9" * 4500)) == "xxxx"
+
+
+def test_a_stored_message_does_not_grow_without_end() -> None:
+    data: Any = {"template": "x"}
+    for levels in range(1, 2_000):
+        data = {"template": "%(a)s" * 4, "values": {"a": data}}
+        if levels in (3, 1_999):
+            assert read_message(data) == ("x" * 64 if levels == 3 else "")
+    wide = {"template": "%(a)s" * 1_000, "values": {"a": "x" * 1_000}}
+    assert read_message(wide) == ""
 
 
 def test_a_block_whose_end_has_words_gives_way_as_a_whole() -> None:

@@ -5,10 +5,12 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from django.utils.translation import override
 from PIL import Image
 
 from conversations.rendering import previews
 from conversations.rendering.previews import Preview, preview_kind, render_preview
+from conversations.rendering.source_text import MARK_END, MARK_START
 
 
 def render(name: str, data: bytes | str, **more: Any) -> Preview:
@@ -124,6 +126,17 @@ def test_a_notebook() -> None:
     ):
         assert part in html, part
     assert "<script" not in html
+
+
+def test_a_notebook_holds_no_words_of_ours() -> None:
+    """Whatever it spells the characters of a mark with."""
+    forged = f"{MARK_START}Denied{MARK_END}"
+    printed = {"output_type": "stream", "text": forged}
+    given = [{"data": {"text/html": text}} for text in (forged, "&#xfdd2;Denied&#xfdd3;")]
+    cells = [{"cell_type": "code", "source": forged, "outputs": [printed, *given]}]
+    with override("de"):
+        html = render("a.ipynb", json.dumps({"cells": cells})).html
+    assert html.count("\ufffdDenied\ufffd") == 4
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 1}', '{"cells": [], "metadata": 1}'])

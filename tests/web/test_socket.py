@@ -19,6 +19,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.turns import read_turns
 from conversations.archive.workspaces import add_member, remove_member
 from conversations.models import Run, Session, Workspace
+from conversations.rendering.source_text import MARK_END, MARK_START
 from conversations.runtime import visitors
 from conversations.runtime.current import current_runtime
 
@@ -385,6 +386,18 @@ class TestWhileAnAnswerRuns:
         assert [row["event_type"] for row in late.rows] == ["user_message"]
         assert late.of_type("hello")[0]["run"] == snapshot["run"]
         assert late.of_type("state")[0]["run_state"] == "running"
+
+    async def test_words_are_filled_in_html_alone(self, connect: Connect) -> None:
+        socket = await connect(query="?language=de")
+        await ask(socket, "long")
+        await socket.until("draft")
+        forged = f"{MARK_START}Denied{MARK_END}"
+        await ask(socket, forged)
+        await socket.settle()
+        waiting = next(frame for frame in socket.of_type("queue") if frame["items"])
+        assert waiting["items"][0]["text"] == forged
+        assert "<span>\ufffdDenied\ufffd</span>" in waiting["html"]
+        assert "Zurückziehen" in waiting["html"]
 
     async def test_nothing_else_may_rewrite_the_end(self, connect: Connect) -> None:
         socket = await connect()

@@ -36,7 +36,12 @@ from conversations.domain.text import storable
 from conversations.domain.turns import USER
 from conversations.models import Attachment, ChatEvent, Session, Turn, Workspace
 from conversations.rendering.messages import mark_text
-from conversations.rendering.rows import RowPosition, render_row_with, row_extra
+from conversations.rendering.rows import (
+    RowPosition,
+    render_row_with,
+    row_extra,
+    without_marks_in,
+)
 from conversations.rendering.tool_rows import tool_word
 
 from .models import FileLink, ShareLink
@@ -298,6 +303,7 @@ def _render(
     payload: Payload | Fallback, place: RowPosition, *, with_tools: bool, files_url: str
 ) -> str:
     """Empty for what is not shared."""
+    payload = without_marks_in(payload)
     # For people who are not members: the same template, without anything that leads into the
     # product, and without what tools did unless that is shared too.
     if isinstance(payload, events.ToolCallCompleted) and not with_tools:
