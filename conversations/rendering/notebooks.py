@@ -5,11 +5,11 @@ https://nbformat.readthedocs.io/en/latest/format_description.html
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from conversations.domain.messages import say, say_number
-from conversations.domain.text import number_text
+from conversations.domain.text import number_text, storable
 
 from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
 from .markdown import render_markdown
@@ -25,9 +25,9 @@ REST = mark(say("The rest of this output is not shown."))
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
-def render_notebook(text: str, *, clean_html: Callable[[str], str]) -> str | None:
-    """The notebook as HTML with marks (``messages``); None for what is none. ``clean_html``
-    makes HTML that a cell gave harmless."""
+def render_notebook(text: str, *, clean: Callable[[Iterable[str]], dict[str, str]]) -> str | None:
+    """The notebook as HTML with marks (``messages``); None for what is none. ``clean``
+    makes HTML that cells gave harmless, where it can."""
     try:
         notebook = json.loads(text)
         cells = notebook["cells"]
@@ -40,7 +40,8 @@ def render_notebook(text: str, *, clean_html: Callable[[str], str]) -> str | Non
     shown = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
     is_short = sum(len(_text(cell.get("source"))) for cell in shown) <= MAX_COLOURED_CHARS
     language = find_language(name) if is_short else PLAIN_LANGUAGE
-    html = "".join(_render_cell(cell, language, clean_html) for cell in shown)
+    cleaned = clean(html for cell in shown for html in _given_html(cell))
+    html = "".join(_render_cell(cell, language, cleaned) for cell in shown)
     if (left := len(cells) - MAX_CELLS) > 0:
         told = say_number(
             "%(count)s more cell is not shown.",
@@ -52,7 +53,22 @@ def render_notebook(text: str, *, clean_html: Callable[[str], str]) -> str | Non
     return html
 
 
-def _render_cell(cell: dict[str, Any], language: str, clean_html: Callable[[str], str]) -> str:
+def _outputs(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    outputs = cell.get("outputs")
+    return [one for one in outputs if isinstance(one, dict)] if isinstance(outputs, list) else []
+
+
+def _given_html(cell: dict[str, Any]) -> Iterator[str]:
+    for output in _outputs(cell):
+        if isinstance(data := output.get("data"), dict) and (html := _html_of(data)):
+            yield html
+
+
+def _html_of(data: dict[str, Any]) -> str:
+    return _text(data.get("text/html")) or _text(data.get("image/svg+xml"))
+
+
+def _render_cell(cell: dict[str, Any], language: str, cleaned: dict[str, str]) -> str:
     source = normalise_source(_text(cell.get("source")))
     if cell.get("cell_type") == "markdown":
         return f'<section class="md">{render_markdown(source)}</section>'
@@ -60,19 +76,15 @@ def _render_cell(cell: dict[str, Any], language: str, clean_html: Callable[[str]
     code = highlight_code(source, language if is_code else PLAIN_LANGUAGE)
     count = cell.get("execution_count")
     label = f"[{count}]" if isinstance(count, int) else "[ ]"
-    outputs = cell.get("outputs")
-    given = outputs if isinstance(outputs, list) else []
-    made = "".join(_render_outputs(given, clean_html))
+    made = "".join(_render_outputs(_outputs(cell), cleaned))
     return (
         f'<section class="cell"><span class="count">{label}</span>'
         f'<pre><code class="hl">{code}</code></pre>{made}</section>'
     )
 
 
-def _render_outputs(outputs: list[Any], clean_html: Callable[[str], str]) -> Iterator[str]:
+def _render_outputs(outputs: list[dict[str, Any]], cleaned: dict[str, str]) -> Iterator[str]:
     for output in outputs:
-        if not isinstance(output, dict):
-            continue
         if output.get("output_type") == "stream":
             yield _render_printed(_text(output.get("text")))
         elif output.get("output_type") == "error":
@@ -80,16 +92,16 @@ def _render_outputs(outputs: list[Any], clean_html: Callable[[str], str]) -> Ite
             lines = trace if isinstance(trace, list) else [output.get("evalue")]
             yield _render_printed("\n".join(map(_text, lines)))
         elif isinstance(data := output.get("data"), dict):
-            yield _render_data(data, clean_html)
+            yield _render_data(data, cleaned)
 
 
-def _render_data(data: dict[str, Any], clean_html: Callable[[str], str]) -> str:
+def _render_data(data: dict[str, Any], cleaned: dict[str, str]) -> str:
     """The richest form that can be shown, as the format has them side by side."""
     for kind in _PICTURES:
         if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):
             return f'<img alt="{PICTURE}" src="data:{kind};base64,{picture}">'
-    if html := _text(data.get("text/html")) or _text(data.get("image/svg+xml")):
-        return f'<div class="given">{without_marks(clean_html(html))}</div>'
+    if (html := _html_of(data)) in cleaned:
+        return f'<div class="given">{without_marks(cleaned[html])}</div>'
     if markdown := _text(data.get("text/markdown")) or _text(data.get("text/latex")):
         return f'<div class="md">{render_markdown(markdown)}</div>'
     return _render_printed(_text(data.get("text/plain")))
@@ -107,4 +119,4 @@ def _text(value: Any) -> str:
     """Text is a string, or a list of its lines."""
     if isinstance(value, list):
         value = "".join(part for part in value if isinstance(part, str))
-    return without_marks(value) if isinstance(value, str) else ""
+    return without_marks(storable(value)) if isinstance(value, str) else ""

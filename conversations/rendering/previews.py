@@ -7,21 +7,19 @@ send what it knows to others whatever its policy says (WebRTC; see docs/adr/0037
 
 import csv
 import io
-import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import nh3
-
 from conversations.domain.messages import Message, join_messages, say, say_number
-from conversations.domain.text import number_text
+from conversations.domain.text import number_text, write_json
 
 from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
 from .markdown import render_markdown
 from .messages import fill_marks, translate
 from .notebooks import render_notebook
 from .pdf import draw_pages
+from .programs import run_program
 from .source_text import escape_attribute, normalise_source, show_hidden
 
 IMAGE, SVG, PDF, TEXT = "image", "svg", "pdf", "text"
@@ -98,7 +96,7 @@ def render_preview(
     if is_cut and kind in (HTML, NOTEBOOK):  # a beginning would be another page
         kind = TEXT
     source = normalise_source(text)
-    notebook = render_notebook(source, clean_html=clean_html) if kind == NOTEBOOK else None
+    notebook = render_notebook(source, clean=_clean_pages) if kind == NOTEBOOK else None
     if kind == NOTEBOOK and notebook is not None:
         return Preview(fill_marks(notebook))
     show = _BY_KIND.get(kind, _show_text)
@@ -178,7 +176,19 @@ def _show_markdown(name: str, source: str) -> Preview:
 
 
 def _show_html(name: str, source: str) -> Preview:
-    return Preview(clean_html(source), is_page=True)
+    cleaned = _clean_pages([source])
+    if source in cleaned:
+        return Preview(cleaned[source], is_page=True)
+    note = say("This page has too much in it to be laid out. Its source is shown.")
+    return _show_text(name, source)._replace(note=note)
+
+
+def _clean_pages(pages: Iterable[str]) -> dict[str, str]:
+    """Each HTML text without what runs, loads, or leads elsewhere; its style sheets stay. None of
+    them where that takes too long."""
+    given = list(dict.fromkeys(pages))
+    cleaned = run_program("clean_pages.py", data=write_json(given).encode()) if given else None
+    return dict(zip(given, cleaned or (), strict=False))
 
 
 def _show_table(name: str, source: str) -> Preview:
@@ -231,67 +241,3 @@ def _cells(tag: str, row: list[str]) -> str:
 
 
 _BY_KIND = {TEXT: _show_text, MARKDOWN: _show_markdown, HTML: _show_html, TABLE: _show_table}
-
-
-# HTML of others. The frame's policy forbids what could run or be loaded; browsers look names up
-# and open connections before they ask it (``<link rel=preconnect>``, frames), so these go too.
-
-_SHAPES = {
-    *("svg", "g", "path", "rect", "circle", "ellipse", "line", "polyline", "polygon"),
-    *("text", "tspan", "defs", "clipPath", "linearGradient", "radialGradient", "stop", "marker"),
-}
-_CONTROLS = {"button", "fieldset", "input", "label", "legend", "meter", "progress", "textarea"}
-_DRAWN = {
-    *("viewBox", "preserveAspectRatio", "d", "x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r"),
-    *("rx", "ry", "dx", "dy", "points", "fill", "fill-opacity", "fill-rule", "stroke"),
-    *("stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "opacity"),
-    *("stroke-linejoin", "transform", "text-anchor", "font-size", "font-family", "font-weight"),
-    *("offset", "stop-color", "stop-opacity", "gradientUnits", "gradientTransform"),
-    *("clip-path", "dominant-baseline", "marker-end", "marker-start", "markerWidth"),
-    *("markerHeight", "refX", "refY", "orient"),
-}
-_ANYWHERE = {
-    *("class", "style", "id", "title", "lang", "dir", "role", "width", "height", "align", "valign"),
-    *("bgcolor", "border", "cellpadding", "cellspacing", "color", "face", "size"),
-}
-_OWN = {
-    "a": {"href"},
-    "img": {"src", "alt"},
-    "td": {"colspan", "rowspan"},
-    "th": {"colspan", "rowspan", "scope"},
-    "col": {"span"},
-    "ol": {"start", "reversed", "type"},
-    "li": {"value"},
-    "details": {"open"},
-    "input": {"type", "value", "checked", "disabled", "placeholder", "min", "max"},
-    "meter": {"value", "min", "max", "low", "high"},
-    "progress": {"value", "max"},
-}
-_INSIDE_ONLY = {"href": re.compile(r"#.*"), "src": re.compile(r"data:image/.*", re.DOTALL)}
-
-
-def _keep_attribute(tag: str, name: str, value: str) -> str | None:
-    """What leads out of the file is dropped."""
-    allowed = _INSIDE_ONLY.get(name)
-    return value if allowed is None or allowed.fullmatch(value.strip()) else None
-
-
-_TAGS = nh3.ALLOWED_TAGS | _SHAPES | _CONTROLS | {"font", "main", "section", "style"}
-_CLEANER = nh3.Cleaner(
-    tags=_TAGS,
-    clean_content_tags={
-        *("script", "noscript", "template", "iframe", "object", "title", "noembed", "noframes"),
-    },
-    attributes={"*": _ANYWHERE}
-    | {tag: set(_DRAWN) for tag in _SHAPES}
-    | {tag: set(names) for tag, names in _OWN.items()},
-    attribute_filter=_keep_attribute,
-    generic_attribute_prefixes={"aria-"},
-    url_schemes={"data"},
-    link_rel=None,
-)
-
-
-def clean_html(html: str) -> str:
-    """The HTML without what runs, loads, or leads elsewhere; its style sheets stay."""
-    return _CLEANER.clean(html)

@@ -144,6 +144,32 @@ def test_what_is_no_notebook_is_shown_as_text(text: str) -> None:
     assert 'class="source"' in render("a.ipynb", text).html
 
 
+DEEP = "<div>" * 200_000
+CROSSED = "".join(f"<b x={number}>" for number in range(20_000)) + "<p>x" * 20_000
+
+
+def test_html_that_takes_too_long_is_shown_as_source() -> None:
+    """A cleaner's time is quadratic in the depth of elements, its memory in those left open."""
+    shown = render("a.html", DEEP)
+    assert not shown.is_page
+    assert shown.note.startswith("This page has too much in it")
+    assert 'class="source"' in shown.html
+
+
+def test_a_notebook_shows_something_else_instead() -> None:
+    data = {"text/html": CROSSED, "text/plain": "plain"}
+    outputs = [{"data": data}, {"data": {"text/plain": "another"}}]
+    html = render("a.ipynb", json.dumps({"cells": [{"outputs": outputs}]})).html
+    assert ">plain<" in html
+    assert ">another<" in html
+
+
+def test_a_notebook_may_hold_half_a_character() -> None:
+    outputs = [{"data": {"text/html": "<b>\ud800</b>"}}]
+    html = render("a.ipynb", json.dumps({"cells": [{"outputs": outputs}]})).html
+    assert '<div class="given"><b>\ufffd</b></div>' in html
+
+
 def test_html_keeps_its_look_and_loses_what_acts() -> None:
     shown = render(
         "a.html",
