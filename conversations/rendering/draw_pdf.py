@@ -27,6 +27,7 @@ def main() -> None:
     first, count, width = map(int, sys.argv[1:4])
     try:
         document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
+        document.init_forms()
     except pypdfium2.PdfiumError:
         print("{}")
         return

@@ -1,6 +1,7 @@
 """Files as HTML for a frame: what each kind becomes, and what nothing becomes."""
 
 import json
+from base64 import b64decode
 from io import BytesIO
 from typing import Any
 
@@ -215,6 +216,38 @@ def test_pages_of_a_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'alt="Page 5"' in last.html
     assert last.note == "Pages 5 to 5 of 5."
     assert render("a.pdf", data, first_page=9).note == "This PDF ends at page 5."
+
+
+def pdf(*objects: bytes) -> bytes:
+    """A file of these objects, of which the first is the catalog."""
+    data, places = b"%PDF-1.7\n", []
+    for number, one in enumerate(objects, 1):
+        places.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, one)
+    start, count = len(data), len(objects) + 1
+    data += b"xref\n0 %d\n0000000000 65535 f \n" % count
+    data += b"".join(b"%010d 00000 n \n" % place for place in places)
+    trailer = b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n"
+    return data + trailer % (count, start)
+
+
+BLANK = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 100 100]>>"
+
+
+def test_a_form_is_shown_filled_in() -> None:
+    data = pdf(
+        b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[4 0 R]/DR<</Font<</F 5 0 R>>>>>>>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        BLANK.replace(b">>", b"/Annots[4 0 R]>>"),
+        b"<</Type/Annot/Subtype/Widget/FT/Tx/T(a)/V(Filled in)/Rect[5 5 95 95]/P 3 0 R/F 4"
+        b"/DA(/F 12 Tf 0 g)>>",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    )
+    _, _, page = render("a.pdf", data).html.partition("base64,")
+    drawn = Image.open(BytesIO(b64decode(page.partition('"')[0])))
+    darkest, _ = drawn.convert("L").getextrema()
+    assert isinstance(darkest, int)
+    assert darkest < 100
 
 
 @pytest.mark.parametrize("data", [b"%PDF-", b"%PDF-1.7\n" + b"\xff\0" * 1000])
