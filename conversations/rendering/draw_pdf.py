@@ -3,17 +3,20 @@ keep it busy for minutes or fill the memory.
 
 It reads the file from its input. Its arguments are the first page (from 1), how many pages, and
 their width in pixels. It writes one JSON object: ``total``, the number of pages, and ``pages``,
-each as base64 of a WebP; ``{}`` for what cannot be read. It knows nothing of the product, so that
-it starts fast.
+each as base64 of a WebP, empty for a damaged one; ``{}`` for what cannot be read. It knows nothing
+of the product, so that it starts fast.
 """
 
 import json
 import resource
 import sys
+import time
 from base64 import b64encode
 from io import BytesIO
+from typing import Any
 
 CPU_SECONDS, MEMORY_BYTES = 20, 1_500_000_000
+ENOUGH_SECONDS = 12.0  # Of processor time: then the pages so far are all.
 MAX_HEIGHTS = 4
 """Of a page, in its widths: a scroll of any length would not fit into the memory."""
 
@@ -33,13 +36,21 @@ def main() -> None:
         return
     pages = []
     for index in range(first - 1, min(first - 1 + count, len(document))):
-        page = document[index]
-        breadth, height = page.get_size()
-        scale = width / max(breadth, height / MAX_HEIGHTS, 1)
-        drawn = BytesIO()
-        page.render(scale=scale).to_pil().convert("RGB").save(drawn, "WEBP", quality=80, method=2)
-        pages.append(b64encode(drawn.getvalue()).decode("ascii"))
+        try:
+            pages.append(draw(document[index], width))
+        except (pypdfium2.PdfiumError, MemoryError, OSError, ValueError):
+            pages.append("")
+        if time.process_time() > ENOUGH_SECONDS:
+            break
     print(json.dumps({"total": len(document), "pages": pages}))
+
+
+def draw(page: Any, width: int) -> str:
+    breadth, height = page.get_size()
+    scale = width / max(breadth, height / MAX_HEIGHTS, 1)
+    drawn = BytesIO()
+    page.render(scale=scale).to_pil().convert("RGB").save(drawn, "WEBP", quality=80, method=2)
+    return b64encode(drawn.getvalue()).decode("ascii")
 
 
 if __name__ == "__main__":

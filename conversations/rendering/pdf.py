@@ -10,7 +10,7 @@ PAGE_PIXELS = 1200
 
 class DrawnPages(NamedTuple):
     """``total`` is how many the file has, ``pages`` those that were drawn: each the base64 of a
-    WebP."""
+    WebP, empty for a damaged one."""
 
     total: int
     pages: list[str]

@@ -131,16 +131,20 @@ def _show_pdf(data: bytes, first_page: int) -> Preview:
         return Preview("", say("This PDF is damaged or protected, and cannot be shown."))
     if not drawn.pages:
         return Preview("", say("This PDF ends at page %(last)s.", last=drawn.total))
-    html = "".join(
-        f'<p class="picture page"><img alt="{translate(say("Page %(number)s", number=number))}"'
-        f' src="data:image/webp;base64,{page}"></p>'
-        for number, page in enumerate(drawn.pages, first_page)
-    )
+    html = "".join(_show_page(number, page) for number, page in enumerate(drawn.pages, first_page))
     last = first_page + len(drawn.pages) - 1
     if len(drawn.pages) == drawn.total:
         return Preview(html)
     places = {"first": first_page, "last": last, "total": number_text(drawn.total)}
     return Preview(html, say("Pages %(first)s to %(last)s of %(total)s.", **places))
+
+
+def _show_page(number: int, page: str) -> str:
+    if not page:
+        damaged = say("Page %(number)s is damaged, and cannot be shown.", number=number)
+        return f"<p>{translate(damaged)}</p>"
+    alt = translate(say("Page %(number)s", number=number))
+    return f'<p class="picture page"><img alt="{alt}" src="data:image/webp;base64,{page}"></p>'
 
 
 def _show_text(name: str, source: str) -> Preview:

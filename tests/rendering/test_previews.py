@@ -234,6 +234,14 @@ def pdf(*objects: bytes) -> bytes:
 BLANK = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 100 100]>>"
 
 
+def test_a_damaged_page_hides_no_other() -> None:
+    kids = b"<</Type/Pages/Kids[3 0 R 9 0 R 4 0 R]/Count 3>>"
+    shown = render("a.pdf", pdf(b"<</Type/Catalog/Pages 2 0 R>>", kids, BLANK, BLANK))
+    assert shown.html.count("data:image/webp;base64,") == 2
+    assert "<p>Page 2 is damaged, and cannot be shown.</p>" in shown.html
+    assert not shown.note
+
+
 def test_a_form_is_shown_filled_in() -> None:
     data = pdf(
         b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[4 0 R]/DR<</Font<</F 5 0 R>>>>>>>>",
