@@ -227,6 +227,9 @@ def _read_image(data: bytes, name: str) -> FileType:
         image.draft("RGB", (LONG_EDGE, LONG_EDGE))  # a JPEG is decoded no larger than needed
         # The first picture, upright, with nothing but its pixels.
         upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith("I"):
+            # Sixteen bits of grey, which the conversion would cut off and not scale.
+            upright = upright.convert("I").point(lambda grey: grey / 256).convert("L")
         has_alpha = "A" in upright.getbands() or "transparency" in upright.info
         whole = upright.convert("RGBA" if has_alpha else "RGB")
         whole.info = {}

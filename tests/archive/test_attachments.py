@@ -163,6 +163,17 @@ def test_every_kind_of_colour_gives_a_thumbnail(mode: str) -> None:
     assert (thumbnail.format, thumbnail.size) == ("WEBP", (320, 213))
 
 
+def test_a_grey_of_sixteen_bits_stays_as_dark() -> None:
+    large = Image.frombytes("I;16", (2_000, 4), b"\x00\x40" * 8_000)
+    drawn = BytesIO()
+    large.save(drawn, "PNG")
+    content = examine(drawn.getvalue(), "scan.png")
+    assert content.sent
+    for data in (content.sent, content.thumbnail):
+        grey = Image.open(BytesIO(data)).convert("L").getpixel((0, 0))
+        assert grey == pytest.approx(0x40, abs=3)
+
+
 def test_colours_for_print_are_sent_as_usual_ones() -> None:
     content = examine(files.image_bytes("JPEG", mode="CMYK"), "a.jpg")
     assert content.sent is not None
