@@ -7,6 +7,7 @@ send what it knows to others whatever its policy says (WebRTC; see docs/adr/0037
 
 import csv
 import io
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -62,6 +63,10 @@ _PICTURES: tuple[tuple[bytes, int, str], ...] = (
     (b"BM", 0, "image/bmp"),
     (b"\x00\x00\x01\x00", 0, "image/x-icon"),
 )
+
+
+# A field in quotes; a sign of inches within one is none.
+_QUOTED = re.compile(r'(?<![^,;\t|\n])"(?:[^"]|"")*+(?:"|\Z)')
 
 
 class Preview(NamedTuple):
@@ -235,7 +240,7 @@ def _show_table(name: str, source: str) -> Preview:
 def _read_rows(name: str, source: str) -> Iterator[list[str]]:
     delimiter = "\t"
     if not name.lower().endswith(".tsv"):
-        head = source[:4096].partition("\n")[0]
+        head = _QUOTED.sub("", source[:4096]).partition("\n")[0]
         delimiter = max(",;\t|", key=head.count)
     return csv.reader(io.StringIO(source), delimiter=delimiter, strict=False)
 

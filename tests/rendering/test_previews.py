@@ -80,6 +80,19 @@ def test_a_table() -> None:
     assert render("a.csv", "").note == "This table is empty."
 
 
+@pytest.mark.parametrize(
+    ("head", "cells"),
+    [
+        ('"a, b, c, d";"e ""f, g"", h"', 2),
+        ('5" long;b;c', 3),
+        ('"a, b\nc, d";e', 2),
+        ('a;"never, ended, at, all', 2),
+    ],
+)
+def test_what_is_quoted_does_not_part_a_table(head: str, cells: int) -> None:
+    assert render("a.csv", head).html.count("<th>") == cells + 1
+
+
 def test_a_large_table_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(previews, "MAX_ROWS", 2)
     monkeypatch.setattr(previews, "MAX_COLUMNS", 2)
