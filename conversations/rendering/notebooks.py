@@ -13,11 +13,13 @@ from conversations.domain.text import number_text, storable
 
 from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
 from .markdown import render_markdown
+from .markdown_parser import MAX_STEPS, Work
 from .messages import mark
 from .source_text import normalise_source, without_marks
 from .terminal import render_terminal
 
-MAX_CELLS = 500
+MAX_CELLS, MAX_OUTPUTS = 500, 100  # Outputs of one cell
+MAX_NOTEBOOK_STEPS = 5 * MAX_STEPS  # Of all Markdown in one
 MAX_OUTPUT_LINES, MAX_OUTPUT_CHARS, MAX_SPANS = 500, 50_000, 2_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 PICTURE = mark(say("Picture made by the cell"))
@@ -41,7 +43,8 @@ def render_notebook(text: str, *, clean: Callable[[Iterable[str]], dict[str, str
     is_short = sum(len(_text(cell.get("source"))) for cell in shown) <= MAX_COLOURED_CHARS
     language = find_language(name) if is_short else PLAIN_LANGUAGE
     cleaned = clean(html for cell in shown for html in _given_html(cell))
-    html = "".join(_render_cell(cell, language, cleaned) for cell in shown)
+    work = Work(MAX_NOTEBOOK_STEPS)
+    html = "".join(_render_cell(cell, language, cleaned, work) for cell in shown)
     if (left := len(cells) - MAX_CELLS) > 0:
         told = say_number(
             "%(count)s more cell is not shown.",
@@ -59,7 +62,7 @@ def _outputs(cell: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _given_html(cell: dict[str, Any]) -> Iterator[str]:
-    for output in _outputs(cell):
+    for output in _outputs(cell)[:MAX_OUTPUTS]:
         if isinstance(data := output.get("data"), dict) and (html := _html_of(data)):
             yield html
 
@@ -68,22 +71,27 @@ def _html_of(data: dict[str, Any]) -> str:
     return _text(data.get("text/html")) or _text(data.get("image/svg+xml"))
 
 
-def _render_cell(cell: dict[str, Any], language: str, cleaned: dict[str, str]) -> str:
+def _render_cell(cell: dict[str, Any], language: str, cleaned: dict[str, str], work: Work) -> str:
     source = normalise_source(_text(cell.get("source")))
     if cell.get("cell_type") == "markdown":
-        return f'<section class="md">{render_markdown(source)}</section>'
+        return f'<section class="md">{render_markdown(source, work=work)}</section>'
     is_code = cell.get("cell_type") == "code"
     code = highlight_code(source, language if is_code else PLAIN_LANGUAGE)
     count = cell.get("execution_count")
     label = f"[{count}]" if isinstance(count, int) else "[ ]"
-    made = "".join(_render_outputs(_outputs(cell), cleaned))
+    outputs = _outputs(cell)
+    made = "".join(_render_outputs(outputs[:MAX_OUTPUTS], cleaned, work))
+    if len(outputs) > MAX_OUTPUTS:
+        made += f"<p>{REST}</p>"
     return (
         f'<section class="cell"><span class="count">{label}</span>'
         f'<pre><code class="hl">{code}</code></pre>{made}</section>'
     )
 
 
-def _render_outputs(outputs: list[dict[str, Any]], cleaned: dict[str, str]) -> Iterator[str]:
+def _render_outputs(
+    outputs: list[dict[str, Any]], cleaned: dict[str, str], work: Work
+) -> Iterator[str]:
     for output in outputs:
         if output.get("output_type") == "stream":
             yield _render_printed(_text(output.get("text")))
@@ -92,10 +100,10 @@ def _render_outputs(outputs: list[dict[str, Any]], cleaned: dict[str, str]) -> I
             lines = trace if isinstance(trace, list) else [output.get("evalue")]
             yield _render_printed("\n".join(map(_text, lines)))
         elif isinstance(data := output.get("data"), dict):
-            yield _render_data(data, cleaned)
+            yield _render_data(data, cleaned, work)
 
 
-def _render_data(data: dict[str, Any], cleaned: dict[str, str]) -> str:
+def _render_data(data: dict[str, Any], cleaned: dict[str, str], work: Work) -> str:
     """The richest form that can be shown, as the format has them side by side."""
     for kind in _PICTURES:
         if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):
@@ -103,7 +111,7 @@ def _render_data(data: dict[str, Any], cleaned: dict[str, str]) -> str:
     if (html := _html_of(data)) in cleaned:
         return f'<div class="given">{without_marks(cleaned[html])}</div>'
     if markdown := _text(data.get("text/markdown")) or _text(data.get("text/latex")):
-        return f'<div class="md">{render_markdown(markdown)}</div>'
+        return f'<div class="md">{render_markdown(markdown, work=work)}</div>'
     return _render_printed(_text(data.get("text/plain")))
 
 

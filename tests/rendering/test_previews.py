@@ -178,6 +178,18 @@ def test_a_notebook_shows_something_else_instead() -> None:
     assert ">another<" in html
 
 
+def test_a_notebook_has_one_budget() -> None:
+    cells = [{"cell_type": "markdown", "source": "*a* " * 8_000} for _ in range(40)]
+    html = render("a.ipynb", json.dumps({"cells": cells})).html
+    assert "<em>a</em>" in html
+    assert 'class="verbatim"' in html
+    outputs = [{"output_type": "stream", "text": f"line {number}"} for number in range(200)]
+    html = render("a.ipynb", json.dumps({"cells": [{"outputs": outputs}]})).html
+    assert html.count("The rest of this output is not shown.") == 1
+    assert "line 99" in html
+    assert "line 100" not in html
+
+
 def test_a_notebook_may_hold_half_a_character() -> None:
     outputs = [{"data": {"text/html": "<b>\ud800</b>"}}]
     html = render("a.ipynb", json.dumps({"cells": [{"outputs": outputs}]})).html
