@@ -12,6 +12,16 @@ def find_processes(words: str) -> list[Path]:
     return [path for path in Path("/proc").glob("[0-9]*/cmdline") if words in _read(path)]
 
 
+def find_children(words: str) -> list[str]:
+    """Command lines of this process's own children, with these words in them."""
+    pids = [
+        pid
+        for children in Path("/proc/self/task").glob("*/children")
+        for pid in children.read_text().split()
+    ]
+    return [line for pid in pids if words in (line := _read(Path(f"/proc/{pid}/cmdline")))]
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")

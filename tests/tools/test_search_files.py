@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conversations.agent.tools import search_files
+from tests.sandbox.processes import find_children
 from tests.tools.using import Use, root, use
 
 __all__ = ["root", "use"]
@@ -242,16 +243,6 @@ def test_a_long_folder_comes_in_pages(use: Use, root: Path) -> None:
     assert cursor == ""
 
 
-def search_processes() -> list[str]:
-    """Command lines of this process's children that search."""
-    found = []
-    for children in Path("/proc/self/task").glob("*/children"):
-        for pid in children.read_text().split():
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            found += [line] if "search_worker" in line else []
-    return found
-
-
 def test_a_search_that_is_cancelled_leaves_nothing_running(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -261,11 +252,11 @@ def test_a_search_that_is_cancelled_leaves_nothing_running(
 
     async def cancel() -> None:
         call = asyncio.create_task(search_files.TOOL.run(context, {"pattern": "(a+)+$"}))
-        while not search_processes():
+        while not find_children("search_worker"):
             await asyncio.sleep(0.01)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
 
     asyncio.run(cancel())
-    assert search_processes() == []
+    assert find_children("search_worker") == []

@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
+from conversations.agent.worker import start_worker
 from conversations.domain.errors import Rejected
 
 from . import search_worker
@@ -77,14 +78,7 @@ class Engine:
         raise NotImplementedError
 
     def start(self, command: list[str], folder: str, **streams: Any) -> subprocess.Popen[bytes]:
-        self._process = subprocess.Popen(  # noqa: S603 (ripgrep or ourselves, no shell)
-            command,
-            cwd=folder,
-            env={"LC_ALL": "C.UTF-8"},
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            **streams,
-        )
+        self._process = start_worker(command, cwd=folder, **streams)
         if self._is_over:
             self._process.kill()
         return self._process
