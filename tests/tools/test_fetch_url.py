@@ -305,4 +305,6 @@ def test_it_is_on_offer_only_where_the_network_is_allowed() -> None:
 def test_a_hostile_page_is_only_text() -> None:
     text = html_to_text("<" * 50_000 + "<a href='" * 5000 + "<p>x" * 5000, base="http://[")
     assert isinstance(text, str)
+    spaces = " " * 500_000
+    assert html_to_text(f"<pre>{spaces}x</pre>", base="http://a/") == f"```\n{spaces}x\n```"
     assert html_to_text("<a href='//['>x</a><svg><text>y</text></svg>", base="http://a/") == "x"

@@ -50,8 +50,8 @@ _BLOCKS = {
 _INLINE = {"a", "br", "code", "img", "td", "th", "title"}
 _LEFT_OUT = {"iframe", "math", "noscript", "object", "script", "style", "svg", "template"}
 _SPACE = re.compile(r"\s+")
-_GAPS = re.compile(r"\n(?:[ \t]*\n){2,}")
-_ENDS = re.compile(r"[ \t]+\n")
+_GAPS = re.compile(r"\n{3,}")
+_ENDS = re.compile(r"(?<![ \t])[ \t]+\n")  # Tried where the space begins, not from each of it
 
 
 def html_to_text(html: str, *, base: str) -> str:
