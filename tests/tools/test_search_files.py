@@ -183,6 +183,15 @@ def test_an_expression_that_never_ends_is_ended(
     assert "[Stopped after 1 s; the result is incomplete." in result.output
 
 
+def test_a_file_that_takes_too_much_memory_is_not_searched(use: Use, root: Path) -> None:
+    (root / "a.min.js").write_text("ab" * 2_000_000)
+    (root / "b.js").write_text("ab\n")
+    result = use("search_files", pattern="^((a)|(b))*(?!x)$")
+    assert result.ok
+    assert files_in(result.output) == ["b.js"]
+    assert "[1 file not searched: the expression takes too much memory.]" in result.output
+
+
 def test_files_are_found_by_pattern_newest_first(use: Use, garden: Path) -> None:
     for age, name in enumerate(("src/deep/soil.py", "src/beds.py", "README.md")):
         os.utime(garden / name, (1e9 - age, 1e9 - age))

@@ -7,17 +7,20 @@ stopped from inside; this process can be ended.
 It is started as a script and imports nothing of ours. In: a line of JSON with ``expression`` and
 ``ignores_case``, then for each file a line with its size in bytes and its text as UTF-8. Out: a
 line of JSON: ``true`` or what is wrong with the expression; then for each file the numbers of its
-lines that match.
+lines that match, or ``null`` if that takes too much memory.
 """
 
 import json
 import re
+import resource
 import sys
 
 MAX_LINES = 10_000  # Of one file
+MEMORY_BYTES = 512 * 2**20
 
 
 def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     source, target = sys.stdin.buffer, sys.stdout.buffer
     asked = json.loads(source.readline())
     try:
@@ -29,14 +32,18 @@ def main() -> None:
     target.write(b"true\n")
     target.flush()
     while head := source.readline():
-        text = source.read(int(head)).decode("utf-8", "surrogatepass")
-        target.write(json.dumps(find_lines(expression, text)).encode() + b"\n")
+        data = source.read(int(head))
+        try:
+            found: list[int] | None = find_lines(expression, data)
+        except MemoryError:
+            found = None
+        target.write(json.dumps(found).encode() + b"\n")
         target.flush()
 
 
-def find_lines(expression: re.Pattern[str], text: str) -> list[int]:
+def find_lines(expression: re.Pattern[str], data: bytes) -> list[int]:
     found = []
-    lines = text.split("\n")
+    lines = data.decode("utf-8", "surrogatepass").split("\n")
     if lines[-1] == "":
         lines.pop()
     for number, line in enumerate(lines, 1):

@@ -69,6 +69,7 @@ class Engine:
         self._query = query
         self._process: subprocess.Popen[bytes] | None = None
         self._is_over = False
+        self.too_much = 0  # Files whose lines take too much memory
         self._timer = Timer(max(0.0, query.seconds), self.stop)
         self._timer.daemon = True
         self._timer.start()
@@ -174,7 +175,9 @@ class PythonEngine(Engine):
                 if file is not None:
                     text = file.text.encode("utf-8", "surrogatepass")
                     lines = file.lines
-                    for number in self._ask(b"%d\n%b" % (len(text), text)) or ():
+                    numbers = self._ask(b"%d\n%b" % (len(text), text))
+                    self.too_much += numbers is None and not self._is_over
+                    for number in numbers or ():
                         yield path, number, lines[number - 1]
 
     def _ask(self, question: bytes) -> Any:
@@ -209,7 +212,7 @@ class Search:
     def __init__(self, root: Path, query: FileQuery) -> None:
         self.root = root
         self.query = query
-        self.too_large = self.looked_into = 0
+        self.too_large = self.too_much = self.looked_into = 0
         self.passed_over: list[str] = []
         self.was_late = False
         self._deadline = 0.0
@@ -246,6 +249,7 @@ class Search:
                     break
         finally:
             engine.close()
+            self.too_much = engine.too_much
 
     def stop(self) -> None:
         self._deadline = 0.0

@@ -111,6 +111,9 @@ def _find(search: Search, page: "_Page") -> str:
     if search.too_large:
         limit = size_text(search.query.limit)
         told.append(f"[{count_text(search.too_large, 'file')} of more than {limit} not searched.]")
+    if search.too_much:
+        count = count_text(search.too_much, "file")
+        told.append(f"[{count} not searched: the expression takes too much memory.]")
     return "\n".join(filter(None, [*told, describe_passed_over(search.passed_over)]))
 
 
