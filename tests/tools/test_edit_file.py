@@ -81,6 +81,24 @@ def test_a_text_that_is_there_often_is_replaced_only_if_all_are_meant(use: Use, 
         pytest.param("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n", "", id="crlf"),
         pytest.param("a\r\nb\nc\n", "b\nc", "d\n", "a\r\nd\n\n", "", id="mixed newlines"),
         pytest.param("a\nb", "b", "c\r\nd", "a\nc\nd", "", id="no newline at the end"),
+        pytest.param(
+            "a\r\nb\r\nc\r\n", "\nb", "\nx", "a\r\nx\r\nc\r\n", "", id="a newline before, crlf"
+        ),
+        pytest.param(
+            "a\r\nb\r\nc\r\n", "\nb", "", "a\r\nc\r\n", "", id="a newline before, deleted"
+        ),
+        pytest.param(
+            "a\nb  \nc\n", "a\nb\n", "", "c\n", "space at the end", id="whole lines deleted"
+        ),
+        pytest.param(
+            "a\r\n\tb\r\nc", "\n    b", "", "a\r\nc", "indentation", id="a whole line deleted, crlf"
+        ),
+        pytest.param(
+            "a\n\tb", "    b\n", "", "a\n", "indentation", id="the last line deleted"
+        ),
+        pytest.param(
+            "a\n\tb\nc\n", "    b\n", "\n", "a\n\nc\n", "indentation", id="a line emptied"
+        ),
     ],
 )  # fmt: skip
 def test_drift_is_tolerated_where_one_place_is_meant(
@@ -103,6 +121,14 @@ def test_drift_that_fits_several_places_is_not_guessed(use: Use, root: Path) -> 
     assert not result.ok
     assert "apart from indentation or spacing, it is there 2 times, in lines 1, 2" in result.output
     assert (root / "a.py").read_text() == "\tx = 1\n    x = 1\n"
+
+
+def test_newlines_of_both_kinds_are_the_same_for_all_places(use: Use, root: Path) -> None:
+    (root / "a.txt").write_bytes(b"a\r\nx\nx\r\n")
+    sent = {"path": "a.txt", "old_text": "\nx", "new_text": "\ny"}
+    assert "is there 2 times" in use("edit_file", **sent).output
+    assert use("edit_file", **sent, replace_all=True).ok
+    assert (root / "a.txt").read_bytes() == b"a\r\ny\r\ny\r\n"
 
 
 def test_what_is_not_found_is_compared_with_what_is_nearest(use: Use, root: Path) -> None:

@@ -188,7 +188,10 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     """All places of ``old``, each with the text that replaces it."""
     new = new.replace(CRLF, LF).replace(LF, file.newline)
     text = file.text
-    if starts := list(_find_all(text, old)):
+    starts = list(_find_all(text, old))
+    # Half of a newline is no place; where there is one, those of all places are made plain.
+    in_newline = old.startswith(LF) and any(text[at - 1 : at] == "\r" for at in starts)
+    if starts and not in_newline:
         return EditMatch(spans=[TextEdit(at, at + len(old), new) for at in starts])
     plain, wanted = text.replace(CRLF, LF), old.replace(CRLF, LF)
     ends = [found.start() - count for count, found in enumerate(re.finditer(CRLF, text))]
@@ -290,6 +293,7 @@ def _find_lines(
     while old.endswith(LF) and new.endswith(LF):
         old, new = old[:-1], new[:-1]
     wanted = old.strip(LF).split(LF)
+    removes_lines = not new and old != old.strip(LF)
     keys = [plain(line) for line in wanted]
     if not any(keys):
         return
@@ -302,8 +306,9 @@ def _find_lines(
     while at + len(keys) <= len(lines):
         if plain_lines[at] == keys[0] and plain_lines[at : at + len(keys)] == keys:
             found = lines[at : at + len(keys)]
-            end = starts[at + len(keys)] - 1
-            end -= found[-1].endswith("\r")
+            end = starts[at + len(keys)]
+            if not removes_lines:
+                end -= 2 if found[-1].endswith("\r") else 1
             # The new lines with the indentation that the file has where the old ones had theirs
             known: dict[str, str] = {}
             for asked, there in zip(wanted, found, strict=True):
