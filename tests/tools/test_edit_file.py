@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from conversations.agent.tools import file_changes, file_edits
 from conversations.domain.tool_calls import CallPlan
 from conversations.models import FileChange
 from tests.changes.conftest import picture
@@ -214,14 +215,20 @@ def test_the_line_most_like_it_is_shown_where_none_is_the_same(use: Use, root: P
     assert "+ def total_of(items, tax):" in result.output
 
 
-def test_long_texts_are_replaced_often_and_told_in_short(use: Use, root: Path) -> None:
+def test_long_texts_are_replaced_often_and_told_in_short(
+    use: Use, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (root / "a.txt").write_text("word\n" * 1000)
+    line_of, counted = file_edits.line_of, []
+    monkeypatch.setattr(file_edits, "line_of", lambda *at: counted.append(at) or line_of(*at))
     result = use("edit_file", path="a.txt", old_text="word", new_text="w", replace_all=True)
     assert "1,000 places (lines 1, 2," in result.output
     assert ", 20 and 980 more)" in result.output
     assert len(result.output) < 400
     refused = use("edit_file", path="a.txt", old_text="w", new_text="x")
+    assert "is there 1000 times, in lines 1, 2," in refused.output
     assert len(refused.output) < 600
+    assert len(counted) == 2 * file_changes.NAMED  # each counts from the file's beginning
 
 
 @pytest.mark.parametrize(

@@ -290,13 +290,13 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
             " To change its newlines, write the whole file with write_file."
         )
     # What was done, and the lines around the first place as they are now
-    numbers, grown = [], 0
-    for span in match.spans:
+    numbers, grown, count = [], 0, len(match.spans)
+    for span in match.spans[:NAMED]:
         numbers.append(file_edits.line_of(text, span.start + grown))
         grown += len(span.text) - (span.end - span.start)
-    at = f"line {numbers[0]}" if len(numbers) == 1 else f"lines {_list(numbers)}"
+    at = f"line {numbers[0]}" if count == 1 else f"lines {_list(numbers, count)}"
     drift = f" It was found apart from {match.drift}." if match.drift else ""
-    head = f"Edited {shown(path)}: {count_text(len(numbers), 'place')} ({at}).{drift}"
+    head = f"Edited {shown(path)}: {count_text(count, 'place')} ({at}).{drift}"
     first = max(1, numbers[0] - AROUND)
     height = match.spans[0].text.count("\n") + 1 + AROUND
     last = min(numbers[0] - 1 + height, first - 1 + SNIPPET_LINES)
@@ -322,14 +322,15 @@ def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Ed
         raise BadArgument(f"'old_text' is not in {shown(path)}.\n{hint}")
     if len(match.spans) == 1 or (every and not match.drift):
         return match
-    numbers = [file_edits.line_of(file.text, span.start) for span in match.spans]
+    numbers = [file_edits.line_of(file.text, span.start) for span in match.spans[:NAMED]]
     if match.drift:
         ask = "Send it exactly as the file has it"
         how = f"'old_text' is not in {shown(path)}; apart from {match.drift}, it"
     else:
         ask = "Send more of the lines around the one that is meant, or replace_all"
         how = "'old_text'"
-    where = f"{how} is there {len(numbers)} times, in lines {_list(numbers)}. {ask}."
+    count = len(match.spans)
+    where = f"{how} is there {count} times, in lines {_list(numbers, count)}. {ask}."
     lines = file.lines
     places = [
         numbered(lines[max(0, number - 2) : number + 1], max(1, number - 1))
@@ -338,9 +339,9 @@ def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Ed
     raise BadArgument("\n--\n".join([where, *places]))
 
 
-def _list(numbers: list[int]) -> str:
-    more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
-    return ", ".join(map(str, numbers[:NAMED])) + more
+def _list(numbers: list[int], count: int) -> str:
+    more = f" and {count - len(numbers)} more" if count > len(numbers) else ""
+    return ", ".join(map(str, numbers)) + more
 
 
 EDIT = _declare(
