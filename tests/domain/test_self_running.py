@@ -25,6 +25,8 @@ PLAIN = ("Makefile", "package.json", "conftest.py", "vscode/tasks.json", "envrc"
 def test_these_run_by_themselves(path: str) -> None:
     assert runs_itself(path)
     assert names_self_running(f"cat x >'{path}';ls")
+    assert names_self_running(f"cp x {path[:2]}''{path[2:]}")
+    assert names_self_running(f"sort x -uo{path}")
 
 
 @pytest.mark.parametrize("path", PLAIN)

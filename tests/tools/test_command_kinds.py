@@ -189,6 +189,26 @@ def test_what_cannot_be_read_is_allowed_one_at_a_time(command: str) -> None:
     assert kind_of(command) is None
 
 
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        ("cp a .envrc", ""),
+        ("mv a .vscode/tasks.json", ""),
+        ("ln -s a '.env'rc", ""),
+        ("cp -r a .claude", "sub"),
+        ("cp ../a tasks.json", ".vscode"),
+        ("tee x/.envrc", ""),
+        ("sort a -o.envrc", ""),
+        ("sort a --output=.envrc", ""),
+        ("make > .envrc", ""),
+    ],
+)
+def test_what_names_files_that_others_run_is_allowed_one_at_a_time(
+    command: str, folder: str
+) -> None:
+    assert kind_of(command, folder=folder) is None
+
+
 def test_a_kind_that_is_none_any_more_stops_to_apply() -> None:
     for key in ("shell:setsid", "shell:pytest", "shell:./gradlew", "shell:/bin/sh", "shell:", ""):
         assert not is_kind(key)

@@ -7,6 +7,7 @@ it is asked for (a Makefile, the scripts of ``package.json``, tests) does not co
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 from conversations.domain.messages import say
 
@@ -261,6 +262,8 @@ _FOLDERS = frozenset(
     )
 )
 _BETWEEN = re.compile(r"[\s'\"`;&|<>()=,{}\\]+")
+_QUOTES = re.compile(r"['\"\\]")
+_MAX_ATTACHED = 20  # Letters of an option that a value may follow in the same word
 
 
 def runs_itself(path: str) -> bool:
@@ -272,4 +275,9 @@ def runs_itself(path: str) -> bool:
 
 def names_self_running(command: str) -> bool:
     """Whether a command line has the path of such a file in it. It may write one without."""
-    return any(runs_itself(word) for word in _BETWEEN.split(command))
+    # A shell makes one word of what is quoted in parts.
+    for word in chain(_BETWEEN.split(command), _BETWEEN.split(_QUOTES.sub("", command))):
+        last = _MAX_ATTACHED if word.startswith("-") else 1
+        if any(runs_itself(word[at:]) for at in range(last)):
+            return True
+    return False

@@ -223,8 +223,9 @@ _NUMBER = re.compile(r"[-+]\d+[a-zA-Z]?")
 
 def kind_of(command: str, *, folder: str = "") -> Kind | None:
     """``folder`` is where it runs, relative to the workspace's; empty: there. None where it holds
-    what cannot be seen, has several lines or is too long to be read."""
-    if hides_something(command):
+    what cannot be seen, names what other programs run by themselves, has several lines or is too
+    long to be read."""
+    if hides_something(command) or names_self_running(f"{command}\n{folder}"):
         return None
     if program := _plain_program(command):
         limited = program == "find" or program in _OPTIONS

@@ -54,7 +54,7 @@ async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResu
         effect=CHANGES,
         summary=summary,
         command=text,
-        note=command_note(allows_network=allows_network, text=text),
+        note=command_note(allows_network=allows_network, text=f"{text}\n{folder}"),
         kind_key=kind.key if kind else "",
         kind_label=kind.label if kind else "",
     )
