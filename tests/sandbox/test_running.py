@@ -158,6 +158,33 @@ async def test_too_much_memory_in_one_process_and_in_all(sh: Callable[..., Any])
     assert together.reason == "memory"
 
 
+SHARED = """python3 -c "
+import mmap, time
+memory = mmap.mmap(-1, 300 << 20)
+for at in range(0, len(memory), 1 << 20): memory[at : at + (1 << 20)] = bytes(1 << 20)
+time.sleep(LONG)
+" """
+NAMELESS = """python3 -c "
+import os, time
+for name in range(6): os.write(os.memfd_create(str(name)), bytes(50 << 20))
+time.sleep(LONG)
+" """
+
+
+@pytest.mark.parametrize("text", [SHARED, NAMELESS], ids=["shared", "nameless"])
+async def test_memory_that_is_no_process_own_counts(sh: Callable[..., Any], text: str) -> None:
+    done = await sh(text.replace("LONG", str(LONG)), memory_bytes=200 * 2**20)
+    assert done.reason == "memory"
+
+
+async def test_memory_that_processes_share_counts_once(sh: Callable[..., Any]) -> None:
+    many = "[os.fork() for _ in range(2)]; print(max(memory[::4096])); time.sleep(1)"
+    text = SHARED.replace("time.sleep(LONG)", many).replace("mmap,", "mmap, os,")
+    # What lies in /tmp has a limit of its own.
+    done = await sh(f"head -c 100M /dev/zero > /tmp/x; {text}", memory_bytes=400 * 2**20)
+    assert (done.reason, done.exit_code) == ("", 0)
+
+
 async def test_a_file_has_a_limit(sh: Callable[..., Any], root: Path) -> None:
     await sh("head -c 3000000 /dev/zero > big", file_bytes=10**6)
     assert (root / "big").stat().st_size == 10**6

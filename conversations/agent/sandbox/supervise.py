@@ -33,6 +33,7 @@ NICE = 5
 LOOK_SECONDS = 0.02  # How long a folder is looked through at each tick
 LOOK_EVERY = 5.0
 LOOK_REST = 5  # Seconds between two looks, and at least so many times as long as one took
+SHARED_EVERY = 1.0  # Seconds between two looks through the processes for memory that they share
 OOM_SCORE = b"500"  # When memory is short the kernel ends commands before the server
 
 SET_PDEATHSIG, SET_SUBREAPER = 1, 36
@@ -101,6 +102,7 @@ class Supervisor:
         self._options = options
         self._deadline: float = time.monotonic() + options["seconds"]
         self._kill_at: float | None = None
+        self._memory = Memory(options["bytes"])
         self._disk = Disk(options["disk"]) if options.get("disk") else None
 
     def watch(self) -> None:
@@ -125,7 +127,7 @@ class Supervisor:
                 pids = descendants(os.getpid(), skipped=self._options["skipped"], most=most)
                 if len(pids) > most:
                     self.reason = "processes"
-                elif sum(map(private_bytes, pids)) > self._options["bytes"]:
+                elif self._memory.exceeded(pids):
                     self.reason = "memory"
                 elif self._disk:
                     self.reason = self._disk.exceeded()
@@ -166,6 +168,30 @@ class Supervisor:
                 signal.sigtimedwait(WATCHED, TICK / 10)
 
 
+class Memory:
+    """What the processes of the command hold, what several of them share counted once.
+
+    Shared mappings and nameless files are no process's own. How much of such memory the whole
+    machine uses costs nothing to ask; only where that is more than the command has left, its
+    processes are looked through.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._device = os.fstat(os.memfd_create("")).st_dev
+        self._next_look = 0.0
+
+    def exceeded(self, pids: list[int]) -> bool:
+        left = self._most_bytes - sum(map(private_bytes, pids))
+        now = time.monotonic()
+        if left < 0 or now < self._next_look or listed_bytes("/proc/meminfo", "Shmem:") <= left:
+            return left < 0
+        self._next_look = now + SHARED_EVERY
+        # The kernel divides each page by those who have it mapped. A nameless file may be mapped.
+        mapped = sum(listed_bytes(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids)
+        return max(mapped, sum(held_without_name(self._device))) > left
+
+
 class Disk:
     """Room on the disk: what the command takes in ``folder``, all its files together, and what is
     left for everybody.
@@ -179,6 +205,7 @@ class Disk:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._folder: str = options["folder"]
+        self._device = os.stat(self._folder).st_dev
         self._most_bytes: int = options["bytes"]
         self._min_free: int = options["min_free"]
         self._since = time.time() - 0.05  # the kernel's clock for files ticks coarsely
@@ -200,7 +227,7 @@ class Disk:
         if self._look is None and (gone > self._look_at or now > self._next_look):
             self._look_began, self._found = now, 0
             written = written_since(self._folder, self._since)
-            self._look = chain(written, held_without_name(self._folder))
+            self._look = chain(written, held_without_name(self._device))
         until = now + LOOK_SECONDS
         for size in self._look or ():
             self._found += size
@@ -247,10 +274,9 @@ def written_since(folder: str, since: float) -> Iterator[int]:
                     yield found.st_blocks * 512 if found.st_ctime >= since else 0
 
 
-def held_without_name(folder: str) -> Iterator[int]:
-    """The bytes of files on the folder's file system that processes of the command have open and
-    that lie in no folder any more."""
-    device = os.stat(folder).st_dev
+def held_without_name(device: int) -> Iterator[int]:
+    """The bytes of files on a file system that processes of the command have open and that lie in
+    no folder (any more)."""
     known = set()
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
@@ -299,6 +325,15 @@ def private_bytes(pid: int) -> int:
     except OSError:
         return 0
     return (int(fields[1]) - int(fields[2])) * PAGE if len(fields) > 2 else 0
+
+
+def listed_bytes(path: str, name: str) -> int:
+    """What a list of the kernel has under this name, in bytes; 0 if it is not there."""
+    with contextlib.suppress(OSError), open(path) as file:
+        for line in file:
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 if __name__ == "__main__":
