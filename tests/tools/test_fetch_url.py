@@ -238,6 +238,8 @@ async def test_names_that_resolve_slowly_take_no_thread_of_others(
         ("192.168.1.1", False),
         ("100.64.0.1", False),
         ("169.254.169.254", False),
+        ("168.63.129.16", False),
+        ("::ffff:168.63.129.16", False),
         ("224.0.0.1", False),
         ("255.255.255.255", False),
         ("198.18.0.1", False),

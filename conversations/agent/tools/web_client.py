@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_URL_CHARS = 2000
 SCHEMES = ("http", "https")
+AZURE_METADATA = "168.63.129.16"  # Of the cloud's own machines, though it looks like a public one
 
 type Allows = Callable[[str], bool]  # Whether an IP address may be connected to
 
@@ -33,7 +34,7 @@ def is_public(address: str) -> bool:
         found = found.ipv4_mapped
     is_special = found.is_multicast or found.is_reserved or found.is_unspecified
     is_local = isinstance(found, IPv6Address) and found.is_site_local
-    return found.is_global and not is_special and not is_local
+    return found.is_global and not is_special and not is_local and str(found) != AZURE_METADATA
 
 
 def is_private_host(host: str) -> bool:
