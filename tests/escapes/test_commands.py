@@ -8,8 +8,10 @@ After each attempt all of it is as before, and the call has given a result.
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -284,6 +286,53 @@ def test_the_kernel_has_no_side_doors(around: Around) -> None:
     assert result.output.count("Function not implemented") == 4
     assert result.output.count("Address family not supported by protocol") == 3
     assert result.ok
+
+
+SETUID = {
+    "chmod": "cp /bin/sh a; chmod 4755 a",
+    "letters": "cp /bin/sh b; chmod u+s b",
+    "fchmod": "python3 -c 'import os; os.fchmod(os.open(\"c\", os.O_CREAT), 0o4755)'",
+    "fchmodat2": "touch d; python3 -c 'import ctypes\n"
+    'assert ctypes.CDLL(None).syscall(452, -100, b"d", 0o4755, 0) == 0\'',
+    "open": "python3 -c 'import os; os.open(\"e\", os.O_CREAT | os.O_WRONLY, 0o4755)'",
+    "nameless": "python3 -c 'import os\n"
+    'fd = os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o4755)\n'
+    'os.link(f"/proc/self/fd/{fd}", "f", follow_symlinks=True)\'',
+    "mknod": "python3 -c 'import os; os.mknod(\"g\", 0o104755)'",
+    "openat2": "python3 -c 'import ctypes, struct\n"
+    'how = struct.pack("QQQ", 0o101, 0o4755, 0)\n'
+    'assert ctypes.CDLL(None).syscall(437, -100, b"h", how, len(how)) >= 0\'',
+    "mkdir": "python3 -c 'import os; os.mkdir(\"i\", 0o4755)'; test -u i",
+    "install": "install -m 4755 /bin/sh j",
+    "tar": "tar xf t.tar --same-permissions; test -u k",
+    "copy": "cp -p suid l",
+}
+
+
+def test_no_program_is_left_that_runs_as_the_server_user(around: Around) -> None:
+    with tarfile.open(around.root / "t.tar", "w") as tar:
+        program = tarfile.TarInfo("k")
+        program.mode = 0o4755
+        tar.addfile(program)
+    (around.root / "suid").touch()
+    (around.root / "suid").chmod(0o4755)
+    result = attempt_all(around, SETUID)
+    if not find_support().abilities.filters:
+        pytest.skip("NO FILTER OF SYSTEM CALLS on this kind of machine")
+    assert "done" not in result.output
+    found = [path.name for path in around.root.iterdir() if path.stat().st_mode & stat.S_ISUID]
+    assert found == ["suid"]
+    assert (around.root / "k").exists()  # tar goes on without the bit
+
+
+def test_a_folder_that_hands_on_its_group_is_worked_in_as_any_other(around: Around) -> None:
+    around.root.chmod(0o2775)
+    command = (
+        "mkdir -p a/b x && touch a/b/c && chmod 755 a/b && chmod -R u+rwX a && cp -a a d"
+        " && tar cf t.tar a && tar xpf t.tar -C x && mv d /tmp/d && git init -q --shared g"
+    )
+    result = attempt(around, f"{command} && echo all done")
+    assert result.output.endswith("\nall done\n"), result.output
 
 
 def test_no_process_outside_is_seen_or_signalled(around: Around) -> None:

@@ -10,9 +10,11 @@ import platform
 import re
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -27,9 +29,9 @@ from .bubblewrap import Abilities, Inside, Protection, interpreter_paths, wrap
 
 # What a command cannot ask of the kernel: a seccomp filter, as bwrap takes it.
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-# Where these lie in the kernel's ``struct seccomp_data``.
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+# Where these lie in the kernel's ``struct seccomp_data``, and how long each argument is.
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _ARGUMENT = 0, 4, 16, 8
 _X32 = 0x40000000  # From here on, numbers are those of another way to call the same kernel
 
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
@@ -50,7 +52,21 @@ _REFUSED = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
+    "openat2": (437, 437),  # Its mode lies in memory, where a filter cannot read it
 }
+# Which argument of these is the mode, and for those that may make a file: which says so.
+_WITH_MODE = {
+    "chmod": (90, None, 1, None),
+    "fchmod": (91, 52, 1, None),
+    "fchmodat": (268, 53, 2, None),
+    "fchmodat2": (452, 452, 2, None),
+    "mknod": (133, None, 1, None),
+    "mknodat": (259, 33, 2, None),
+    "creat": (85, None, 1, None),
+    "open": (2, None, 2, 1),
+    "openat": (257, 56, 3, 2),
+}
+_MAKES_FILE = os.O_CREAT | 0o20000000  # The latter makes of O_DIRECTORY an O_TMPFILE
 
 
 @cache
@@ -71,10 +87,26 @@ def make_filter() -> bytes:
         _step(_LOAD, _NUMBER),
         _when(_AT_LEAST, _X32, no_call),
         *(_when(_EQUAL, numbers[arch], no_call) for numbers in _REFUSED.values()),
-        _when(_EQUAL, _SOCKET[arch], _step(_LOAD, _FIRST_ARGUMENT) + b"".join(families)),
+        _when(_EQUAL, _SOCKET[arch], _load_argument(0) + b"".join(families)),
+        *_refuse_setuid(arch),
         _step(_RETURN, _ALLOW),
     ]
     return b"".join(steps)
+
+
+def _refuse_setuid(arch: int) -> Iterator[bytes]:
+    """That no file becomes a program which runs as its owner, the server's user, whoever starts
+    it."""
+    # Not setgid as well: folders hand it on, and tar, cp and chmod set it again on what they make.
+    allow, refuse = _step(_RETURN, _ALLOW), _step(_RETURN, _ERRNO | errno.EPERM)
+    for x86, arm, mode, flags in _WITH_MODE.values():
+        number = (x86, arm)[arch]
+        if number is None:
+            continue
+        look = _load_argument(mode) + _when(_ANY_OF, stat.S_ISUID, refuse) + allow
+        if flags is not None:
+            look = _load_argument(flags) + _when(_ANY_OF, _MAKES_FILE, look) + allow
+        yield _when(_EQUAL, number, look)
 
 
 def open_filter() -> int | None:
@@ -91,6 +123,11 @@ def open_filter() -> int | None:
 
 def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
     return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _load_argument(position: int) -> bytes:
+    """Its lower half, which is the first one on these machines."""
+    return _step(_LOAD, _FIRST_ARGUMENT + position * _ARGUMENT)
 
 
 def _when(code: int, value: int, block: bytes) -> bytes:
