@@ -18,7 +18,8 @@ _NAMED = re.compile(
     rf"(?:\b(?P<before>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?\b(?P<month>{_MONTH})(?!\w)"
     r"(?: (?P<after>\d{1,2})(?:st|nd|rd|th)?\b)?(?:,? (?P<year>(?:19|20)\d\d)\b)?"
 )
-_ISO = re.compile(r"\b(\d{4})-(\d\d)(?:-(\d\d))?\b")
+# Years as people write them; around a day of the first or the last year there may be none.
+_ISO = re.compile(r"\b([1-8]\d{3})-(\d\d)(?:-(\d\d))?\b")
 _NUMBERS = {name: number for number, name in enumerate(ENGLISH["numbers"].split(), 1)}
 _AGO = re.compile(
     rf"\b(\d{{1,3}}|an?|{'|'.join(_NUMBERS)}) (day|week|month|year)s? ago\b"

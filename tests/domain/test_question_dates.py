@@ -37,7 +37,11 @@ def test_a_time_is_found(text: str, inside: str, outside: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["may we march on", "version 2.1", "999 years agone", "on 2025-13-01", "Marching", ""]
+    "text",
+    [
+        *("may we march on", "version 2.1", "999 years agone", "on 2025-13-01", "Marching", ""),
+        *("valid until 9999-12-31", "never: 0000-01-01", "first 0001-01-01", "10000-12-31"),
+    ],
 )
 def test_other_words_are_no_time(text: str) -> None:
     assert find_dates(text, today=TODAY) is None
