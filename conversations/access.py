@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from conversations.archive import audit, rights
-from conversations.archive.memory import find_entry
+from conversations.archive.memory import find_entry, list_entries
 from conversations.archive.rights import AccessSnapshot, OpenPage, read_standing
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
@@ -223,6 +224,19 @@ def get_folder_for(
 def right_to_keep(scope: str) -> str:
     """What it takes to change the workspace's memory: for oneself, or for everybody there."""
     return rights.MANAGE if scope == FOR_WORKSPACE else rights.WRITE
+
+
+def get_memory_for(
+    visit: AccessContext | HttpRequest, slug: str
+) -> tuple[Workspace, Access, list[MemoryEntry]]:
+    """The workspace, and what is kept for it and for this person: parts of the sessions in which
+    it was said. Raises NotFound."""
+    visit = _visit(visit)
+    workspace, access = get_workspace_for(visit, slug)
+    entries = list_entries(workspace, visit.user.pk)
+    sessions = {entry.session for entry in entries if entry.session is not None}
+    record_reading(visit, sorted(sessions, key=attrgetter("pk")))
+    return workspace, access, entries
 
 
 def get_memory_entry_for(

@@ -259,7 +259,9 @@ TABLES: dict[str, Table] = {
     ),
     # Without the text: it may be of many sessions, and of none that could be named as read.
     "conversations.MemoryEntry": Table(
-        "uuid workspace owner kind session created_at", filters=("kind", "workspace")
+        "uuid workspace owner kind session created_at",
+        filters=("kind", "workspace"),
+        left_out="text",
     ),
     "conversations.LearntModel": Table(
         "model input_tokens listed_tokens takes updated_at", search="model"

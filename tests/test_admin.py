@@ -541,6 +541,16 @@ def test_a_permission_to_view_is_enough_and_reading_is_entered(
     assert (entry.actor, entry.action, entry.place) == (other_user, "record", row_url(turn))
 
 
+def test_no_page_shows_what_is_kept_for_somebody(
+    staff: Client, workspace: Workspace, user: User
+) -> None:
+    entry = MemoryEntry.objects.create(
+        workspace=workspace, owner=user, kind="rule", text="My leg hurts", created_at=timezone.now()
+    )
+    for address in (list_url(MemoryEntry), row_url(entry)):
+        assert "My leg hurts" not in page(staff, address)
+
+
 @pytest.mark.parametrize(
     ("model", "name"), [(Attachment, "settlement.pdf"), (FileChange, "settlement.txt")]
 )

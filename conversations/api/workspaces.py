@@ -14,6 +14,7 @@ from ninja import Field, Path, Router, Schema, Status
 from conversations.access import (
     Access,
     get_memory_entry_for,
+    get_memory_for,
     get_workspace_for,
     right_to_keep,
     visit_of,
@@ -27,7 +28,7 @@ from conversations.accounts.people import find_group
 from conversations.accounts.tokens import MANAGE, READ, WRITE
 from conversations.archive import workspaces as archive_workspaces
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.memory import add_entry, change_entry, list_entries, remove_entry
+from conversations.archive.memory import add_entry, change_entry, remove_entry
 from conversations.archive.rights import MANAGE as TO_MANAGE
 from conversations.archive.rights import change_channel_recall
 from conversations.domain.errors import NotFound, Rejected
@@ -205,8 +206,8 @@ class MemoryPatch(Schema):
 @of_one.get("/memory", auth=needs(READ), response=Page[MemoryOut], url_name="workspace_memory")
 def list_memory(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """What is kept for the workspace and for you, oldest first."""
-    workspace, _ = get_workspace_for(request, slug)
-    return {"items": list_entries(workspace, caller_of(request).user.pk)}
+    _, _, entries = get_memory_for(request, slug)
+    return {"items": entries}
 
 
 @of_one.post("/memory", auth=needs(WRITE), response={201: MemoryOut}, url_name="workspace_memory")

@@ -40,7 +40,7 @@ def read_kept(workspace_pk: int, owner_pk: int | None) -> tuple[KeptItem, ...]:
 
 def list_entries(workspace: Workspace, user_pk: int | None) -> list[MemoryEntry]:
     """The entries for the workspace and for this person, with their sources."""
-    return list(_standing(workspace.pk, user_pk).select_related("session", "created_by"))
+    return list(_standing(workspace.pk, user_pk).select_related("session__workspace", "created_by"))
 
 
 def find_entry(workspace: Workspace, uuid: UUID, *, user_pk: int | None) -> MemoryEntry:

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from conversations.access import (
     AccessContext,
     get_memory_entry_for,
+    get_memory_for,
     get_workspace_for,
     keeps_for_person,
     person,
@@ -25,7 +26,6 @@ from conversations.archive.memory import (
     MAX_ENTRIES,
     add_entry,
     change_entry,
-    list_entries,
     remove_entry,
 )
 from conversations.archive.session_state import find_statement
@@ -112,8 +112,7 @@ def _page(
     error: LoomError | None = None,
     draft: dict[str, str] | None = None,
 ) -> HttpResponse:
-    found, access = get_workspace_for(request, slug)
-    entries = list_entries(found, person(request).pk)
+    found, access, entries = get_memory_for(request, slug)
     may_change = {FOR_WORKSPACE: access.can_manage, FOR_PERSON: access.can_write}
     names = {FOR_WORKSPACE: gettext("For everyone"), FOR_PERSON: gettext("For you")}
     groups = [

@@ -4,6 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from conversations.archive.audit import readings_of
 from conversations.archive.memory import list_entries
 from conversations.models import Session, Workspace
 from tests.web.conftest import MakePerson, say
@@ -73,3 +74,14 @@ def test_what_is_a_person_s_own_is_not_there_for_others(
     assert member.delete(address(workspace, entry["id"])).status_code == 404
     new["scope"] = "workspace"
     assert member.post(address(workspace), new, content_type=JSON).status_code == 403
+
+
+def test_what_a_reviewer_reads_of_sessions_is_entered(
+    owner: Client, workspace: Workspace, session: Session, make_person: MakePerson
+) -> None:
+    say(session, "All dates must be UTC")
+    keep = f"/api/v1/sessions/{session.uuid}/state/r1.0/keep"
+    owner.post(keep, {"scope": "workspace"}, content_type=JSON)
+    for person, read in ((make_person("member"), []), (make_person("reviewer"), ["api"])):
+        assert len(caller_of(person).get(address(workspace)).json()["items"]) == 1
+        assert [entry.action for entry in readings_of(session.uuid)] == read

@@ -3,17 +3,18 @@
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from conversations.archive.audit import AuditOrigin
+from conversations.archive.audit import AuditOrigin, readings_of
 from conversations.archive.memory import add_entry, list_entries
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
-from conversations.models import MemoryEntry, Session, Workspace
+from conversations.models import AuditEntry, MemoryEntry, Session, Workspace
 
 from .conftest import MakePerson, browser_of, flat, say
 
@@ -199,3 +200,29 @@ def test_an_entry_of_another_workspace_is_not_found_here(
     other = create_workspace(root=Path(workspace.root), name="Other", owner=user)
     assert post(owner, "workspace_memory_remove", other, entry.uuid).status_code == 404
     assert texts(workspace, user) == ["Use tabs"]
+
+
+def test_what_a_reviewer_reads_of_sessions_is_entered(
+    owner: Client,
+    ruled: Session,
+    workspace: Workspace,
+    make_person: MakePerson,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep(owner, ruled, "r1.0", "workspace")
+    keep(owner, ruled, "p3.0", "workspace")
+    assert memory(owner, workspace).count("from <a") == 2
+    assert not readings_of(ruled.uuid)
+    monkeypatch.setattr(settings.LOOM, "review_reason", "required")
+    entries = AuditEntry.objects.count()
+    reviewer = browser_of(make_person("reviewer"))
+    where = reverse("workspace_memory", args=[workspace.slug])
+    asked = reviewer.get(where)
+    assert asked.status_code == 403
+    assert "All dates must be UTC" not in asked.text
+    assert AuditEntry.objects.count() == entries
+    data = {"reason": "Report 7", "session": str(ruled.uuid), "covers": "session"}
+    reviewer.post(reverse("review_reason"), data)
+    assert "All dates must be UTC" in reviewer.get(where).text
+    [entry] = readings_of(ruled.uuid)
+    assert (entry.action, entry.reason, entry.place) == ("part", "Report 7", where)
