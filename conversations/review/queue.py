@@ -7,6 +7,7 @@ closed accounts, are in the lists. No list shows words of a transcript but the t
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
+from itertools import batched
 from typing import Any
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value
@@ -30,6 +31,8 @@ from conversations.models import (
 HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists(
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
+
+SAMPLE_BATCH = 500  # Sessions that one query looks into for a sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +138,17 @@ def draw_sample(filters: QueueFilters, *, seed: str, count: int) -> list[int]:
     assert since is not None
     assert until is not None
     places = filters.sessions.order_by().values_list("pk", "uuid")
+    said = Turn.objects.filter(session=OuterRef("pk"), created_at__gte=since, created_at__lt=until)
+    # The newest first: what is looked at is mostly said of late.
+    sessions = Session.objects.alias(said=Subquery(said.order_by("-number").values("pk")[:1]))
+    having = sessions.filter(said__isnull=False).order_by().values_list("pk", flat=True)
     drawn: list[int] = []
     # Each session has a place by lot of its own: what is said later, and by whom, changes nothing
     # about the sample of a time that is over.
-    for pk, _ in sorted(places, key=lambda place: sha256(f"{seed}:{place[1]}".encode()).digest()):
-        if len(drawn) == count:
+    by_lot = sorted(places, key=lambda place: sha256(f"{seed}:{place[1]}".encode()).digest())
+    for batch in batched((pk for pk, _ in by_lot), SAMPLE_BATCH, strict=False):
+        found = set(having.filter(pk__in=batch))
+        drawn += [pk for pk in batch if pk in found]
+        if len(drawn) >= count:
             break
-        said = Turn.objects.filter(session=pk, created_at__gte=since, created_at__lt=until)
-        # The newest first: what is looked at is mostly said of late.
-        if said.order_by("-number").values_list("pk")[:1]:
-            drawn.append(pk)
-    return drawn
+    return drawn[:count]

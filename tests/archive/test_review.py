@@ -20,7 +20,7 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.models.review import TEXT_LIMIT
-from conversations.review.queue import QueueFilters, next_unreviewed, read_queue
+from conversations.review.queue import QueueFilters, draw_sample, next_unreviewed, read_queue
 from conversations.review.remarks import (
     mark_reviewed,
     read_remarks,
@@ -366,3 +366,20 @@ def test_a_review_changes_nothing_archived(talk: Talk, reviewer: AuditOrigin) ->
     mark_reviewed(session, reviewer, through=2)
     after = Session.objects.filter(pk=session.pk).values().get()
     assert after == before | {"reviewed_turn": 2}
+
+
+def test_a_sample_takes_the_same_queries_for_any_number_of_sessions(talk: Talk) -> None:
+    filters = QueueFilters(
+        queue="all", since=NOW - timedelta(hours=1), until=timezone.now() + timedelta(hours=1)
+    )
+
+    def draw() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert draw_sample(filters, seed="s", count=9) == [said.pk]
+        return len(queries)
+
+    said = talk()
+    few = draw()
+    for _ in range(8):
+        talk(turns=0)
+    assert draw() == few
