@@ -1,6 +1,7 @@
 """Runs, and what they consist of: model calls, tool calls, the draft."""
 
 import uuid
+from datetime import datetime
 
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
@@ -25,10 +26,12 @@ from .sessions import Session
 BROKEN = Q(state=FAILED) | Q(state=INTERRUPTED)
 
 
-def involving(user_pk: int) -> Q:
-    """Of a session: this person owns it, or has asked for something in it."""
-    asked = Run.objects.filter(requested_by=user_pk).order_by().values("session")
-    return Q(owner=user_pk) | Q(pk__in=asked)
+def involving(user_pk: int, *, before: datetime | None = None) -> Q:
+    """Of a session: this person owns it, or has asked for something in it, ``before`` then."""
+    asked = Run.objects.filter(requested_by=user_pk)
+    if before is not None:
+        asked = asked.filter(created_at__lt=before)
+    return Q(owner=user_pk) | Q(pk__in=asked.order_by().values("session"))
 
 
 class Run(models.Model):

@@ -137,7 +137,10 @@ def draw_sample(filters: QueueFilters, *, seed: str, count: int) -> list[int]:
     since, until = filters.since, filters.until
     assert since is not None
     assert until is not None
-    places = filters.sessions.order_by().values_list("pk", "uuid")
+    candidates = replace(filters, person=None).sessions
+    if filters.person is not None:
+        candidates = candidates.filter(involving(filters.person, before=until))
+    places = candidates.order_by().values_list("pk", "uuid")
     said = Turn.objects.filter(session=OuterRef("pk"), created_at__gte=since, created_at__lt=until)
     # The newest first: what is looked at is mostly said of late.
     sessions = Session.objects.alias(said=Subquery(said.order_by("-number").values("pk")[:1]))

@@ -105,8 +105,9 @@ def review_sample(request: HttpRequest) -> HttpResponse:
         query["seed"] = query.get("seed") or secrets.token_hex(4)
         query["until"] = query.get("until") or timezone.now().isoformat()
         return redirect(f"{reverse('review_sample')}?{query.urlencode()}")
-    found = draw_sample(form.filters, seed=form.cleaned_data["seed"], count=form.cleaned_data["n"])
-    context |= {"items": read_items(found), "filters": form.filters, "wanted": form["n"].value()}
+    wanted = form.cleaned_data["n"]
+    found = draw_sample(form.filters, seed=form.cleaned_data["seed"], count=wanted)
+    context |= {"items": read_items(found), "filters": form.filters, "wanted": wanted}
     return render(request, "review/sample.html", context)
 
 

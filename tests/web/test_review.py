@@ -20,7 +20,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 from conversations.domain.turns import NewTurn
-from conversations.models import AuditEntry, Session, Workspace
+from conversations.models import AuditEntry, Run, Session, Workspace
 from conversations.models.review import TEXT_LIMIT
 from conversations.review.remarks import mark_reviewed, read_remarks, set_flag, write_note
 
@@ -459,6 +459,34 @@ def test_a_sample_has_only_sessions_in_which_something_was_said_then(
     old = (timezone.now() - timedelta(days=9)).isoformat()
     html = page(reviewer, reverse("review_sample"), n="9", days="1", seed="s", until=old)
     assert "No sessions in this period" in html
+
+
+def test_a_sample_says_whether_it_has_all(
+    reviewer: Client, workspace: Workspace, user: User
+) -> None:
+    for _ in range(2):
+        say(create_session(workspace, owner=user), "x")
+    for count, said in (("2", "2 random sessions active"), ("3", "All 2 sessions active")):
+        query = {"n": count, "days": "7"}
+        assert said in flat(reviewer.get(reverse("review_sample"), query, follow=True).text)
+
+
+def test_a_sample_of_a_person_is_the_same_whatever_they_ask_later(
+    reviewer: Client, rita: User, workspace: Workspace, user: User
+) -> None:
+    session = create_session(workspace, owner=user, title="Bed")
+    say(session, "x")
+    query = {"n": "9", "days": "7", "person": rita.username}
+    address = reviewer.get(reverse("review_sample"), query)["Location"]
+    for moment, is_in in ((timezone.now(), False), (timezone.now() - timedelta(days=1), True)):
+        Run.objects.create(
+            session=session,
+            client_id=f"{moment}",
+            state="completed",
+            requested_by=rita,
+            created_at=moment,
+        )
+        assert ("Bed" in page(reviewer, address)) is is_in
 
 
 def test_a_sample_of_nothing_is_refused(reviewer: Client) -> None:
