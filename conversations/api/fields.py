@@ -11,11 +11,9 @@ from pydantic import AfterValidator, AwareDatetime, StringConstraints
 from conversations.archive.turns import MAX_PAGE
 from conversations.domain.keyset import PageCursor, parse_optional_number, parse_page_cursor
 from conversations.domain.session_keys import MEMBER_CHANNELS
-from conversations.domain.text import is_storable
+from conversations.domain.text import YEARS, is_storable
 
 MAX_NUMBER = 2**53 - 1  # the largest number that every program reads exactly
-
-LAST_YEAR = 9000
 
 
 def must(holds: Callable[[Any], bool], reason: str) -> AfterValidator:
@@ -41,7 +39,10 @@ ShortText = Annotated[Text, StringConstraints(max_length=1000)]
 LongText = Annotated[Text, StringConstraints(max_length=100_000)]
 Moment = Annotated[
     AwareDatetime,
-    must(lambda moment: moment.year < LAST_YEAR, f"must be before the year {LAST_YEAR}"),
+    must(
+        lambda moment: moment.year in YEARS,
+        f"must be of a year from {YEARS[0]} through {YEARS[-1]}",
+    ),
 ]
 # A session of a channel in which only members of the workspace read may quote all of it, and a
 # program gives its answers to whom it likes.

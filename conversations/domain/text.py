@@ -247,6 +247,9 @@ def next_digest(previous: str, fields: tuple[Any, ...]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+YEARS = range(1900, 9000)  # That a date may be of: around each is time in every zone
+
+
 def zone_of(name: str) -> ZoneInfo:
     """UTC where this machine does not know the zone."""
     try:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from conversations.domain.text import storable
 from conversations.models.review import LABELS, TEXT_LIMIT
-from conversations.web.forms import LinesField, PersonField, date_field, midnight
+from conversations.web.forms import LinesField, PersonField, check_year, date_field, midnight
 
 from .queue import QueueFilters
 
@@ -114,7 +114,10 @@ class SampleForm(SessionFilterForm):
             moment = datetime.fromisoformat(text) if text else None
         except ValueError as error:
             raise forms.ValidationError(gettext("This is not a valid time.")) from error
-        return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
+        if moment is None:
+            return None
+        check_year(moment)
+        return moment.replace(tzinfo=moment.tzinfo or UTC)
 
     @property
     def filters(self) -> QueueFilters:

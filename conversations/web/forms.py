@@ -13,7 +13,7 @@ from django.utils.translation import gettext, gettext_lazy
 from conversations.archive.tool_calls import MAX_REASON_CHARS
 from conversations.archive.workspaces import create_workspace, find_user, resolve_root
 from conversations.domain.errors import Rejected, TooLarge
-from conversations.domain.text import number_text, require_encodable, storable
+from conversations.domain.text import YEARS, number_text, require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
 from conversations.models import Workspace
 from conversations.runtime.current import list_models
@@ -245,6 +245,13 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
 # Fields that several forms have.
 
 
+def check_year(day: date) -> None:
+    """Raises ValidationError."""
+    if day.year not in YEARS:
+        said = gettext("The year must be from %(first)s through %(last)s.")
+        raise forms.ValidationError(said % {"first": YEARS[0], "last": YEARS[-1]})
+
+
 def date_field(label: "_StrOrPromise") -> forms.DateField:
     """A day that may be left out, as the browser's own calendar gives it."""
     return forms.DateField(
@@ -252,6 +259,7 @@ def date_field(label: "_StrOrPromise") -> forms.DateField:
         required=False,
         input_formats=["%Y-%m-%d"],
         widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}),
+        validators=[check_year],
         error_messages={"invalid": gettext_lazy("A date must look like 2026-01-31.")},
     )
 

@@ -46,6 +46,14 @@ def test_the_queue_has_everybodys_sessions(reviewer: Client, session: Session) -
     assert not AuditEntry.objects.exists()
 
 
+@pytest.mark.parametrize("far", ["0001-01-01", "1899-12-31", "9000-01-01"])
+def test_a_far_date_is_refused(reviewer: Client, far: str) -> None:
+    for name in ("since", "until"):
+        answer = reviewer.get(f"{API}/review/sessions", {name: f"{far}T00:00:00+14:00"})
+        assert answer.status_code == 422
+        assert "must be of a year from 1900 through 8999" in answer.text
+
+
 def test_the_queue_is_read_in_pages(reviewer: Client, session: Session) -> None:
     other = Session.objects.create(
         workspace=session.workspace,

@@ -461,6 +461,19 @@ def test_a_sample_has_only_sessions_in_which_something_was_said_then(
     assert "No sessions in this period" in html
 
 
+@pytest.mark.parametrize("far", ["0001-01-01", "1899-12-31", "9000-01-01", "9999-12-31"])
+def test_a_far_date_is_refused(reviewer: Client, far: str) -> None:
+    sample = {"n": "5", "days": "7", "seed": "s"}
+    for name, query in (
+        ("review", {"since": far}),
+        ("review", {"until": far}),
+        ("review_sample", sample | {"until": f"{far}T00:00:00+14:00"}),
+    ):
+        answer = reviewer.get(reverse(name), query)
+        assert answer.status_code == 400, query
+        assert "The year must be from 1900 through 8999." in answer.text, query
+
+
 def test_a_sample_says_whether_it_has_all(
     reviewer: Client, workspace: Workspace, user: User
 ) -> None:
