@@ -54,6 +54,8 @@ def save_reason(browser: SessionBase, session: UUID | None, reason: str) -> None
     if reason:
         until = timezone.now().timestamp() + settings.LOOM.review_reason_hours * 3600
         kept[str(session or SITTING)] = (reason, until)
+    if SITTING in kept:  # it covers what has none of its own, and is never the oldest
+        kept[SITTING] = kept.pop(SITTING)
     browser[KEPT] = dict(list(kept.items())[-MAX_REASONS:])
 
 

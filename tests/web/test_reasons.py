@@ -1,5 +1,7 @@
 """Why a reviewer reads: stated once, kept for some hours, in every entry."""
 
+from uuid import uuid4
+
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -10,6 +12,7 @@ from django.urls import reverse
 from conversations.archive.audit import readings_of
 from conversations.archive.sessions import create_session
 from conversations.models import AuditEntry, Session, Workspace
+from conversations.review.reasons import MAX_REASONS
 
 from .conftest import MakePerson, browser_of, say
 from .sockets import open_socket
@@ -63,6 +66,16 @@ def test_a_reason_for_the_sitting_is_in_all_entries_but_those_with_their_own(
     say(other_session, "Plant the beans")
     reviewer.get("/search/?q=beans")  # one page, with hits of both
     assert (reasons(session), reasons(other_session)) == (["A sample"], ["Report 7"])
+
+
+def test_the_reason_for_the_sitting_outlasts_those_for_sessions(
+    reviewer: Client, session: Session
+) -> None:
+    state(reviewer, "A sample")
+    for _ in range(MAX_REASONS):
+        state(reviewer, "Report 7", session=uuid4(), covers="session")
+    reviewer.get(f"/s/{session.uuid}/")
+    assert reasons(session) == ["A sample"]
 
 
 def test_a_reason_holds_for_its_hours(
