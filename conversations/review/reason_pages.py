@@ -60,7 +60,8 @@ def review_reason(request: HttpRequest) -> HttpResponse:
     """A reason is stated, changed or, when it is empty, taken back."""
     if request.method != "POST":  # for the session of the address, or for the sitting
         named = ReasonForm({"session": request.GET.get("session", "")})
-        session = named.cleaned_data.get("session") if named.is_valid() else None
+        named.full_clean()  # not valid: it has no reason
+        session = named.cleaned_data.get("session")
         initial = _initial(session, back=request.GET.get("next", ""))
         reason = find_reason(request.session, session)
         return _page(request, ReasonForm(initial=initial | {"reason": reason}))

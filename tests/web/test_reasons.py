@@ -182,6 +182,12 @@ def test_staff_are_asked_in_the_admin_too(session: Session, make_person: MakePer
     assert reasons(session) == ["Report 7"]
 
 
+@pytest.mark.usefixtures("_required")
+def test_the_form_is_for_the_session_of_its_address(reviewer: Client, session: Session) -> None:
+    asked = reviewer.get(reverse("review_reason"), {"session": str(session.uuid)})
+    assert f'name="session" value="{session.uuid}"' in asked.text
+
+
 def test_a_reason_that_is_too_long_is_refused(reviewer: Client) -> None:
     response = reviewer.post(reverse("review_reason"), {"reason": "x" * 501})
     assert response.status_code == 400
