@@ -260,16 +260,20 @@ def remove_group(group: Group, *, origin: AuditOrigin) -> None:
 def add_to_group(group: Group, *, user: User, origin: AuditOrigin) -> None:
     """Raises NotPermitted."""
     with transaction.atomic():
-        _changeable(user.pk, origin).groups.add(group)
-        _note(origin, group=group.name, person=user.get_username(), change="added")
+        groups = _changeable(user.pk, origin).groups
+        if not groups.filter(pk=group.pk).exists():
+            groups.add(group)
+            _note(origin, group=group.name, person=user.get_username(), change="added")
 
 
 def remove_from_group(group: Group, *, user_pk: int, origin: AuditOrigin) -> None:
     """Anybody may be taken out, oneself too. Raises NotFound."""
     with transaction.atomic():
+        lock_log()
         user = _find(user_pk)
-        user.groups.remove(group)
-        _note(origin, group=group.name, person=user.get_username(), change="removed")
+        if user.groups.filter(pk=group.pk).exists():
+            user.groups.remove(group)
+            _note(origin, group=group.name, person=user.get_username(), change="removed")
 
 
 def _note(origin: AuditOrigin, **metadata: Any) -> None:

@@ -1,5 +1,6 @@
 """People and groups, as administrators look after them."""
 
+import json
 from itertools import product
 
 import pytest
@@ -184,6 +185,18 @@ def test_a_group_is_made_filled_and_removed(
     office.post(reverse("group_remove", args=[group.pk]))
     assert role_of(workspace, other_user.pk) is None
     assert len(noted()) == 6
+
+
+def test_a_group_that_stays_as_it_is_is_not_noted(office: Client, other_user: User) -> None:
+    group = Group.objects.create(name="Gardeners")
+    take_out = reverse("group_take_out", args=[group.pk, other_user.pk])
+    office.post(take_out)
+    assert noted() == []
+    for _ in range(2):
+        office.post(reverse("group_add", args=[group.pk]), {"username": "bob"})
+    for _ in range(2):
+        office.post(take_out)
+    assert [json.loads(entry)["change"] for entry in noted()] == ["added", "removed"]
 
 
 @pytest.mark.parametrize("name", ["", " ", "Reviewers"])
