@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -22,9 +23,11 @@ from conversations.access import (
     person,
     post_by_person,
     require_reviewer,
+    visit_of,
 )
 from conversations.archive.rights import readable_workspaces
 from conversations.archive.sessions import get_session
+from conversations.domain.audit import TRANSCRIPT
 from conversations.domain.errors import NotFound, Rejected
 from conversations.models import Session
 from conversations.rendering.messages import translate
@@ -32,7 +35,8 @@ from conversations.rendering.messages import translate
 from . import remarks
 from .forms import QUEUES, QueueForm, RemarkForm, SampleForm, carried_filters
 from .queue import draw_sample, next_unreviewed, read_items, read_queue
-from .reasons import reason_context
+from .reasons import ReasonNeeded, reason_context
+from .transcript_pages import show_for_review
 
 
 @login_required
@@ -116,16 +120,30 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
     form = RemarkForm(request.POST)
     if not form.is_valid():
-        said = [str(text) for texts in form.errors.values() for text in texts]
-        messages.error(request, " ".join(said))
-        return _back(request, session)
-    found: dict[str, Any] = form.cleaned_data
-    if found["label"]:
-        _carry_out(request, session, gettext("The flag is saved."), remarks.set_flag, **found)
-    else:
+        problems = [str(text) for texts in form.errors.values() for text in texts]
+        messages.error(request, " ".join(problems))
+        return _show_refused(request, session, form)
+    found: dict[str, Any] = dict(form.cleaned_data)
+    act: Callable[..., Any] = remarks.set_flag
+    said = gettext("The flag is saved.")
+    if not found["label"]:
         del found["label"]
-        _carry_out(request, session, gettext("The note is saved."), remarks.write_note, **found)
+        act, said = remarks.write_note, gettext("The note is saved.")
+    if not _carry_out(request, session, said, act, **found):
+        return _show_refused(request, session, form)
     return _back(request, session, turn=found["turn"])
+
+
+def _show_refused(request: HttpRequest, session: Session, form: RemarkForm) -> HttpResponse:
+    """The page of the session, with what was written: a reading like any other."""
+    try:
+        get_session_for_review(replace(visit_of(request), action=TRANSCRIPT), session.uuid)
+    except ReasonNeeded:
+        return _back(request, session)  # which asks for it: this address shows nothing
+    turn = form.cleaned_data.get("turn")
+    if turn is not None and turn > session.turn_count:
+        turn = None
+    return show_for_review(request, session, turn=turn, draft=form)
 
 
 @post_by_person
@@ -166,13 +184,14 @@ def _number(request: HttpRequest, name: str) -> int:
 
 def _carry_out(
     request: HttpRequest, session: Session, said: str, act: Callable[..., Any], **given: Any
-) -> None:
+) -> bool:
     try:
         act(session, origin_of_act(request, session), **given)
     except Rejected as error:
         messages.error(request, translate(error.message))
-    else:
-        messages.success(request, said)
+        return False
+    messages.success(request, said)
+    return True
 
 
 def _back(request: HttpRequest, session: Session, *, turn: int | None = None) -> HttpResponse:

@@ -52,9 +52,14 @@ def review_turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 
 
 def show_for_review(
-    request: HttpRequest, session: Session, *, turn: int | None = None
+    request: HttpRequest,
+    session: Session,
+    *,
+    turn: int | None = None,
+    draft: RemarkForm | None = None,
 ) -> HttpResponse:
-    """The page of a session that this person may read, and that is on record as read."""
+    """The page of a session that this person may read, and that is on record as read. A ``draft``
+    that was refused stands under the turn, or (None) beside the session."""
     if turn is not None and not 1 <= turn <= session.turn_count:
         raise NotFound("This turn does not exist in this session.")
     page = hydrate(
@@ -100,11 +105,14 @@ def show_for_review(
             for name, (parameter, cursor) in cursors.items()
             if cursor
         },
-        "remark_form": RemarkForm(),
+        "remark_form": draft or RemarkForm(),
+        "draft_turn": turn,
     }
     if session.owner_id != request.user.pk:
         context |= reason_context(request, session.uuid)
-    return render(request, "review/session.html", context)
+    if draft:
+        context["reason_next"] = reverse("review_session", args=[session.uuid])
+    return render(request, "review/session.html", context, status=400 if draft else 200)
 
 
 def _said_of(remarks: Remarks, turn: int | None) -> dict[str, list[Any]]:

@@ -1,6 +1,6 @@
 // A session as reviewers read it: days between the rows, the turn that was asked for,
-// and what can be done with a block of code.
-import { byId, create, find, findAll, formatDay } from "./dom.js";
+// what can be done with a block of code, and remarks that are not saved yet.
+import { byId, create, find, findAll, formatDay, keep, recall } from "./dom.js";
 
 let last = "";
 for (const time of findAll("#rows .row .foot > time")) {
@@ -10,6 +10,17 @@ for (const time of findAll("#rows .row .foot > time")) {
 }
 
 if (!location.hash) find("[data-target]")?.scrollIntoView();
+
+for (const form of findAll(".remark")) {
+  const { text, turn } = form.elements;
+  const name = `loom:remark:${new URL(form.action).pathname}:${turn?.value ?? ""}`;
+  // What stands among the remarks is saved.
+  const saved = findAll(".remarks .pre", form.closest("section"));
+  if (saved.some((one) => one.textContent === recall(name)?.trim())) keep(name);
+  text.value ||= recall(name) ?? "";
+  form.parentElement.open ||= text.value !== "";
+  text.addEventListener("input", () => keep(name, text.value));
+}
 
 const ACTIONS = {
   "copy-code": async (button, block) => {

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.features import collect, merge
 
@@ -92,6 +92,22 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(
         assert shown.ok, name
         assert violations_everywhere(tab, name) == [], name
         assert not tab.get_by_text(IN_UTC).count(), name
+
+
+def test_what_a_reviewer_writes_is_kept_until_it_is_saved(
+    server: Server, story: str, tab: Page
+) -> None:
+    tab.goto(f"{server.url}/review/s/{story}/")
+    of_session = tab.get_by_role("region", name="On the whole session")
+    field = of_session.get_by_role("textbox", name="Comment on the session")
+    of_session.get_by_text("Note or flag").click()
+    field.fill("Long and careful")
+    tab.reload()
+    expect(field).to_have_value("Long and careful")
+    of_session.get_by_role("button", name="Save").click()
+    expect(of_session.locator(".remarks")).to_contain_text("Long and careful")
+    of_session.get_by_text("Note or flag").click()
+    expect(field).to_have_value("")
 
 
 def test_what_only_reads_is_tried_on_the_page_of_the_api(

@@ -221,6 +221,29 @@ def test_a_note_that_fits_into_its_field_is_kept(reviewer: Client, talk: Session
     assert note.text == text.strip()
 
 
+@pytest.mark.parametrize(
+    ("about", "problem"),
+    [
+        ({"turn": "2", "text": "Long and careful " * 300}, "at most 4000 characters"),
+        ({"turn": "99", "text": "Long and careful", "label": "privacy"}, "This turn does not"),
+        ({"text": "Long and careful", "label": "odd"}, "odd"),
+    ],
+)
+def test_what_was_written_stays_where_it_is_refused(
+    reviewer: Client, talk: Session, about: dict[str, str], problem: str
+) -> None:
+    answer = reviewer.post(reverse("review_remark", args=[talk.uuid]), about)
+    assert answer.status_code == 400
+    assert problem in answer.text
+    (draft,) = re.findall(r'<details class="say" open>(.*?)</details>', answer.text, re.DOTALL)
+    assert about["text"].strip() in unescape(draft)
+    assert ('name="turn" value="2"' in draft) is (about.get("turn") == "2")
+    chosen = re.findall(r'value="(\w+)"\s+selected', draft)
+    assert chosen == ["privacy"] * (about.get("label") == "privacy")
+    assert f'name="next" value="{address_of(talk)}"' in answer.text
+    assert entries(talk) == ["transcript"]
+
+
 def test_no_link_of_the_page_is_closed_to_reviewers(reviewer: Client, talk: Session) -> None:
     html = page(reviewer, address_of(talk))
     for link in re.findall(r'href="(/s/[^"]*)"', html):
