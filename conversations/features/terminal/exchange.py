@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from conversations.domain.errors import Conflict, LoomError
+from conversations.domain.errors import Conflict, LoomError, Rejected
 from conversations.domain.events import APPROVAL_ASKED, APPROVAL_DECIDED, Info
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE, ApprovalRequest, read_asked
 from conversations.rendering.tool_rows import CARD_CHARS, CARD_LINES, tool_word
@@ -153,6 +153,11 @@ class ChatExchange:
         except EOFError:  # Ctrl-D: leave when the answer is there
             self._is_listening = False
             self.later.append("/quit")
+            return
+        except Rejected as error:
+            self.screen.end_typed_line()
+            self.screen.notice(f"[{error.message}]", RED)
+            self._shown = None  # a question is asked again
             return
         if line is None:
             return

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from unicodedata import category, combining, east_asian_width
 
+from conversations.domain.errors import Rejected
 from conversations.domain.text import storable, write_out
 
 # How text fills the columns of a terminal: the width of characters, and lines that break
@@ -259,6 +260,9 @@ except ImportError:  # not on every system; lines are then typed as they are
 
 CONTINUES = "\\"  # At the end of a line: the message goes on in the next one.
 
+# What the system keeps of a line that readline does not edit, with its end; it drops the rest.
+MAX_LINE_BYTES = 4096
+
 
 class Keyboard:
     """Standard input of a terminal."""
@@ -283,12 +287,18 @@ class Keyboard:
         return "\n".join(lines)
 
     def typed(self) -> str | None:
-        """A line that was typed meanwhile; None when there is none. Raises EOFError."""
+        """A line that was typed meanwhile; None when there is none. Raises EOFError, and
+        Rejected for one that is too long."""
         if not select.select([sys.stdin], [], [], 0)[0]:
             return None
         data = os.read(sys.stdin.fileno(), 65_536)
         if not data:
             raise EOFError
+        if len(data) >= MAX_LINE_BYTES:  # what is missing was dropped without a word
+            raise Rejected(
+                "Not sent: the line is too long to be typed while an answer streams. "
+                "Send it again after the answer."
+            )
         return data.decode(errors="replace").rstrip("\r\n")
 
     def remember(self, messages: Iterable[str]) -> None:

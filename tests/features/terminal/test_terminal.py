@@ -14,7 +14,7 @@ from django.db import connection
 from conversations.archive.sessions import rename_session
 from conversations.archive.tool_calls import decide_call
 from conversations.archive.turns import read_turns
-from conversations.features.terminal.screen import text_width
+from conversations.features.terminal.screen import MAX_LINE_BYTES, text_width
 from conversations.models import Session, ToolCall, Workspace
 from conversations.runtime.options import read_options
 from conversations.runtime.service import Runtime
@@ -173,6 +173,25 @@ def test_what_is_typed_meanwhile_comes_next_and_stop_stops(
     at_terminal(type_ahead, "--session", str(session.uuid))
     turns = read_turns(session.pk)
     assert [turn.complete for turn in turns] == [True, False, True, True]
+
+
+def test_a_line_that_the_terminal_has_cut_is_not_sent(
+    at_terminal: AtTerminal, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
+
+    def type_too_much(typist: Typist) -> None:
+        typist.until("> ")
+        typist.type("long")
+        typist.until("Part 1")
+        typist.type("a" * MAX_LINE_BYTES)
+        typist.until("Not sent: ")
+        typist.type("/stop")
+        typist.until("stopped · demo model")
+
+    at_terminal(type_too_much, "--session", str(session.uuid))
+    turns = read_turns(session.pk)
+    assert [turn.content for turn in turns if turn.role == "user"] == ["long"]
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
