@@ -132,7 +132,12 @@ def visible(text: str) -> str:
 
 def has_colours(environment: Mapping[str, str]) -> bool:
     """As https://no-color.org has it; a dumb terminal has none."""
-    return not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
+    return not environment.get("NO_COLOR") and not is_dumb(environment)
+
+
+def is_dumb(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal knows no escape sequences."""
+    return environment.get("TERM", "") in ("", "dumb")
 
 
 class Screen:
@@ -276,6 +281,9 @@ class Keyboard:
             readline.set_completer_delims(" \t\n")
             libedit = readline.backend == "editline"
             readline.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
+            if not libedit and not is_dumb(os.environ):
+                # Off in Python, and then each pasted line would be a message.
+                readline.parse_and_bind("set enable-bracketed-paste on")
 
     def read(self, prompt: str, more: str) -> str:
         """One message, of several lines where each but the last ends with a backslash.

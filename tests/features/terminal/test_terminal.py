@@ -205,6 +205,7 @@ def test_the_program_at_a_terminal_of_its_own(tmp_path: Path) -> None:
     program = Program("chat", environment=environment | {"NO_COLOR": ""}, columns=60)
     try:
         program.until("New session")
+        program.until(r"\x1b\[\?2004h")  # or a terminal does not mark what is pasted
         program.until(READY)
         program.type("long")
         program.until("Part 1")
