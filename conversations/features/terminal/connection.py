@@ -153,12 +153,15 @@ class Bridge:
 
     def call[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Its result. Ctrl-C ends the waiting and cancels the work."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+    def start[T](self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def follow[T](self, items: AsyncIterator[T]) -> "Stream[T]":
         return Stream(items, self._loop)

@@ -3,6 +3,7 @@
 import signal
 from collections import deque
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,16 +109,17 @@ class ChatExchange:
     _shown: UUID | None = None
     _is_stopping: bool = False
     _is_listening: bool = True
+    _interrupts: list[int] = field(default_factory=list)
 
     def attend(self, stream: Stream[Happening], printer: Printer) -> str:
         """The run's last state; empty when there was no run. Raises Left."""
         try:
-            with noted_interrupts() as interrupts:
+            with noted_interrupts() as self._interrupts:
                 while True:
                     self._take(stream.take(seconds=LOOK_SECONDS), printer)
                     self._take_line()
-                    if interrupts:
-                        interrupts.clear()
+                    if self._interrupts:
+                        self._interrupts.clear()
                         self._stop()
         except StreamOver:
             if self._is_stopping and self.keyboard is None:
@@ -216,8 +218,16 @@ class ChatExchange:
         self._try(self.connection.stop(self.session.uuid))
 
     def _try(self, work: Coroutine[Any, Any, None]) -> None:
+        """Until it is done, or Ctrl-C comes. Raises Left for that of somebody who has stopped."""
+        trying = self.bridge.start(work)
+        while not wait((trying,), LOOK_SECONDS).done:
+            if self._interrupts:
+                trying.cancel()
+                if self._is_stopping:
+                    raise Left
+                return
         try:
-            self.bridge.call(work)
+            trying.result()
         except Conflict as error:  # somebody else was faster
             self.screen.notice(f"[{error.message}]")
         except LoomError as error:

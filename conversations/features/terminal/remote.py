@@ -4,8 +4,9 @@ again for a while: it may be starting."""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
+from time import monotonic
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 from uuid import UUID, uuid4
@@ -43,8 +44,9 @@ BEYOND_ALL = 2**53 - 1
 
 PAGE = 500
 
-# Seconds before each further try; after a minute it is given up.
+# Seconds before each further try, and after the first from which none is made.
 WAITS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
+RETRY_SECONDS = 60.0
 
 # For an answer; between two lines of a stream, which says something now and then.
 ANSWER_SECONDS, SILENCE_SECONDS = 30.0, 90.0
@@ -96,7 +98,7 @@ class Api:
 
     async def check(self) -> None:
         """Whether the server is there and knows us. Raises at once where not."""
-        await self._ask("GET", "workspaces", params={"limit": 1}, waits=())
+        await self._ask("GET", "workspaces", params={"limit": 1}, waits=iter(()))
 
     async def get(self, path: str, **query: str | int) -> dict[str, Any]:
         return await self._ask("GET", path, params=query)
@@ -116,7 +118,7 @@ class Api:
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """The kinds and the data of the events after an id, up to that of the kind ``end``."""
         timeout = ClientTimeout(connect=ANSWER_SECONDS, sock_read=SILENCE_SECONDS)
-        url, waits = urljoin(self._root, path), iter(WAITS)
+        url, waits = urljoin(self._root, path), _waits()
         while True:
             broken: Exception | None = None
             headers = {"Accept": "text/event-stream"}
@@ -132,7 +134,7 @@ class Api:
                     parser = SseParser()
                     async for chunk in response.content.iter_any():
                         for name, data, last_id in parser.feed(chunk):
-                            waits, after = iter(WAITS), last_id or after
+                            waits, after = _waits(), last_id or after
                             yield name, _read_object(data)
                             if name == END:
                                 return
@@ -142,9 +144,9 @@ class Api:
             await _wait(waits, broken)
 
     async def _ask(
-        self, method: str, path: str, *, waits: Sequence[float] | None = None, **options: Any
+        self, method: str, path: str, *, waits: Iterator[float] | None = None, **options: Any
     ) -> dict[str, Any]:
-        left = iter(WAITS if waits is None else waits)
+        left = _waits() if waits is None else waits
         url, timeout = urljoin(self._root, path), ClientTimeout(total=ANSWER_SECONDS)
         while True:
             try:
@@ -158,6 +160,15 @@ class Api:
                     return found if text else {}
             except BROKEN as error:
                 await _wait(left, error)
+
+
+def _waits() -> Iterator[float]:
+    """Before each further try; its time begins when the first try has failed."""
+    deadline = monotonic() + RETRY_SECONDS
+    for seconds in WAITS:
+        if monotonic() + seconds > deadline:
+            return
+        yield seconds
 
 
 async def _wait(waits: Iterator[float], error: Exception | None) -> None:

@@ -1,5 +1,6 @@
 """Calls of a server that refuses, is busy, breaks off, or is another one altogether."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,8 @@ from aiohttp.test_utils import TestServer
 from conversations.domain.errors import Conflict, LoomError, NotPermitted, Rejected, Unavailable
 from conversations.features.terminal import remote
 from conversations.features.terminal.remote import END, LOST, Api, is_readable_on_the_way
+
+from .typist import PATIENCE
 
 type Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -108,6 +111,25 @@ async def test_a_server_that_is_not_there_is_given_up_at_once_and_later_with_pat
             _ = [event async for event in api.stream("x")]
     finally:
         await api.close()
+
+
+async def test_a_server_that_hangs_is_given_up_when_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote, "WAITS", (0.0,) * 200)
+    monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.5)
+    tries: list[str] = []
+
+    async def hang(request: web.Request) -> web.StreamResponse:
+        tries.append(request.path)
+        await asyncio.sleep(PATIENCE)
+        return web.Response()
+
+    async with serving(hang) as api:
+        with pytest.raises(Unavailable, match="not responding"):
+            await api.get("x")
+    assert len(tries) < 100
 
 
 @pytest.mark.parametrize("address", ["chat.example.org", "ftp://chat.example.org", "https://"])

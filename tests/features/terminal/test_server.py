@@ -1,6 +1,7 @@
 """The chat with a running server, by its API: that is a process of its own, and killed once."""
 
 import os
+import signal
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError
 
-from benchmarks.processes import Server
+from benchmarks.processes import Server, clean_environment
 from conversations.accounts.tokens import SCOPES, create_token
 from conversations.models import Workspace
 from tests.runtime.tool_stories import answers
@@ -20,7 +21,7 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .conftest import AtTerminal, Piped
-from .typist import Typist
+from .typist import CTRL_C, Program, Typist
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -92,6 +93,33 @@ def test_a_conversation_with_a_server_survives_its_end(
         typist.type("/quit")
 
     at_terminal(talk, "--session", "garden")
+
+
+def test_a_second_ctrl_c_leaves_while_the_server_hangs(
+    server: Server, token: Path, wire: WireThread, tmp_path: Path
+) -> None:
+    environment = clean_environment(
+        {
+            "LOOM_DATA_DIR": str(tmp_path),
+            "LOOM_SERVER": f"http://127.0.0.1:{server.port}",
+            "LOOM_TOKEN_FILE": str(token),
+            "TERM": "dumb",
+        }
+    )
+    wire.enqueue(Scenario(text="Peas, kale and leek. " * 400, rate=40))
+    program = Program("chat", "--session", "garden", environment=environment)
+    try:
+        program.until(READY)
+        program.type("more")
+        program.until("kale")
+        os.kill(server.pid, signal.SIGSTOP)
+        program.press(CTRL_C)
+        program.until("Stopping")
+        program.press(CTRL_C)
+        assert program.wait() == 130
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+        program.close()
 
 
 def test_without_a_token_or_a_server_it_says_so(

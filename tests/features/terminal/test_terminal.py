@@ -23,7 +23,7 @@ from tests.runtime.tool_stories import answers
 from tests.wire.server import WireThread
 
 from .conftest import AtTerminal, Piped
-from .typist import Program, Typist
+from .typist import CTRL_C, Program, Typist
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
 
@@ -31,7 +31,7 @@ QUESTION = r"Allow it\? y = yes, a = always \(changes of files\), n = no .*: "
 
 READY = r"> \x1b\[0m"
 
-CTRL_C, ARROW_UP = b"\x03", b"\x1b[A"
+ARROW_UP = b"\x1b[A"
 
 
 def test_a_session_is_chosen_from_the_list(

@@ -16,6 +16,8 @@ from loomweb.env import BASE_DIR
 
 PATIENCE = 30.0
 
+CTRL_C = b"\x03"
+
 
 class Typist:
     """``screen`` is everything that was shown, escape sequences included."""
