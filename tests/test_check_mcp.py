@@ -1,6 +1,7 @@
 """The command that tries the configured tool servers."""
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.core.management import CommandError, call_command
 
 from conversations.agent.mcp.config import McpConfig
 from conversations.archive.workspaces import create_workspace
+from tests.features.terminal.typist import someone_reading
 from tests.mcp_servers.running import config, plain
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -53,6 +55,17 @@ def test_it_fails_when_one_does_not_answer(
         "bad (stdio): failed. It ended with exit code 1. Last output: Imp"
         in capsys.readouterr().out
     )
+
+
+def test_at_a_terminal_what_a_server_said_moves_no_cursor(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str
+) -> None:
+    bad = {"command": sys.executable, "args": ["-c", "raise SystemExit('gone\x1b[2J')"]}
+    monkeypatch.setattr(settings.LOOM, "mcp", config(bad=bad))
+    with someone_reading() as (typist, terminal):
+        with pytest.raises(CommandError):
+            call_command("check_mcp", stdout=terminal)
+        typist.until(r"Last output: gone␛\[2J")
 
 
 def test_without_servers_it_names_the_file(

@@ -12,6 +12,7 @@ from conversations.archive.sessions import create_session
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.search.rebuild import check_session
+from tests.features.terminal.typist import someone_reading
 
 pytestmark = pytest.mark.django_db
 
@@ -37,6 +38,15 @@ def test_it_prints_turns_best_first(session: Session) -> None:
     assert "When do the beans go out?" in first
     assert total == "1 turns matched."
     assert missing == "No turn contains: xylophone"
+
+
+def test_at_a_terminal_what_is_found_moves_no_cursor(session: Session) -> None:
+    turn = NewTurn(role="user", content="radish\x1b[2J")
+    append(session.pk, session_uuid=session.uuid, turns=[turn])
+    assert "radish\x1b[2J" in run("recall", session.uuid, "radish")
+    with someone_reading() as (typist, terminal):
+        call_command("recall", str(session.uuid), "radish", stdout=terminal)
+        typist.until(r"radish␛\[2J")
 
 
 def test_it_says_that_nothing_is_found(session: Session) -> None:

@@ -236,6 +236,11 @@ def write_out(text: str, *, name: Callable[[str], str], most: int = MAX_WRITTEN_
     return _UNSEEN.sub(show, text)
 
 
+def visible(text: str) -> str:
+    """The text with nothing in it that a terminal would act on, or that would not show."""
+    return write_out(storable(text.replace("\r\n", "\n")), name=lambda name: f"<{name}>")
+
+
 # The hash chains over a session's turns and events.
 def first_digest(session_uuid: UUID, *, chain: str) -> str:
     """The start of a session's chain; ``chain`` is ``turns`` or ``events``."""

@@ -13,6 +13,7 @@ from django.db import OperationalError, ProgrammingError, connection
 
 from conversations.archive.storage import MIB, free_bytes, min_free_bytes, translate_storage_error
 from conversations.domain.errors import LoomError, StorageFull
+from conversations.domain.text import visible
 
 
 def describe_storage_error(error: Exception) -> str:
@@ -23,6 +24,12 @@ def describe_storage_error(error: Exception) -> str:
     if isinstance(translated, StorageFull):
         return translated.message
     return f"The database is not responding: {str(error).strip().partition('\n')[0]}"
+
+
+def shown(stream: OutputWrapper, text: str) -> str:
+    """What models, tools and servers have said, as it is in a pipe, and at a terminal without
+    what that would act on."""
+    return visible(text) if stream.isatty() else text
 
 
 class DatabaseCommand(BaseCommand):
@@ -41,7 +48,7 @@ class DatabaseCommand(BaseCommand):
                 call_command("migrate", verbosity=0, interactive=False)
             return super().execute(*args, **options)
         except LoomError as error:
-            raise CommandError(error.message, returncode=2) from error
+            raise CommandError(shown(self.stderr, error.message), returncode=2) from error
         except BrokenPipeError:
             # Whoever reads has had enough; the interpreter must not flush again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -20,8 +20,10 @@ from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict
 from conversations.models import Compaction, Run, Session, ToolCall, Workspace
+from tests.features.terminal.typist import someone_reading
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import answers
+from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,6 +44,20 @@ def test_it_prints_the_answer_and_keeps_both(session: Session) -> None:
     assert [turn.role for turn in turns] == ["user", "assistant"]
     assert turns[1].content.strip() == printed.strip()
     assert verify_session(get_session(session.uuid)).problem == ""
+
+
+def test_at_a_terminal_an_answer_moves_no_cursor_and_in_a_pipe_it_is_exact(
+    session: Session, wire: WireThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "providers", (wire.provider,))
+    wire.enqueue(*[Scenario(text="a\x1b[2Jb\u202ec")] * 3)
+    arguments = "--session", str(session.uuid), "go"
+    assert send(*arguments) == "a\x1b[2Jb\u202ec\n"
+    with someone_reading() as (typist, terminal):
+        call_command("send", *arguments, stdout=terminal)
+        typist.until(r"a␛\[2Jb<U\+202E>c\r\n")
+        call_command("send", *arguments, "--json", stdout=terminal)
+        typist.until("a..001b.2Jb\u202ec")
 
 
 def test_as_json_each_row_is_a_line(session: Session) -> None:

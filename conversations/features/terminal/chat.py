@@ -12,13 +12,13 @@ from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.events import Fallback, Payload, UserMessage
 from conversations.domain.runs import COMPLETED
 from conversations.domain.session_keys import check_key
-from conversations.domain.text import one_line
+from conversations.domain.text import one_line, visible
 from conversations.web.commands import COMMANDS, Command, choice_of, read_command
 
 from .connection import CHANNEL, Bridge, ChatConnection, Happening, OpenSession
 from .exchange import ChatExchange
 from .printing import Printer
-from .screen import BOLD, DIM, PLAIN, RED, Keyboard, Screen, fit, visible
+from .screen import BOLD, DIM, PLAIN, RED, Keyboard, Screen, fit
 
 # The commands of the composer, and two that only a terminal needs.
 TERMINAL_COMMANDS = (

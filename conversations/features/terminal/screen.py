@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from unicodedata import category, combining, east_asian_width
 
 from conversations.domain.errors import Rejected
-from conversations.domain.text import storable, write_out
+from conversations.domain.text import visible
 
 # How text fills the columns of a terminal: the width of characters, and lines that break
 # between words while the text is still arriving.
@@ -123,11 +123,6 @@ class TerminalOutput(Protocol):
     def write(self, text: str, /) -> Any: ...
 
     def flush(self) -> Any: ...
-
-
-def visible(text: str) -> str:
-    """The text with nothing in it that a terminal would act on, or that would not show."""
-    return write_out(storable(text.replace("\r\n", "\n")), name=lambda name: f"<{name}>")
 
 
 def has_colours(environment: Mapping[str, str]) -> bool:

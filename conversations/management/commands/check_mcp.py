@@ -10,6 +10,7 @@ from conversations.agent.mcp.config import McpConfig
 from conversations.agent.mcp.connection import Timing
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.archive.workspaces import list_places
+from conversations.management.base import shown
 from conversations.runtime.database import Database
 
 SECONDS = 30.0
@@ -40,7 +41,7 @@ class Command(BaseCommand):
                 head = f"{state.name} ({state.transport}): {state.state}. {state.reason}"
                 lines = [f"  {head.rstrip('. ')}", *(f"    {tool}" for tool in state.tools)]
                 lines += [f"    left out: {note}" for note in state.left_out]
-                self.stdout.write("\n".join(lines))
+                self.stdout.write(shown(self.stdout, "\n".join(lines)))
         if any(state.is_failed for found in states.values() for state in found):
             raise CommandError("Some servers do not respond.", returncode=1)
 

@@ -7,7 +7,7 @@ from django.db import OperationalError
 
 from conversations.archive.sessions import find_session
 from conversations.domain.text import dump_json
-from conversations.management.base import DatabaseCommand, read_lines
+from conversations.management.base import DatabaseCommand, read_lines, shown
 from conversations.search.best import PHRASE_CUT
 from conversations.search.find import search_session
 from conversations.search.indexing import index_session
@@ -52,7 +52,8 @@ class Command(DatabaseCommand):
             about = hit.tool_name or hit.role
             when = f"{hit.created_at:%Y-%m-%d %H:%M}"
             text = snippet(hit.text, query, limit=SNIPPET)
-            self.stdout.write(f"{hit.turn:>7}  {when}  {about:<10}  {text}")
+            line = f"{hit.turn:>7}  {when}  {about:<10}  {text}"
+            self.stdout.write(shown(self.stdout, line))
         least = "at least " if found.total_is_bound else ""
         self.stdout.write(
             f"{least}{found.total} turns matched." if found.hits else "Nothing found."

@@ -32,7 +32,7 @@ from conversations.domain.events import (
 from conversations.domain.runs import COMPLETED
 from conversations.domain.text import dump_json, load_json, require_encodable
 from conversations.domain.tool_calls import DENY, ONCE, ApprovalRequest
-from conversations.management.base import DatabaseCommand, read_lines
+from conversations.management.base import DatabaseCommand, read_lines, shown
 from conversations.models import Session
 from conversations.runtime.following import POLL_SECONDS, wait_for_final_state
 from conversations.runtime.options import read_options
@@ -153,7 +153,8 @@ class Command(DatabaseCommand):
             self.stdout.write(dump_json(question | asked.as_data()))
             self.stdout.flush()
         else:
-            self.stderr.write(f"Waiting for approval: {asked.summary}. Answer at {url}")
+            text = f"Waiting for approval: {asked.summary}. Answer at {url}"
+            self.stderr.write(shown(self.stderr, text))
 
     def _print(self, session: Session, events: list[StoredEvent], *, as_json: bool) -> None:
         for event in events:
@@ -171,10 +172,10 @@ class Command(DatabaseCommand):
                 }
                 self.stdout.write(dump_json(row))
             elif isinstance(payload, AssistantText) and payload.text:
-                self.stdout.write(payload.text)
+                self.stdout.write(shown(self.stdout, payload.text))
             elif isinstance(payload, ToolCallCompleted):
                 outcome = "failed" if payload.ok is False else "done"
-                self.stderr.write(f"[{payload.name}: {outcome}]")
+                self.stderr.write(shown(self.stderr, f"[{payload.name}: {outcome}]"))
             elif isinstance(payload, Info) and payload.code != APPROVAL_ASKED:
-                self.stderr.write(f"[{payload.text}]")
+                self.stderr.write(shown(self.stderr, f"[{payload.text}]"))
         self.stdout.flush()

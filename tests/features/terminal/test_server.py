@@ -1,15 +1,18 @@
 """The chat with a running server, by its API: that is a process of its own, and killed once."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management import CommandError
+from django.core.management import CommandError, call_command
 
 from benchmarks.processes import Server, clean_environment
 from conversations.accounts.tokens import SCOPES, create_token
@@ -21,7 +24,7 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .conftest import AtTerminal, Piped
-from .typist import CTRL_C, Program, Typist
+from .typist import CTRL_C, Program, Typist, someone_reading
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -120,6 +123,29 @@ def test_a_second_ctrl_c_leaves_while_the_server_hangs(
     finally:
         os.kill(server.pid, signal.SIGCONT)
         program.close()
+
+
+class Refusal(BaseHTTPRequestHandler):
+    """Of a server that is not to be trusted."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"detail": "gone\x1b[2J"}).encode()
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_at_a_terminal_a_refusal_of_the_server_moves_no_cursor(piped: Piped, token: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), Refusal) as server, someone_reading() as (_, terminal):
+        Thread(target=server.serve_forever, daemon=True).start()
+        at = f"http://127.0.0.1:{server.server_port}"
+        arguments = "--server", at, "--token-file", str(token)
+        with pytest.raises(CommandError, match=r"gone\x1b\[2J"):
+            piped("hello", arguments=arguments)
+        with pytest.raises(CommandError, match=r"gone␛\[2J"):
+            call_command("chat", *arguments, stderr=terminal)
+        server.shutdown()
 
 
 def test_without_a_token_or_a_server_it_says_so(

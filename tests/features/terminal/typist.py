@@ -10,7 +10,10 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fcntl import ioctl
+from typing import TextIO
 
 from loomweb.env import BASE_DIR
 
@@ -70,6 +73,17 @@ class Typist:
         theirs, self.theirs = self.theirs, -1
         if theirs >= 0:
             os.close(theirs)
+
+
+@contextmanager
+def someone_reading() -> Iterator[tuple[Typist, TextIO]]:
+    """A person, and the terminal of theirs as a stream."""
+    typist = Typist()
+    try:
+        with open(typist.theirs, "w", closefd=False) as stream:
+            yield typist, stream
+    finally:
+        typist.close()
 
 
 class Program(Typist):

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.errors import Rejected
 from conversations.features.terminal.chat import TERMINAL_COMMANDS, Chat
 from conversations.features.terminal.connection import Bridge, ChatConnection, open_bridge
 from conversations.features.terminal.direct import DirectConnection
@@ -61,8 +61,6 @@ class Command(DatabaseCommand):
                     chat.converse(keyboard)
                 else:
                     chat.carry_out(read_lines())
-        except LoomError as error:
-            raise CommandError(error.message, returncode=2) from error
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
