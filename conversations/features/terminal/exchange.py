@@ -108,7 +108,6 @@ class ChatExchange:
     _waiting: dict[UUID, ApprovalRequest] = field(default_factory=dict)
     _shown: UUID | None = None
     _is_stopping: bool = False
-    _is_listening: bool = True
     _interrupts: list[int] = field(default_factory=list)
 
     def attend(self, stream: Stream[Happening], printer: Printer) -> str:
@@ -148,13 +147,15 @@ class ChatExchange:
                     self.screen.ask(choices(asked))
 
     def _take_line(self) -> None:
-        if not self.keyboard or not self._is_listening:
+        if not self.keyboard:
             return
         try:
             line = self.keyboard.typed()
-        except EOFError:  # Ctrl-D: leave when the answer is there
-            self._is_listening = False
-            self.later.append("/quit")
+        except EOFError:  # Ctrl-D: leave when the answer is there, which a question keeps back
+            if self._shown is not None:
+                raise Left from None
+            if "/quit" not in self.later:
+                self.later.append("/quit")
             return
         except Rejected as error:
             self.screen.end_typed_line()

@@ -72,9 +72,11 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[AtTerminal]:
             patch.setattr("sys.stdout", stdout)
             patch.setenv("TERM", "dumb")
             person.start()
-            with suppress(EOFError):
-                call_command("chat", *arguments, stdout=stdout)
-            person.join()
+            try:
+                with suppress(EOFError):
+                    call_command("chat", *arguments, stdout=stdout)
+            finally:
+                person.join()
         if problems:
             raise problems[0]
         return typist

@@ -4,11 +4,13 @@ import asyncio
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 from django.conf import settings
+from django.core.management import CommandError
 from django.db import connection
 
 from conversations.archive.sessions import rename_session
@@ -31,7 +33,7 @@ QUESTION = r"Allow it\? y = yes, a = always \(changes of files\), n = no .*: "
 
 READY = r"> \x1b\[0m"
 
-ARROW_UP = b"\x1b[A"
+CTRL_D, ARROW_UP = b"\x04", b"\x1b[A"
 
 
 def test_a_session_is_chosen_from_the_list(
@@ -148,6 +150,42 @@ def test_a_question_that_nobody_answered_is_asked_again(
 
     at_terminal(answer, "--session", str(session.uuid))
     assert witness(Path(session.workspace.root)) == ["beans"]
+
+
+def test_ctrl_d_at_a_question_leaves_and_the_call_waits(
+    at_terminal: AtTerminal, tools: WireThread, session: Session
+) -> None:
+    tools.enqueue(*answers(("add", {"line": "beans"})))
+
+    def leave(typist: Typist) -> None:
+        typist.until("> ")
+        typist.type("go")
+        typist.until(QUESTION)
+        typist.press(CTRL_D)
+
+    with pytest.raises(CommandError, match="Left; everything"):
+        at_terminal(leave, "--session", str(session.uuid))
+    assert waiting_calls() == 1
+
+
+def test_ctrl_d_before_a_question_leaves_after_its_answer(
+    at_terminal: AtTerminal, tools: WireThread, workspace: Workspace
+) -> None:
+    call, end = answers(("add", {"line": "beans"}))
+    tools.enqueue(replace(call, text="I do it. " * 20, rate=20), end)
+
+    def leave(typist: Typist) -> None:
+        typist.until("> ")
+        typist.type("go")
+        typist.until("I do it")
+        typist.press(CTRL_D)
+        typist.until(QUESTION)
+        typist.type("y")
+        typist.until("Done.")
+        typist.until("> /quit")
+
+    at_terminal(leave)
+    assert witness(Path(workspace.root)) == ["beans"]
 
 
 def waiting_calls() -> int:
