@@ -302,7 +302,8 @@ class Keyboard:
                 "Not sent: the line is too long to be typed while an answer streams. "
                 "Send it again after the answer."
             )
-        return data.decode(errors="replace").rstrip("\r\n")
+        # Ctrl-Space is a NUL, which readline's history does not take.
+        return data.replace(b"\0", b"").decode(errors="replace").rstrip("\r\n")
 
     def remember(self, messages: Iterable[str]) -> None:
         """What the arrow keys bring back, oldest first; nothing else any more."""

@@ -201,7 +201,7 @@ def test_what_is_typed_meanwhile_comes_next_and_stop_stops(
         typist.until("> ")
         typist.type("long")
         typist.until("Part 1")
-        typist.type("table")
+        typist.type("table\0")  # Ctrl-Space
         typist.until("Will be sent next")
         typist.type("/stop")
         typist.until("stopped · demo model")
