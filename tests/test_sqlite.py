@@ -1,7 +1,13 @@
 """Connections to SQLite outlast the requests that opened them."""
 
+import re
+import shutil
+import sqlite3
+import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -9,6 +15,7 @@ from django.contrib.auth.models import Group
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from loomweb.env import BASE_DIR
 from loomweb.sqlite3.base import MAX_IDLE, close_idle
 
 pytestmark = [
@@ -86,3 +93,28 @@ def test_none_is_kept_with_what_was_left_open(left: str) -> None:
     assert second.connection is not raw
     assert count_groups(second) == before + 1
     second.close()
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="it takes SQLite's program")
+def test_the_backup_of_the_readme_ends_while_others_commit(tmp_path: Path) -> None:
+    command = re.search(r"^.*\.backup .*$", (BASE_DIR / "README.md").read_text(), re.MULTILINE)
+    assert command
+    (tmp_path / "var").mkdir()
+    writing = sqlite3.connect(tmp_path / "var/loom.sqlite3", isolation_level=None)
+    with closing(writing):
+        writing.execute("PRAGMA journal_mode = WAL")
+        writing.execute("CREATE TABLE beds (id INTEGER PRIMARY KEY, plants BLOB)")
+        writing.execute("INSERT INTO beds (plants) VALUES (zeroblob(100000000))")
+        backup = subprocess.Popen(command[0], shell=True, cwd=tmp_path)
+        try:
+            deadline = monotonic() + 20
+            while backup.poll() is None and monotonic() < deadline:
+                writing.execute("INSERT INTO beds (plants) VALUES (zeroblob(10))")
+            assert backup.poll() == 0
+        finally:
+            backup.kill()
+    made = tmp_path / "backup.sqlite3"
+    assert made.stat().st_mode & 0o077 == 0
+    with closing(sqlite3.connect(made)) as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert copy.execute("SELECT length(plants) FROM beds").fetchone() == (100_000_000,)
