@@ -153,7 +153,7 @@ def test_without_a_token_or_a_server_it_says_so(
 ) -> None:
     at = ("--server", "http://127.0.0.1:9")
     for arguments, reason in (
-        (at, "Set only one"),
+        (at, "No token"),
         ((*at, "--token-file", f"{token}.gone"), "Cannot read the token"),
         ((*at, "--token-file", str(token)), "not responding"),
         (("--server", "chat.example.org", "--token-file", str(token)), "https://"),
@@ -162,5 +162,5 @@ def test_without_a_token_or_a_server_it_says_so(
             piped("hello", arguments=arguments)
         assert refused.value.returncode == 2
     monkeypatch.setattr(settings.LOOM, "chat_token", "a b")
-    with pytest.raises(CommandError, match="Set only one"):
+    with pytest.raises(CommandError, match="one word"):
         piped("hello", arguments=at)

@@ -107,8 +107,10 @@ def _read_token(file: str | None) -> str:
             token = Path(path).expanduser().read_text()
         except (OSError, ValueError) as error:
             raise Rejected(f"Cannot read the token from {path}.") from error
+    if not token.strip():
+        raise Rejected("No token for the server: set LOOM_TOKEN or --token-file.")
     if not token.strip().isascii() or len(token.split()) != 1:
-        raise Rejected("Set only one of LOOM_TOKEN and --token-file.")
+        raise Rejected("A token is one word of ASCII characters: see LOOM_TOKEN and --token-file.")
     return token.strip()
 
 
