@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from django.conf import settings
 from django.core.management import CommandError, call_command, get_commands
 
 from benchmarks.processes import clean_environment
-from conversations.management.base import DatabaseCommand
+from conversations.management.base import DatabaseCommand, open_output
 
 from .features import merge
 from .starting import Starts
@@ -31,6 +34,25 @@ def test_a_command_makes_the_database_first(tmp_path: Path, starts: Starts) -> N
     assert done.returncode == 0, said
     assert "/w/beds/" in said
     assert "Traceback" not in said
+
+
+def test_two_commands_at_once_make_the_database_once(tmp_path: Path, starts: Starts) -> None:
+    env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
+    command = [sys.executable, "manage.py", "verify_archive"]
+    both = [starts.popen(command, env=env, stdout=subprocess.PIPE) for _ in range(2)]
+    said = [one.communicate()[0] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+
+
+def test_output_goes_into_a_pipe_that_has_a_name(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with open(reading, encoding="utf-8") as reader:
+        with open_output(str(pipe), None) as file:
+            file.write("Roses\n")
+        assert reader.read() == "Roses\n"
+    assert pipe.is_fifo()
 
 
 @pytest.mark.django_db

@@ -1,5 +1,6 @@
 """What the commands of the product have in common."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
@@ -32,6 +34,17 @@ def shown(stream: OutputWrapper, text: str) -> str:
     return visible(text) if stream.isatty() else text
 
 
+@contextmanager
+def migrating_alone() -> Iterator[None]:
+    """No other command or server on this data folder migrates meanwhile."""
+    folder = os.open(settings.LOOM.data_dir, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 class DatabaseCommand(BaseCommand):
     """A command that reads or writes the archive. In a data folder that is still empty it
     makes the database first, as ``serve`` does. One that is there is left as it is: a
@@ -44,8 +57,10 @@ class DatabaseCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
-            if self.uses_database(options) and not connection.introspection.table_names():
-                call_command("migrate", verbosity=0, interactive=False)
+            if self.uses_database(options):
+                with migrating_alone():
+                    if not connection.introspection.table_names():
+                        call_command("migrate", verbosity=0, interactive=False)
             return super().execute(*args, **options)
         except LoomError as error:
             raise CommandError(shown(self.stderr, error.message), returncode=2) from error
@@ -75,6 +90,10 @@ def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
     is whole, and is readable by its owner alone. Raises CommandError where there is no room."""
     if output is not None:
         path = Path(output)
+        if path.exists() and not path.is_file():  # a pipe or a device, which is there to stay
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                yield file
+            return
         # A file for another disk is written however full the server's own is.
         free, wanted = free_bytes(path.absolute().parent), min_free_bytes()
         if free < wanted:

@@ -13,7 +13,7 @@ from twisted.internet import asyncioreactor
 from conversations.agent.sandbox.support import SANDBOXED, describe, find_mode
 from conversations.archive.session_state import rebuild_behind_states
 from conversations.archive.workspaces import create_sign_in_link
-from conversations.management.base import describe_storage_error
+from conversations.management.base import describe_storage_error, migrating_alone
 from conversations.models.guards import missing_guards
 from loomweb.server import open_listener
 
@@ -44,7 +44,8 @@ class Command(BaseCommand):
                 )
                 self.stdout.flush()
             if not no_prepare:
-                call_command("migrate", verbosity=0, interactive=False)
+                with migrating_alone():
+                    call_command("migrate", verbosity=0, interactive=False)
             if missing := missing_guards(connection):
                 raise CommandError(f"The archive is not protected ({missing[0]}). Run migrate.")
         except OperationalError as error:
