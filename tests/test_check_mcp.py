@@ -11,8 +11,8 @@ from django.core.management import CommandError, call_command
 
 from conversations.agent.mcp.config import McpConfig
 from conversations.archive.workspaces import create_workspace
-from tests.features.terminal.typist import someone_reading
 from tests.mcp_servers.running import config, plain
+from tests.typist import someone_reading
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,7 +12,7 @@ from conversations.archive.sessions import create_session
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.search.rebuild import check_session
-from tests.features.terminal.typist import someone_reading
+from tests.typist import someone_reading
 
 pytestmark = pytest.mark.django_db
 

@@ -3,6 +3,7 @@
 import json
 from datetime import datetime
 from http import HTTPStatus
+from math import isfinite
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -13,7 +14,7 @@ from ninja.responses import NinjaJSONEncoder
 from pydantic import ConfigDict
 
 from conversations.domain.errors import LoomError, Unavailable
-from conversations.domain.text import dump_json, instant, load_strict_json, require_encodable
+from conversations.domain.text import dump_json, instant, require_encodable
 from conversations.feature import features
 
 MEDIA_TYPE = "application/problem+json"
@@ -121,12 +122,26 @@ class JsonParser(Parser):
     """Of bodies: JSON as its standard has it, of texts that are ones."""
 
     def parse_body(self, request: HttpRequest) -> Any:
-        value = require_encodable(load_strict_json(request.body))
+        value = json.loads(request.body, parse_constant=refuse_constant, parse_float=read_finite)
+        require_encodable(value)
         if value is None:
             raise ValueError("the body is empty")
         if not isinstance(value, dict):  # a list would pass where everything may be left out
             raise ValueError("the body is not an object")
         return value
+
+
+def refuse_constant(name: str) -> None:
+    """Of ``NaN`` and the infinities, which Python reads. Raises ValueError."""
+    raise ValueError(f"{name} is not valid JSON")
+
+
+def read_finite(text: str) -> float:
+    """Raises ValueError for a number that could not be written as JSON again."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:40]} is too large")
+    return number
 
 
 class JsonEncoder(NinjaJSONEncoder):

@@ -3,7 +3,6 @@
 import codecs
 import logging
 import subprocess
-import sys
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +16,7 @@ from conversations.domain.attachments import ACCEPTED, DOCUMENT, IMAGE, PDF_TYPE
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import Message, say
 from conversations.domain.text import estimate_tokens, number_text
+from conversations.rendering.programs import ask_program
 
 logger = logging.getLogger(__name__)
 
@@ -164,22 +164,11 @@ def _examine_pdf(data: bytes, name: str) -> FileType:
 def _ask_for_pages(data: bytes) -> str:
     program = Path(__file__).with_name("pdf_pages.py")
     try:
-        done = subprocess.run(  # noqa: S603 (our own program)
-            [sys.executable, "-I", str(program), str(MAX_PAGES)],
-            input=data,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=READING_SECONDS,
-            env={},
-            check=False,
-        )
+        answer = ask_program(program, MAX_PAGES, data=data, seconds=READING_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
         return ""
-    if done.returncode:
-        fields = {"error": f"exit code {done.returncode}"}
-        logger.info("attachment_unreadable", extra={"fields": fields})
-    return done.stdout.decode("ascii", "replace").strip()
+    return answer.decode("ascii", "replace").strip()
 
 
 def _damaged(message: Message) -> Rejected:

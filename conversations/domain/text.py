@@ -137,25 +137,6 @@ def load_json(text: str | None, *, default: Any = None) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def load_strict_json(text: str | bytes) -> Any:
-    """Parse JSON as its standard has it, which can be written again. Raises ValueError, and
-    RecursionError for thousands of nested brackets."""
-    return json.loads(text, parse_constant=refuse_constant, parse_float=read_finite)
-
-
-def refuse_constant(name: str) -> None:
-    """Of ``NaN`` and the infinities, which Python reads. Raises ValueError."""
-    raise ValueError(f"{name} is not valid JSON")
-
-
-def read_finite(text: str) -> float:
-    """Raises ValueError for a number that could not be written as JSON again."""
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError(f"{text[:40]} is too large")
-    return number
-
-
 def is_writable(value: Any, *, depth: int) -> bool:
     """Whether a value of JSON can be written as its standard has it, and has at most so many
     levels."""

@@ -10,13 +10,14 @@
 before anything is done, so that after a crash nothing is done twice.
 """
 
+import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
 from .events import Payload, ToolCallCompleted
 from .messages import Message, message_data, remake
-from .text import dump_json, estimate_tokens, is_writable, load_strict_json, storable
+from .text import dump_json, estimate_tokens, is_writable, storable
 from .turns import NewTurn, indicate
 
 STARTED, WAITING, RUNNING = "started", "waiting_approval", "running"
@@ -45,7 +46,7 @@ def parse_tool_input(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = load_strict_json(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     return value if is_tool_input(value) else {UNPARSED_INPUT: text}

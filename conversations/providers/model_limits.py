@@ -239,7 +239,7 @@ def price_of(prices: PriceList, model: str, *, day: date | None = None) -> Price
 
 def _of_newest(prices: PriceList, model: str) -> tuple[Price, ...]:
     """Of a model that is asked for by an alias, where only its snapshots have prices."""
-    alias = _SNAPSHOT.sub("", model)
+    alias = model.removesuffix("-latest")
     names = [name for name in prices if _SNAPSHOT.sub("", name) == alias]
     return prices[max(names)] if names else ()
 

@@ -189,7 +189,8 @@ def _show_html(name: str, source: str) -> Preview:
     if source in cleaned:
         return Preview(cleaned[source], is_page=True)
     note = say("This page has too much in it to be laid out. Its source is shown.")
-    return _show_text(name, source)._replace(note=note)
+    shown = _show_text(name, source)
+    return shown._replace(note=join_messages(filter(None, [note, shown.note])))
 
 
 def _clean_pages(pages: Iterable[str]) -> dict[str, str]:

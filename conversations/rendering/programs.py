@@ -1,18 +1,52 @@
-"""Programs for what native code does with files of others, which may take any time or memory."""
+"""Programs for work that may take any time or memory: they can be ended, and limit themselves."""
 
 import json
 import logging
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
+# When memory is short the kernel ends them before the server, as it does commands
+# (``agent/sandbox/supervise``).
+OOM_SCORE = b"500"
+
 MAX_SECONDS = 30.0
 _running = BoundedSemaphore(2)
-"""Programs at a time: each may take much memory."""
+"""Programs of previews at a time: each may take much memory."""
+
+
+def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """``options`` are those of ``Popen``; to be killed and waited for by whoever starts it."""
+    process = subprocess.Popen(  # noqa: S603 (programs of ours or ripgrep, no shell)
+        command,
+        env={"LC_ALL": "C.UTF-8"},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        **options,
+    )
+    with suppress(OSError):
+        Path(f"/proc/{process.pid}/oom_score_adj").write_bytes(OOM_SCORE)
+    return process
+
+
+def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> bytes:
+    """What a program of ours makes of ``data``. Raises OSError or SubprocessError."""
+    command = [sys.executable, "-I", str(program), *map(str, arguments)]
+    with start_program(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            answer, _ = process.communicate(data, seconds)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return answer
 
 
 def run_program(name: str, *arguments: int, data: bytes) -> Any:
@@ -20,16 +54,7 @@ def run_program(name: str, *arguments: int, data: bytes) -> Any:
     program = Path(__file__).with_name(name)
     try:
         with _running:
-            done = subprocess.run(  # noqa: S603 (our own program)
-                [sys.executable, "-I", str(program), *map(str, arguments)],
-                input=data,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=MAX_SECONDS,
-                env={},
-                check=True,
-            )
-        return json.loads(done.stdout)
+            return json.loads(ask_program(program, *arguments, data=data, seconds=MAX_SECONDS))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         logger.info("preview_failed", extra={"fields": {"error": type(error).__name__}})
         return None

@@ -20,9 +20,9 @@ from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict
 from conversations.models import Compaction, Run, Session, ToolCall, Workspace
-from tests.features.terminal.typist import someone_reading
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import answers
+from tests.typist import someone_reading
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 

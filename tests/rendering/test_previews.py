@@ -158,7 +158,7 @@ def test_what_is_no_notebook_is_shown_as_text(text: str) -> None:
     assert 'class="source"' in render("a.ipynb", text).html
 
 
-DEEP = "<div>" * 200_000
+DEEP = "<div>\n" * 200_000
 CROSSED = "".join(f"<b x={number}>" for number in range(20_000)) + "<p>x" * 20_000
 
 
@@ -167,6 +167,7 @@ def test_html_that_takes_too_long_is_shown_as_source() -> None:
     shown = render("a.html", DEEP)
     assert not shown.is_page
     assert shown.note.startswith("This page has too much in it")
+    assert shown.note.endswith("more lines are not shown.")
     assert 'class="source"' in shown.html
 
 

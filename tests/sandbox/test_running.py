@@ -177,6 +177,18 @@ async def test_memory_that_is_no_process_own_counts(sh: Callable[..., Any], text
     assert done.reason == "memory"
 
 
+KEPT = """python3 -c "
+import ctypes
+take = ctypes.CDLL(None).shmget
+take.argtypes = (ctypes.c_int, ctypes.c_size_t, ctypes.c_int)
+print([take(0, size, 0o1600) >= 0 for size in (4096, 1 << 20, 1 << 33)])
+" """
+
+
+async def test_memory_that_outlives_its_process_is_refused(sh: Callable[..., Any]) -> None:
+    assert (await sh(KEPT)).output.strip() == "[True, False, False]"
+
+
 async def test_memory_that_processes_share_counts_once(sh: Callable[..., Any]) -> None:
     many = "[os.fork() for _ in range(2)]; print(max(memory[::4096])); time.sleep(1)"
     text = SHARED.replace("time.sleep(LONG)", many).replace("mmap,", "mmap, os,")

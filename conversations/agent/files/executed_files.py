@@ -7,7 +7,6 @@ it is asked for (a Makefile, the scripts of ``package.json``, tests) does not co
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 
 from conversations.domain.messages import say
 
@@ -276,8 +275,9 @@ def runs_itself(path: str) -> bool:
 def names_self_running(command: str) -> bool:
     """Whether a command line has the path of such a file in it. It may write one without."""
     # A shell makes one word of what is quoted in parts.
-    for word in chain(_BETWEEN.split(command), _BETWEEN.split(_QUOTES.sub("", command))):
-        last = _MAX_ATTACHED if word.startswith("-") else 1
+    words = {*_BETWEEN.split(command), *_BETWEEN.split(_QUOTES.sub("", command))}
+    for word in words:
+        last = min(_MAX_ATTACHED, len(word)) if word.startswith("-") else 1
         if any(runs_itself(word[at:]) for at in range(last)):
             return True
     return False

@@ -17,10 +17,12 @@ import sys
 
 MAX_LINES = 10_000  # Of one file
 MEMORY_BYTES = 512 * 2**20
+CPU_SECONDS = 30  # Should the server die before it can end this
 
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     source, target = sys.stdin.buffer, sys.stdout.buffer
     asked = json.loads(source.readline())
     try:

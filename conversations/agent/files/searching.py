@@ -21,8 +21,8 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from conversations.agent.worker import start_worker
 from conversations.domain.errors import Rejected
+from conversations.rendering.programs import start_program
 
 from . import search_worker
 from .confined import read_bytes, stat_file
@@ -79,7 +79,7 @@ class Engine:
         raise NotImplementedError
 
     def start(self, command: list[str], folder: str, **streams: Any) -> subprocess.Popen[bytes]:
-        self._process = start_worker(command, cwd=folder, **streams)
+        self._process = start_program(command, cwd=folder, **streams)
         if self._is_over:
             self._process.kill()
         return self._process

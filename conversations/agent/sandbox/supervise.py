@@ -178,7 +178,8 @@ class Memory:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._device = os.fstat(os.memfd_create("")).st_dev
+        with open(os.memfd_create("")) as nameless:
+            self._device = os.fstat(nameless.fileno()).st_dev
         self._next_look = 0.0
 
     def exceeded(self, pids: list[int]) -> bool:

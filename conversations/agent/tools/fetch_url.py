@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from conversations.agent.worker import start_worker
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
+from conversations.rendering.programs import start_program
 
 from . import page_worker
 from .tool import Arguments, Text, ToolContext, ToolResult, WholeOrZero, declare_tool
@@ -115,7 +115,7 @@ async def _read_text(fetched: Fetched, offset: int) -> dict[str, Any] | None:
     question = json.dumps(asked).encode() + b"\n" + fetched.body
     command = [sys.executable, "-I", page_worker.__file__]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with start_worker(command, cwd=os.sep, **pipes) as worker:
+    with start_program(command, cwd=os.sep, **pipes) as worker:
         reading = asyncio.ensure_future(
             asyncio.to_thread(worker.communicate, question, READING_SECONDS)
         )

@@ -19,10 +19,12 @@ from urllib.parse import urljoin
 import nh3
 
 MEMORY_BYTES = 512 * 2**20
+CPU_SECONDS = 20  # Should the server die before it can end this
 
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     asked = json.loads(sys.stdin.buffer.readline())
     text = decode(sys.stdin.buffer.read(), asked["charset"])

@@ -11,9 +11,8 @@ from django.core.management import call_command
 from django.db import connection
 
 from tests.runtime.sample_tools import sample_tools
+from tests.typist import Typist
 from tests.wire.server import WireThread
-
-from .typist import Typist
 
 
 class Piped:

@@ -11,8 +11,7 @@ from aiohttp.test_utils import TestServer
 from conversations.domain.errors import Conflict, LoomError, NotPermitted, Rejected, Unavailable
 from conversations.features.terminal import remote
 from conversations.features.terminal.remote import END, LOST, Api, is_readable_on_the_way
-
-from .typist import PATIENCE
+from tests.typist import PATIENCE
 
 type Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -20,11 +20,11 @@ from conversations.models import Workspace
 from tests.runtime.tool_stories import answers
 from tests.serving import serve_copy
 from tests.starting import Starts
+from tests.typist import CTRL_C, Program, Typist, someone_reading
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .conftest import AtTerminal, Piped
-from .typist import CTRL_C, Program, Typist, someone_reading
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

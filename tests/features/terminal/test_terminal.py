@@ -22,10 +22,10 @@ from conversations.runtime.options import read_options
 from conversations.runtime.service import Runtime
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
+from tests.typist import CTRL_C, Program, Typist
 from tests.wire.server import WireThread
 
 from .conftest import AtTerminal, Piped
-from .typist import CTRL_C, Program, Typist
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
 
