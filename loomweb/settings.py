@@ -141,18 +141,23 @@ def _database() -> dict[str, object]:
 
 DATABASES = {"default": _database()}
 
+# One that neither answers nor refuses must not hold up those who ask it.
+REDIS_OPTIONS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}  # seconds
+
 if LOOM.redis_url:  # otherwise the cache is Django's own, in memory
     CACHES = {
         "default": {
             "BACKEND": "loomweb.redis_cache.FallbackRedisCache",
             "LOCATION": LOOM.redis_url,
-            "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0},
+            "OPTIONS": REDIS_OPTIONS,
         }
     }
+    # Not the default one: each page's socket would subscribe to it, and be refused while Redis is
+    # away.
     CHANNEL_LAYERS = {
-        "default": {
+        "relay": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-            "CONFIG": {"hosts": [LOOM.redis_url]},
+            "CONFIG": {"hosts": [{"address": LOOM.redis_url, **REDIS_OPTIONS}]},
         }
     }
 

