@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -285,6 +286,9 @@ def _discard[T](groups: dict[int, set[T]], session_pk: int, member: T) -> None:
 # Between processes only: a page has come that lacks the draft so far.
 SNAPSHOT_WANTED = "snapshot_wanted"
 
+# How often a process sends something to itself; without any of it for so long, Redis is away.
+ECHO_SECONDS, LOST_SECONDS = 1.0, 3.0
+
 MAX_OUTGOING_FRAMES = 1_000
 MAX_MISSED_ROWS = 500
 
@@ -360,7 +364,12 @@ class Relay:
         self._publish_snapshots = publish_snapshots
         self._layer: Any = channel_layers.make_backend("relay") if url else None
         self._channel = ""
+        self._heard = -LOST_SECONDS  # when something came last, by ``monotonic``
         self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(MAX_OUTGOING_FRAMES)
+
+    @property
+    def is_connected(self) -> bool:
+        return monotonic() - self._heard < LOST_SECONDS
 
     def send(self, session_pk: int, frame: Frame) -> None:
         """Pass a frame on to the other processes, without waiting for it. Where too many wait,
@@ -376,11 +385,13 @@ class Relay:
     async def listen(self) -> None:
         """Deliver what other processes send, for ever; to be run as a task."""
         self.joined.clear()
+        self._heard = -LOST_SECONDS
         await self._layer.flush()  # it would keep each channel that is given up
         self._channel = await self._layer.new_channel("loom.")
         while not self._outgoing.empty():
             self._outgoing.get_nowait()  # pages have seen it by the database meanwhile
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._echo_forever())
             tasks.create_task(self._send_forever())
             tasks.create_task(self._join_forever())
             tasks.create_task(self._receive_forever())
@@ -388,6 +399,11 @@ class Relay:
     async def close(self) -> None:
         if self.is_used:
             await self._layer.flush()
+
+    async def _echo_forever(self) -> None:
+        while True:
+            await self._layer.send(self._channel, {"from": self._owner})
+            await asyncio.sleep(ECHO_SECONDS)
 
     async def _send_forever(self) -> None:
         while True:
@@ -409,6 +425,7 @@ class Relay:
     async def _receive_forever(self) -> None:
         while True:
             message = await self._layer.receive(self._channel)
+            self._heard = monotonic()
             if message["from"] == self._owner:
                 continue
             if message["frame"]["type"] == SNAPSHOT_WANTED:

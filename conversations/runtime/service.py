@@ -91,7 +91,7 @@ class Runtime:
             pace=FramePace(shortest=options.delta_interval),
         )
         self.queue = RunQueue(context, self.owner, on_interrupted=self._complete_changes_soon)
-        self.watcher = Watcher(options, self.readers, self.hub, self.queue)
+        self.watcher = Watcher(options, self.readers, self.hub, self.relay, self.queue)
         self.visitors = AccessRefresher(self.readers)
         self.lines = ConnectionLimiter(
             most={SOCKETS: options.max_sockets, STREAMS: options.max_streams}

@@ -37,6 +37,7 @@ from .publish import (
     MAX_MISSED_ROWS,
     Frame,
     Hub,
+    Relay,
     active_frame,
     queue_frame,
     rows_frame,
@@ -55,8 +56,11 @@ _NO_MARKS = SessionMarks(last_seq=0, rewinds=0, window=(0, 0, 0))  # Of a sessio
 
 
 class Watcher:
-    def __init__(self, options: RuntimeOptions, readers: Readers, hub: Hub, own: RunQueue) -> None:
+    def __init__(
+        self, options: RuntimeOptions, readers: Readers, hub: Hub, relay: Relay, own: RunQueue
+    ) -> None:
         self._options = options
+        self._relay = relay
         self._readers = readers
         self._hub = hub
         self._own = own
@@ -93,8 +97,10 @@ class Watcher:
                 rows = await self._readers.read(
                     read_live_rows, pk, after_seq=reached, limit=MAX_MISSED_ROWS
                 )
-                ended = self._foreign.pop(pk, None)
-                self._hub.publish(pk, rows_frame(rows, ends_draft=ended.run if ended else ""))
+                self._foreign.pop(pk, None)
+                if rows and rows[-1].seq > self._hub.lowest_reached(pk):  # not relayed meanwhile
+                    run, *_ = self._running.get(pk, ("",))
+                    self._hub.publish(pk, rows_frame(rows, ends_draft=str(run)))
             if marks.window != self._windows.setdefault(pk, marks.window):
                 self._windows[pk] = marks.window
                 mark = await self._readers.read(read_window_mark, pk)
@@ -126,10 +132,12 @@ class Watcher:
         if self._running.get(pk) != (run.run, run.state, run.note):
             self._running[pk] = (run.run, run.state, run.note)
             self._hub.publish(pk, active_frame(run))
-        if self._options.redis_url:
+        if self._relay.is_connected:
+            self._foreign.pop(pk, None)
             return  # its deltas come through the relay
         foreign = self._foreign.get(pk)
-        if foreign is None or foreign.run != str(run.run):
+        is_new = foreign is None or foreign.run != str(run.run)
+        if foreign is None or is_new:
             foreign = self._foreign[pk] = _Foreign(str(run.run))
         chunks = await self._readers.read(read_draft, run.run_pk, after_ordinal=foreign.ordinal)
         for chunk in chunks:
@@ -138,7 +146,9 @@ class Watcher:
             if part is None:
                 part = foreign.start_part(chunk.kind, number=chunk.part)
             part.feed(chunk.text)
-        for frame in foreign.take_frames():
+        frames = foreign.take_frames()
+        # A page may have a part of it by the relay.
+        for frame in foreign.snapshots() if is_new else frames:
             self._hub.publish(pk, frame)
 
     def snapshots(self, pk: int) -> list[Frame]:

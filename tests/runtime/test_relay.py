@@ -101,10 +101,9 @@ async def test_people_of_another_process_are_there_too(
     assert [one["name"] for one in page.of_type("people")[-1]["people"]] == ["p0", "p1"]
 
 
-async def has_begun_anew(runtime: Runtime) -> None:
-    """Return when its relay has noticed that Redis is away."""
+async def become(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(60):
-        while runtime.relay.joined:
+        while not condition():
             await asyncio.sleep(0.01)
 
 
@@ -126,7 +125,7 @@ async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
     await page.settled(there)
     redis.terminate()
     here.publisher.publish(garden.pk, {"type": "title", "title": "failed"})
-    await has_begun_anew(here)
+    await become(lambda: not here.relay.joined)
     for _ in range(20):
         here.publisher.publish(garden.pk, {"type": "title", "title": "old"})
     redis.start()
@@ -163,3 +162,33 @@ async def test_a_relay_that_begins_again_and_again_keeps_nothing(
         with suppress(ExceptionGroup, RedisError):
             await runtime.relay.listen()
     assert len(runtime.relay._layer.channels) <= 1
+
+
+async def test_pages_follow_an_answer_through_an_outage_of_redis(
+    start_runtime: Callable[..., Any],
+    redis: ValkeyServer,
+    redis_url: str,
+    wire: WireThread,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    here, there = [await start_runtime(redis_url=redis_url) for _ in range(2)]
+    page = open_page(there)
+    await page.settled(there)
+    await become(lambda: there.relay.is_connected)
+    wire.enqueue(Scenario(words=700, rate=80))
+    await here.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: len(page.of_type("draft")) > 3)
+    redis.terminate()
+    await page.until(lambda: any(frame.get("reset") for frame in page.of_type("draft")))
+    mirrored = len(page.of_type("draft"))
+    await page.until(lambda: len(page.of_type("draft")) > mirrored)
+    assert len(page.rows) == 1
+    await page.until(lambda: len(page.rows) >= 3 and page.frames[-1].get("run_state") == "idle")
+    [run] = {frame["run"] for frame in page.of_type("state") if frame["run"]}
+    assert page.of_type("rows")[-1]["ends_draft"] == run
+    shown = len(page.frames)
+    redis.start()
+    await become(lambda: here.relay.is_connected and there.relay.is_connected)
+    await asyncio.sleep(0.5)
+    assert [f for f in page.frames[shown:] if f["type"] in ("draft", "state")] == []
