@@ -84,6 +84,8 @@ def _make_secret_key(path: Path) -> None:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(50))
+            file.flush()
+            os.fsync(file.fileno())
         # Whole or not at all: of two processes that start at once, the first one's key stays.
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
@@ -91,6 +93,23 @@ def _make_secret_key(path: Path) -> None:
         raise SettingsError(f"{path} cannot be written ({error.strerror}).") from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _read_secret_key(path: Path) -> str:
+    if not path.exists():
+        _make_secret_key(path)
+    try:
+        key = path.read_text("utf-8").strip()
+    except UnicodeDecodeError:
+        key = ""
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror}).") from error
+    if not key:
+        raise SettingsError(
+            f"{path} does not contain a key. Restore it, or remove it: then a new key is made, "
+            "and everybody is signed out."
+        )
+    return key
 
 
 # The column that keeps whose account somebody signed in by holds no more.
@@ -177,12 +196,8 @@ class Environment:
         self.debug = env.flag("LOOM_DEBUG", False)
         given = env.text("LOOM_DATA_DIR", "")
         self.data_dir = _prepare_data_dir(Path(given or BASE_DIR / "var").expanduser().resolve())
-        self.secret_key = env.text("LOOM_SECRET_KEY", "")
-        if not self.secret_key:
-            path = self.data_dir / "secret_key"
-            if not path.exists():
-                _make_secret_key(path)
-            self.secret_key = path.read_text().strip()
+        key_file = self.data_dir / "secret_key"
+        self.secret_key = env.text("LOOM_SECRET_KEY", "") or _read_secret_key(key_file)
         self.host = env.text("LOOM_HOST", "127.0.0.1")
         self.port = env.whole("LOOM_PORT", 8000, 0, 65535)
         self.asgi_server = env.choice("LOOM_ASGI_SERVER", "daphne", "uvicorn")

@@ -231,6 +231,16 @@ def test_the_secret_key_is_made_once_and_for_the_owner_only(tmp_path: Path, show
     assert show("s.SECRET_KEY", data_dir=tmp_path / "other") != key
 
 
+def test_a_file_without_a_key_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "secret_key"
+    for content in (b"", b" \n", b"\xff\xfe\xff"):
+        path.write_bytes(content)
+        assert f"{path} does not contain a key." in refusal_of(tmp_path)
+    path.unlink()
+    path.mkdir()
+    assert f"{path} cannot be read" in refusal_of(tmp_path)
+
+
 def test_a_given_key_is_used_and_not_written(tmp_path: Path, show: Show) -> None:
     given = "given " * 10
     assert show("s.SECRET_KEY", data_dir=tmp_path, LOOM_SECRET_KEY=given) == given.strip()
