@@ -127,6 +127,24 @@ def _check_provider(issuer: str, *, client_id: str) -> None:
         raise SettingsError("LOOM_OIDC_ISSUER is set but LOOM_OIDC_CLIENT_ID is not.")
 
 
+# Stricter than the libraries, which guess, or fail with a part of the password in a traceback.
+REDIS_URL = re.compile(
+    r"unix://\S+|rediss?://([^/?#@\s]*@)?(\[[\da-fA-F:.]+\]|[^/?#@:\s]+)(:\d+)?(/\d*)?(\?[^#@\s]*)?"
+)
+
+
+def _check_redis_url(text: str) -> None:
+    try:
+        is_url = bool(REDIS_URL.fullmatch(text)) and urlsplit(text).port != 0
+    except ValueError:  # the port is above 65535
+        is_url = False
+    if not is_url:
+        raise SettingsError(
+            "REDIS_URL is not a Redis URL such as redis://localhost:6379/0. In a password, /, ?, # "
+            "and @ are written as %2F, %3F, %23 and %40."
+        )
+
+
 # Scheme of a mail server's URL → how the connection is protected, and its usual port.
 SMTP_SCHEMES = {"smtp": ("", 25), "smtp+tls": ("use_tls", 587), "smtps": ("use_ssl", 465)}
 
@@ -221,8 +239,8 @@ class Environment:
         self.synchronous = env.choice("LOOM_DB_SYNCHRONOUS", "FULL", "NORMAL", "EXTRA")
         self.database_wait_seconds = env.number("LOOM_DATABASE_WAIT_SECONDS", 30.0, 0, 3600)
         self.redis_url = env.text("REDIS_URL", "")
-        if self.redis_url and not self.redis_url.startswith(("redis://", "rediss://", "unix://")):
-            raise SettingsError("REDIS_URL is not a Redis URL such as redis://localhost:6379/0.")
+        if self.redis_url:
+            _check_redis_url(self.redis_url)
         self.min_free_mib = env.whole("LOOM_MIN_FREE_MIB", 256, 0)
         self.workspace_roots = [
             folder.resolve() for folder in env.paths("LOOM_WORKSPACE_ROOTS", [])

@@ -128,6 +128,8 @@ def _database() -> dict[str, object]:
     except (ValueError, KeyError) as error:
         raise SettingsError("DATABASE_URL is not a database URL") from error
     if config.get("ENGINE") == "django.db.backends.sqlite3":
+        if ":memory:" in str(config["NAME"]):
+            raise SettingsError("DATABASE_URL must name a file: each thread has its own memory.")
         config |= {"ENGINE": "loomweb.sqlite3", "OPTIONS": SQLITE_OPTIONS}
     elif config.get("ENGINE") == "django.db.backends.postgresql":
         given = config.get("OPTIONS") or {}

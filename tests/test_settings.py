@@ -116,6 +116,15 @@ BAD = [
     ("LOOM_TRUSTED_ORIGINS", "https://chat.example.org/"),
     ("LOOM_TRUSTED_ORIGINS", "https://*.example.org"),
     ("REDIS_URL", "localhost:6379"),
+    ("REDIS_URL", "redis://:secret@localhost:99x/0"),
+    ("REDIS_URL", "redis://:secret/word@localhost:6379/0"),
+    ("REDIS_URL", "redis://:12/word@localhost:6379/0"),
+    ("REDIS_URL", "redis://:12#secret@localhost:6379/0"),
+    ("REDIS_URL", "redis://:a@b/secret@localhost:6379/0"),
+    ("REDIS_URL", "redis://localhost:6379/first"),
+    ("REDIS_URL", "redis://[::1/0"),
+    ("REDIS_URL", "redis://localhost:70000/0"),
+    ("REDIS_URL", "unix://"),
     ("LOOM_TWO_FACTOR", "maybe"),
     ("LOOM_OIDC_ISSUER", "login.example.org"),
     ("LOOM_OIDC_ISSUER", "http://login.example.org"),
@@ -128,12 +137,21 @@ BAD = [
 
 def test_a_bad_value_is_refused_with_one_sentence(tmp_path: Path) -> None:
     for name, value in BAD:
-        assert name in refusal_of(tmp_path, **{name: value}), (name, value)
+        said = refusal_of(tmp_path, **{name: value})
+        assert name in said, (name, value)
+        assert "secret" not in said, (name, value)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("LOOM_PORT", "abc"), ("DATABASE_URL", "nonsense"), ("DATABASE_URL", "mysql://a:secret@b/c")],
+    [
+        ("LOOM_PORT", "abc"),
+        ("DATABASE_URL", "nonsense"),
+        ("DATABASE_URL", "mysql://a:secret@b/c"),
+        ("DATABASE_URL", "sqlite://:memory:"),
+        ("DATABASE_URL", "sqlite:///file::memory:?cache=shared"),
+        ("REDIS_URL", "redis://:secret@localhost:99x/0"),
+    ],
 )
 def test_a_bad_value_stops_the_start_with_one_sentence(
     name: str, value: str, tmp_path: Path, manage: Manage
@@ -261,6 +279,27 @@ def test_cookies_are_for_tls_only_where_there_is_tls(tmp_path: Path, show: Show)
         "false": "False False None",
     }.items():
         assert show(COOKIES, data_dir=tmp_path, LOOM_BEHIND_TLS_PROXY=behind) == expected
+
+
+def test_a_file_that_is_no_database_is_said_in_one_sentence(tmp_path: Path, manage: Manage) -> None:
+    (tmp_path / "loom.sqlite3").write_text("This is a letter, and no database. " * 40)
+    for command in ("serve", "sign_in_link"):
+        done = manage(command, data_dir=tmp_path, LOOM_PORT="0")
+        assert done.returncode != 0
+        [sentence] = done.stderr.strip().splitlines()
+        assert "The database cannot be used" in sentence
+        assert "file is not a database" in sentence
+
+
+def test_good_redis_urls_start(tmp_path: Path) -> None:
+    for url in (
+        "redis://localhost",
+        "redis://ann:pa%2Fss@[::1]:6380/2?protocol=3",
+        "rediss://:secret@redis.example.org:6379/",
+        "unix:///run/redis.sock?db=1",
+    ):
+        with patch.dict(os.environ, with_nothing_set_but(tmp_path, {"REDIS_URL": url}), clear=True):
+            assert Environment().redis_url == url
 
 
 def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path, manage: Manage) -> None:

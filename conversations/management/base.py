@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
-from django.db import OperationalError, ProgrammingError, connection
+from django.db import DatabaseError, connection
 
 from conversations.archive.storage import MIB, free_bytes, min_free_bytes, translate_storage_error
 from conversations.domain.errors import LoomError, StorageFull
@@ -67,7 +67,7 @@ class DatabaseCommand(BaseCommand):
             # Whoever reads has had enough; the interpreter must not flush again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return None
-        except (OperationalError, ProgrammingError) as error:
+        except DatabaseError as error:
             if sentence := describe_storage_error(error):
                 raise CommandError(sentence) from error
             raise CommandError(

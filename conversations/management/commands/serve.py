@@ -7,7 +7,7 @@ import uvloop
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, connection
+from django.db import DatabaseError, connection
 from twisted.internet import asyncioreactor
 
 from conversations.agent.sandbox.support import SANDBOXED, describe, find_mode
@@ -48,7 +48,7 @@ class Command(BaseCommand):
                     call_command("migrate", verbosity=0, interactive=False)
             if missing := missing_guards(connection):
                 raise CommandError(f"The archive is not protected ({missing[0]}). Run migrate.")
-        except OperationalError as error:
+        except DatabaseError as error:
             sentence = describe_storage_error(error) or f"The database cannot be used: {error}"
             raise CommandError(sentence.strip()) from error
         collect_static_files()
