@@ -32,6 +32,10 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 ORIGIN = re.compile(r"https?://[^/\s*]+")
 
 
+# A heartbeat that comes late, or one that is lost, must not end a run that goes on.
+MIN_STALE_HEARTBEATS = 3
+
+
 class SettingsError(SystemExit):
     """A setting cannot be used; its text is the sentence that the terminal shows."""
 
@@ -338,6 +342,11 @@ class Environment:
         self.draft_interval_ms = env.whole("LOOM_DRAFT_INTERVAL_MS", 100, 10, 250)
         self.heartbeat_seconds = env.number("LOOM_HEARTBEAT_SECONDS", 2.0, 0.05)
         self.stale_seconds = env.number("LOOM_STALE_SECONDS", 15.0, 0.2)
+        if self.stale_seconds < MIN_STALE_HEARTBEATS * self.heartbeat_seconds:
+            raise SettingsError(
+                f"LOOM_STALE_SECONDS must be at least {MIN_STALE_HEARTBEATS} times "
+                "LOOM_HEARTBEAT_SECONDS."
+            )
         self.watch_seconds = env.number("LOOM_WATCH_SECONDS", 0.5, 0.05, 2)
         self.max_model_calls = env.whole("LOOM_MAX_MODEL_CALLS", 50)
         self.chat_server = env.text("LOOM_SERVER", "")

@@ -142,6 +142,16 @@ def test_a_bad_value_is_refused_with_one_sentence(tmp_path: Path) -> None:
         assert "secret" not in said, (name, value)
 
 
+def test_a_process_counts_as_dead_after_several_heartbeats(tmp_path: Path) -> None:
+    for values in (
+        {"LOOM_HEARTBEAT_SECONDS": "5.1"},
+        {"LOOM_STALE_SECONDS": "5"},
+        {"LOOM_HEARTBEAT_SECONDS": "0.1", "LOOM_STALE_SECONDS": "0.2"},
+    ):
+        sentence = refusal_of(tmp_path, **values)
+        assert "LOOM_STALE_SECONDS must be at least 3 times LOOM_HEARTBEAT_SECONDS." in sentence
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
