@@ -18,6 +18,11 @@ from conversations.management.base import DatabaseCommand, open_output
 from .features import merge
 from .starting import Starts
 
+COLLECT = """
+from conversations.management.commands._first_run import collect_static_files
+collect_static_files()
+"""
+
 WITHOUT = {"bench", "check_mcp"}
 """Commands that need no database."""
 
@@ -42,6 +47,46 @@ def test_two_commands_at_once_make_the_database_once(tmp_path: Path, starts: Sta
     both = [starts.popen(command, env=env, stdout=subprocess.PIPE) for _ in range(2)]
     said = [one.communicate()[0] for one in both]
     assert [one.returncode for one in both] == [0, 0], said
+
+
+def test_servers_that_start_at_once_make_everything_once(tmp_path: Path, starts: Starts) -> None:
+    env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
+    command = [sys.executable, "manage.py", "serve", "--port", "0"]
+    servers = [starts.popen(command, env=env, stdout=subprocess.PIPE) for _ in range(3)]
+    try:
+        for server in servers:
+            assert server.stdout is not None
+            assert any("Loom Web is running at" in line for line in server.stdout)
+    finally:
+        for server in servers:
+            server.kill()
+            server.communicate()
+
+
+def test_files_that_a_running_server_serves_stay(tmp_path: Path, starts: Starts) -> None:
+    env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
+    root = tmp_path / "data/static"
+
+    def collect() -> set[str]:
+        (root / ".stamp").unlink(missing_ok=True)
+        done = starts.run("manage.py", "shell", "-c", COLLECT, env=env)
+        assert done.returncode == 0, done.stderr
+        return set(json.loads((root / "staticfiles.json").read_text())["paths"].values())
+
+    served = collect()
+    # As another version's that runs, and one that ran before it.
+    manifest = json.loads((root / "staticfiles.json").read_text())
+    manifest["paths"]["old.js"] = "old.123.js"
+    (root / "staticfiles.json").write_text(json.dumps(manifest))
+    for name in ("old.123.js", "old.123.js.gz", "older.456.js"):
+        (root / name).write_text("old")
+    (root / "js/chat.js").write_text("changed since")
+    assert collect() == served
+    assert (root / "old.123.js").exists()
+    assert (root / "old.123.js.gz").exists()
+    assert not (root / "older.456.js").exists()
+    assert (root / "js/chat.js").read_text() != "changed since"
+    assert all((root / name).exists() for name in served)
 
 
 def test_output_goes_into_a_pipe_that_has_a_name(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def shown(stream: OutputWrapper, text: str) -> str:
 
 @contextmanager
 def migrating_alone() -> Iterator[None]:
-    """No other command or server on this data folder migrates meanwhile."""
+    """No other command or server on this data folder migrates or prepares it meanwhile."""
     folder = os.open(settings.LOOM.data_dir, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

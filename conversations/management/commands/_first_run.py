@@ -8,6 +8,7 @@ from pathlib import Path
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.staticfiles.finders import get_finders
+from django.contrib.staticfiles.storage import staticfiles_storage
 from django.core.management import call_command
 
 from conversations.archive.workspaces import (
@@ -61,16 +62,25 @@ def is_first_start() -> bool:
 
 
 def collect_static_files() -> None:
-    """Hash and compress the static files, unless they are the same as last time."""
+    """Hash and compress the static files, unless they are the same as last time. Those of last
+    time stay under their hashed names, for a server that still runs."""
     stamp = _stamp()
     digest = _static_digest()
     if stamp.exists() and stamp.read_text() == digest:
         return
+    _remove_what_no_page_names()
     # ReDoc comes with the API's framework, and no page shows it.
-    call_command(
-        "collectstatic", verbosity=0, interactive=False, clear=True, ignore_patterns=["redoc*"]
-    )
+    call_command("collectstatic", verbosity=0, interactive=False, ignore_patterns=["redoc*"])
     stamp.write_text(digest)
+
+
+def _remove_what_no_page_names() -> None:
+    """The originals too: one that is newer than its source would not be copied again."""
+    served = set(staticfiles_storage.hashed_files.values())  # type: ignore[attr-defined]
+    for path in Path(settings.STATIC_ROOT).rglob("*"):
+        name = path.relative_to(settings.STATIC_ROOT).as_posix()
+        if path.is_file() and name.removesuffix(".gz").removesuffix(".br") not in served:
+            path.unlink()
 
 
 def _static_digest() -> str:

@@ -36,6 +36,18 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
         listener = self._listen(host, port)
+        with migrating_alone():
+            self._make_database(no_prepare=no_prepare)
+            collect_static_files()
+            user = make_first_user()
+            make_first_workspace(user)
+            rebuild_behind_states()
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        self._greet(address, create_sign_in_link(user))
+        connection.close()
+        self._serve(listener)
+
+    def _make_database(self, *, no_prepare: bool) -> None:
         try:
             connection.ensure_connection()
             if is_first_start():
@@ -44,21 +56,12 @@ class Command(BaseCommand):
                 )
                 self.stdout.flush()
             if not no_prepare:
-                with migrating_alone():
-                    call_command("migrate", verbosity=0, interactive=False)
+                call_command("migrate", verbosity=0, interactive=False)
             if missing := missing_guards(connection):
                 raise CommandError(f"The archive is not protected ({missing[0]}). Run migrate.")
         except DatabaseError as error:
             sentence = describe_storage_error(error) or f"The database cannot be used: {error}"
             raise CommandError(sentence.strip()) from error
-        collect_static_files()
-        user = make_first_user()
-        make_first_workspace(user)
-        rebuild_behind_states()
-        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        self._greet(address, create_sign_in_link(user))
-        connection.close()
-        self._serve(listener)
 
     def _listen(self, host: str, port: int) -> Any:
         try:
