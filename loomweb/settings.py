@@ -48,7 +48,7 @@ MIDDLEWARE = [
     "conversations.web.errors.refuse_odd_encodings",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
-    "django.middleware.common.CommonMiddleware",
+    "conversations.web.health.HostMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "conversations.accounts.languages.AccountLanguageMiddleware",

@@ -2,7 +2,8 @@
 
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect, JsonResponse
+from django.middleware.common import CommonMiddleware
 from django.views.decorators.http import require_safe
 
 from conversations.archive.storage import MONITOR, translate_storage_error
@@ -50,3 +51,14 @@ def metrics(_: HttpRequest) -> HttpResponse:
         for metric in read_metrics()
     ]
     return HttpResponse("".join(lines), content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+ASKED_BY_ADDRESS = frozenset(f"/{view.__name__}" for view in (healthz, readyz, metrics))
+
+
+class HostMiddleware(CommonMiddleware):
+    """Django's, which refuses unknown hosts, but for those who watch servers: they come by the
+    address of each, whatever its names are."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        return None if request.path in ASKED_BY_ADDRESS else super().process_request(request)

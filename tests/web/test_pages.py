@@ -977,6 +977,12 @@ def test_health_answers_everybody(client: Client) -> None:
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
+def test_health_and_figures_are_read_by_the_address_of_the_server(client: Client) -> None:
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert client.get(path, headers={"host": "10.0.0.7:8000"}).status_code == 200
+    assert client.get("/healthz/", headers={"host": "10.0.0.7:8000"}).status_code == 400
+
+
 def test_an_archive_without_guards_is_not_ready(client: Client) -> None:
     with connection.cursor() as cursor:
         on_table = " ON conversations_turn" if connection.vendor == "postgresql" else ""
