@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial, wraps
 from http import HTTPStatus
@@ -24,7 +25,7 @@ from django.utils import timezone
 from ninja.operation import Operation
 from ninja.utils import contribute_operation_callback
 
-from conversations.access import get_session_for, get_workspace_for
+from conversations.access import get_session_for, get_workspace_for, visit_of
 from conversations.archive.purge import oldest_answer
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, LoomError, Rejected
@@ -222,7 +223,8 @@ def _answer_again(
 ) -> HttpResponse:
     """Raises as ``access`` does for who might not be given it now."""
     if kept.session is not None:
-        get_session_for(request, kept.session.uuid, to=to)
+        # What it shows was seen, and entered if it was a reading, when it was first given.
+        get_session_for(replace(visit_of(request), action=""), kept.session.uuid, to=to)
     elif slug := values.get("slug"):
         get_workspace_for(request, slug, to=to)
     body = decrypt_secret(kept.body, **_secret())

@@ -17,11 +17,11 @@ from django.utils import timezone
 
 from conversations.api.idempotency import LEASE, claim_request
 from conversations.archive import session_records
-from conversations.archive.audit import AuditOrigin
+from conversations.archive.audit import AuditOrigin, readings_of
 from conversations.archive.purge import PurgeRequest, forget_answers, purge
 from conversations.archive.workspaces import add_member
 from conversations.models import ApiAnswer, Attachment, Membership, Session, Workspace
-from tests.web.conftest import say
+from tests.web.conftest import MakePerson, say
 
 from .conftest import caller_of, token_of
 from .test_sessions import OF_GARDEN, address_of
@@ -262,3 +262,28 @@ class TestWhoIsAnswered:
         browser.force_login(user)
         answer = begin(browser, "k-1")
         assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
+
+    @pytest.mark.parametrize("what", ["notes", "flags"])
+    def test_a_reviewer_reads_nothing_by_it(
+        self,
+        what: str,
+        session: Session,
+        make_person: MakePerson,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        say(session, "Plant the beans", "In May")
+        monkeypatch.setattr(settings.LOOM, "review_reason", "required")
+        reviewer = caller_of(make_person("reviewer"))
+        body = {"notes": {"text": "Look here", "turn": 2}, "flags": {"label": "other"}}[what]
+        first, again = (
+            reviewer.post(
+                f"/api/v1/review/sessions/{session.uuid}/{what}",
+                body,
+                content_type="application/json",
+                headers={"Idempotency-Key": "k-1"},
+            )
+            for _ in range(2)
+        )
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert again.json() == first.json()
+        assert not readings_of(session.uuid)
