@@ -176,6 +176,14 @@ class TestKeeping:
         token = first.json()["link"].rstrip("/").rpartition("/")[2]
         assert token not in repr(ApiAnswer.objects.values().get())
 
+    def test_an_answer_that_was_kept_as_text_is_given_again(
+        self, workspace: Workspace, owner: Client
+    ) -> None:
+        first = begin(owner, "k-1", title="Beans")
+        ApiAnswer.objects.update(body=first.text)
+        again = begin(owner, "k-1", title="Beans")
+        assert (again.status_code, again.json()) == (201, first.json())
+
     def test_what_a_fork_was_answered_goes_with_the_fork(
         self, session: Session, owner: Client
     ) -> None:
