@@ -32,7 +32,7 @@ from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import ATTACHMENT, HIT, LIVE, OLDER, PART, RECORD, TRANSCRIPT
 from conversations.domain.errors import NotFound, NotPermitted
 from conversations.domain.messages import say
-from conversations.domain.session_state import FOR_WORKSPACE
+from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE, KeptItem
 from conversations.models import MemoryEntry, Session, Workspace
 from conversations.review.reasons import find_reason, require_reasons
 from conversations.web.addresses import address_of, client_address
@@ -233,10 +233,24 @@ def get_memory_for(
     it was said. Raises NotFound."""
     visit = _visit(visit)
     workspace, access = get_workspace_for(visit, slug)
-    entries = list_entries(workspace, visit.user.pk)
+    return workspace, access, _noted(visit, list_entries(workspace, visit.user.pk))
+
+
+def list_kept_for(
+    visit: AccessContext | HttpRequest, session: Session, kept: Collection[KeptItem]
+) -> list[MemoryEntry]:
+    """The entries of the workspace's memory that stand in the session's state, for somebody who
+    reads it."""
+    chosen = {one.id for one in kept}
+    owner_pk = session.owner_id if any(one.scope == FOR_PERSON for one in kept) else None
+    entries = list_entries(session.workspace, owner_pk) if chosen else []
+    return _noted(visit, [entry for entry in entries if str(entry.uuid) in chosen])
+
+
+def _noted(visit: AccessContext | HttpRequest, entries: list[MemoryEntry]) -> list[MemoryEntry]:
     sessions = {entry.session for entry in entries if entry.session is not None}
     record_reading(visit, sorted(sessions, key=attrgetter("pk")))
-    return workspace, access, entries
+    return entries
 
 
 def get_memory_entry_for(

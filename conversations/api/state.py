@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Field, Path, Query, Router, Schema
 
-from conversations.access import get_session_for, right_to_keep, visit_of
+from conversations.access import get_session_for, list_kept_for, right_to_keep, visit_of
 from conversations.accounts.tokens import READ, WRITE
 from conversations.agent.undo.disk import FileState, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
@@ -79,7 +79,9 @@ class StateEditIn(Schema):
 def get_session_state(request: HttpRequest, uuid: Path[UUID]) -> StateView:
     """The items of the session state that are in force, and those that were struck."""
     session, _ = get_session_for(request, uuid)
-    return read_state_view(session.pk)
+    view = read_state_view(session.pk)
+    list_kept_for(request, session, view.kept)  # what others said is entered
+    return view
 
 
 @router.post("/state/{item}", auth=needs(WRITE), response=StateOut, url_name="session_state_item")

@@ -18,13 +18,14 @@ from conversations.access import (
     Access,
     get_session_for,
     keeps_for_person,
+    list_kept_for,
     person,
     post_by_person,
     post_to_session,
     right_to_keep,
     visit_of,
 )
-from conversations.archive.memory import decline_item, list_declined, list_entries
+from conversations.archive.memory import decline_item, list_declined
 from conversations.archive.session_records import list_forks
 from conversations.archive.session_state import StateView, find_statement, read_state_view
 from conversations.domain.errors import Conflict, LoomError, Rejected
@@ -209,10 +210,9 @@ def offer_keeping(
 KEEP_LABELS = {FOR_PERSON: gettext_lazy("For me"), FOR_WORKSPACE: gettext_lazy("For everyone")}
 
 
-def show_kept(found: Session, user_pk: int, view: StateView) -> list[dict[str, Any]]:
+def show_kept(request: HttpRequest, found: Session, view: StateView) -> list[dict[str, Any]]:
     """What the workspace's memory adds to the session, with where it was said."""
-    chosen = {one.id: one for one in view.kept}
-    owner_pk = found.owner_id if any(one.scope == FOR_PERSON for one in view.kept) else None
+    user_pk = person(request).pk
     return [
         {
             "text": entry.text,
@@ -222,8 +222,7 @@ def show_kept(found: Session, user_pk: int, view: StateView) -> list[dict[str, A
             "session": entry.session,
             "turn": entry.turn,
         }
-        for entry in list_entries(found.workspace, owner_pk)
-        if str(entry.uuid) in chosen
+        for entry in list_kept_for(request, found, view.kept)
     ]
 
 
@@ -283,7 +282,7 @@ def _state(
             },
         ],
         "has_items": bool(items or view.struck),
-        "kept": show_kept(found, person(request).pk, view) if view.kept else [],
+        "kept": show_kept(request, found, view),
         "workspace": {"slug": found.workspace.slug, "name": found.workspace.name},
         "said": said,
         "error": translate(error.message) if error else "",

@@ -6,6 +6,7 @@ from django.test import Client
 
 from conversations.archive.audit import readings_of
 from conversations.archive.memory import list_entries
+from conversations.archive.sessions import create_session
 from conversations.models import Session, Workspace
 from tests.web.conftest import MakePerson, say
 
@@ -84,4 +85,17 @@ def test_what_a_reviewer_reads_of_sessions_is_entered(
     owner.post(keep, {"scope": "workspace"}, content_type=JSON)
     for person, read in ((make_person("member"), []), (make_person("reviewer"), ["api"])):
         assert len(caller_of(person).get(address(workspace)).json()["items"]) == 1
+        assert [entry.action for entry in readings_of(session.uuid)] == read
+
+
+def test_what_the_state_of_another_session_shows_of_it_is_entered_too(
+    owner: Client, workspace: Workspace, session: Session, make_person: MakePerson
+) -> None:
+    say(session, "All dates must be UTC")
+    keep = f"/api/v1/sessions/{session.uuid}/state/r1.0/keep"
+    owner.post(keep, {"scope": "workspace"}, content_type=JSON)
+    other = create_session(workspace, owner=session.owner)
+    for person, read in ((make_person("member"), []), (make_person("reviewer"), ["api"])):
+        state = caller_of(person).get(f"/api/v1/sessions/{other.uuid}/state").json()
+        assert [kept["text"] for kept in state["kept"]] == ["All dates must be UTC"]
         assert [entry.action for entry in readings_of(session.uuid)] == read

@@ -226,3 +226,13 @@ def test_what_a_reviewer_reads_of_sessions_is_entered(
     assert "All dates must be UTC" in reviewer.get(where).text
     [entry] = readings_of(ruled.uuid)
     assert (entry.action, entry.reason, entry.place) == ("part", "Report 7", where)
+
+
+def test_what_the_panel_of_another_session_shows_of_it_is_entered_too(
+    owner: Client, ruled: Session, workspace: Workspace, user: User, make_person: MakePerson
+) -> None:
+    keep(owner, ruled, "r1.0", "workspace")
+    other = create_session(workspace, owner=user)
+    for person, read in ((make_person("member"), []), (make_person("reviewer"), ["part"])):
+        assert "All dates must be UTC" in panel(browser_of(person), other)
+        assert [entry.action for entry in readings_of(ruled.uuid)] == read
