@@ -23,6 +23,8 @@ from conversations.archive.transcript import SessionMarks, read_live_rows, read_
 from conversations.domain.runs import RUNNING
 from conversations.search.indexing import (
     Progress,
+    is_left_alone,
+    leave_alone,
     merge_index,
     prepare_batch,
     sessions_to_index,
@@ -30,7 +32,7 @@ from conversations.search.indexing import (
 )
 from conversations.search.meaning import embed_texts, read_batch, store_embeddings
 
-from .database import Database, Readers, log_failure
+from .database import Database, Readers
 from .drafts import LiveAnswer
 from .options import RuntimeOptions
 from .publish import (
@@ -162,8 +164,6 @@ LOOK_SECONDS = 2.0  # Between two looks for turns without entries. A search does
 # What one transaction stores, and how long others then have the database.
 TURNS_AT_ONCE, PAUSE_SECONDS = 10, 0.02
 
-FAILED_SECONDS = 300.0  # For which a session that could not be indexed is left alone.
-
 MERGES_AT_ONCE = 50
 
 # Batches after which merging no longer waits for a quiet moment. A step that meets a very common
@@ -182,7 +182,6 @@ class IndexWorker:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._unmerged = 0
-        self._failed: dict[int, float] = {}  # Sessions, and until when they are left alone.
 
     async def run(self) -> None:
         while True:
@@ -193,15 +192,14 @@ class IndexWorker:
     async def catch_up(self) -> bool:
         """Index what is waiting. False: nothing was, but for sessions that failed lately."""
         found: list[Progress] = await self._database.readers.read(sessions_to_index)
-        waiting = [p for p in found if self._failed.get(p.session_pk, 0.0) <= time.monotonic()]
+        waiting = [progress for progress in found if not is_left_alone(progress.session_pk)]
         for progress in waiting:
             try:
                 await self._index(progress)
             except Exception as error:
                 if is_storage_error(error):
                     raise
-                self._failed[progress.session_pk] = time.monotonic() + FAILED_SECONDS
-                log_failure(error, "session_not_indexed", session_pk=str(progress.session_pk))
+                leave_alone(progress.session_pk, error)
         return bool(waiting)
 
     async def _index(self, progress: Progress) -> None:

@@ -249,10 +249,28 @@ def index_waiting() -> int:
     return len(waiting)
 
 
+FAILED_SECONDS = 300.0  # For which a session that could not be indexed is left alone.
+
+_left_alone: dict[int, float] = {}  # Sessions, and until when
+
+
+def is_left_alone(session_pk: int) -> bool:
+    return _left_alone.get(session_pk, 0.0) > monotonic()
+
+
+def leave_alone(session_pk: int, error: Exception) -> None:
+    """Something is wrong with the session's entries: it is in the log, and this process does not
+    try again soon."""
+    _left_alone[session_pk] = monotonic() + FAILED_SECONDS
+    fields = {"session_pk": session_pk}
+    logger.error("session_not_indexed", exc_info=error, extra={"fields": fields})
+
+
 def index_if_free(session_pk: int, *, seconds: float) -> bool:
     """Index a session, unless nothing can be written now (False): somebody else holds the write
-    lock, say. What is wrong with one session's entries is in the log, and no reason to leave others
-    out."""
+    lock, say. One that is left alone is no reason to leave others out."""
+    if is_left_alone(session_pk):
+        return True
     usual = None
     try:
         if connection.vendor == "sqlite" and not connection.in_atomic_block:
@@ -271,7 +289,7 @@ def index_if_free(session_pk: int, *, seconds: float) -> bool:
         is_sqlite = connection.vendor == "sqlite"
         if is_storage_error(error) or (is_sqlite and isinstance(error, OperationalError)):
             return False
-        logger.exception("session_not_indexed", extra={"fields": {"session_pk": session_pk}})
+        leave_alone(session_pk, error)
     return True
 
 

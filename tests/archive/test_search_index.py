@@ -188,6 +188,17 @@ def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(session: Sessi
         assert [progress.session_pk for progress in sessions_to_index()] == [session.pk]
 
 
+def test_a_session_that_cannot_be_indexed_is_left_alone_for_a_while(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(session, *["a stone"] * (SHORT_TAIL + 1))
+    with refused_entries(session):
+        for _ in range(2):
+            assert search_session(session.pk, "stone").total == SHORT_TAIL + 1
+            assert search_sessions(Session.objects.all(), "stone").total == SHORT_TAIL + 1
+    assert [record.getMessage() for record in caplog.records] == ["session_not_indexed"]
+
+
 def test_merging_changes_nothing_that_is_found(session: Session) -> None:
     for number in range(40):
         write(session, f"stone {number}")
