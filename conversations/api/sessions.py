@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -211,12 +210,11 @@ def change_one_session(
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     if patch.model:
         require_model(patch.model)
-    was_archived = session.archived_at is not None
-    session_records.change_session(session, patch.model_dump(exclude_unset=True))
+    is_archived_now = session_records.change_session(session, patch.model_dump(exclude_unset=True))
     record = session_records.read_session_record(session.pk)
     if patch.title is not None:
         announce_title(session.pk, record.title)
-    if patch.archived and not was_archived and settings.LOOM.compact_at_end:
+    if is_archived_now:
         compact_at_end(session, user_pk=caller_of(request).user.pk)
     return record
 

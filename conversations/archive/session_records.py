@@ -266,11 +266,12 @@ def read_metadata(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def change_session(session: Session, changes: Mapping[str, Any]) -> None:
-    """Change several columns at once, or none of them. ``title``, ``model``, ``archived``,
-    ``pinned`` that are None stay as they are. ``metadata`` is merged: its names are set,
-    those with null are removed. ``expires_at`` None: never. Raises Rejected and Conflict as
-    the functions do that change one thing, TooLarge for too much metadata."""
+def change_session(session: Session, changes: Mapping[str, Any]) -> bool:
+    """Change several columns at once, or none of them; True as ``archive_session`` has it.
+    ``title``, ``model``, ``archived``, ``pinned`` that are None stay as they are. ``metadata`` is
+    merged: its names are set, those with null are removed. ``expires_at`` None: never. Raises
+    Rejected and Conflict as the functions do that change one thing, TooLarge for too much
+    metadata."""
     with transaction.atomic():
         closed = lock_session(session.pk)
         if changes.get("title") is not None:
@@ -290,8 +291,8 @@ def change_session(session: Session, changes: Mapping[str, Any]) -> None:
             Session.objects.filter(pk=session.pk).update(expires_at=changes["expires_at"])
         if changes.get("pinned") is not None:
             pin_session(session, pinned=changes["pinned"])
-        if changes.get("archived") is not None:
-            archive_session(session, archived=changes["archived"])
+        archived = changes.get("archived")
+        return archived is not None and archive_session(session, archived=archived)
 
 
 def dump_metadata(metadata: dict[str, Any]) -> str:

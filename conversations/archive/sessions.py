@@ -261,12 +261,13 @@ def instruct_session(session: Session, *, instructions: str) -> None:
 
 
 def pin_session(session: Session, *, pinned: bool) -> None:
-    Session.objects.filter(pk=session.pk).update(pinned_at=timezone.now() if pinned else None)
+    found = Session.objects.filter(pk=session.pk, pinned_at__isnull=pinned)
+    found.update(pinned_at=timezone.now() if pinned else None)
 
 
-def archive_session(session: Session, *, archived: bool) -> None:
-    """Take a session off the list, or bring it back. Nothing is removed. Raises Conflict
-    for bringing back one whose purge is ordered: that has to be called off."""
+def archive_session(session: Session, *, archived: bool) -> bool:
+    """Take a session off the list (True: it was on it), or bring it back. Nothing is removed.
+    Raises Conflict for bringing back one whose purge is ordered: that has to be called off."""
     with transaction.atomic():
         lock_session(session.pk)
         if not archived and PurgeOrder.objects.filter(session=session.pk).exists():
@@ -274,9 +275,8 @@ def archive_session(session: Session, *, archived: bool) -> None:
                 "This session is scheduled for deletion. Cancel the deletion to unarchive it.",
                 code="purge_ordered",
             )
-        Session.objects.filter(pk=session.pk).update(
-            archived_at=timezone.now() if archived else None
-        )
+        found = Session.objects.filter(pk=session.pk, archived_at__isnull=archived)
+        return bool(found.update(archived_at=timezone.now() if archived else None)) and archived
 
 
 def save_reading_position(session_pk: int, *, user_pk: int) -> None:

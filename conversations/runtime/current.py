@@ -180,9 +180,10 @@ def announce_title(session_pk: int, title: str) -> None:
 
 
 def compact_at_end(session: Session, *, user_pk: int) -> None:
-    """Have a session summarised that was archived just now. Nobody waits for it."""
+    """Have a session summarised that was archived just now, if that is set up. Nobody waits for
+    it."""
     runtime = started_runtime()
-    if runtime is None or runtime.loop is None:
+    if not settings.LOOM.compact_at_end or runtime is None or runtime.loop is None:
         return
 
     async def compact() -> None:

@@ -5,7 +5,6 @@ from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -101,10 +100,7 @@ def _say_left(request: HttpRequest, problems: Sequence[str]) -> None:
 def _carry_out(request: HttpRequest, action: str, session: Session) -> None:
     if action in ("pin", "unpin"):
         archive_sessions.pin_session(session, pinned=action == "pin")
-        return
-    was_archived = session.archived_at is not None
-    archive_sessions.archive_session(session, archived=action == "archive")
-    if action == "archive" and not was_archived and settings.LOOM.compact_at_end:
+    elif archive_sessions.archive_session(session, archived=action == "archive"):
         compact_at_end(session, user_pk=person(request).pk)
 
 

@@ -472,13 +472,11 @@ def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
-    archives = _is_wanted(request, "archived")
     try:
-        archive_sessions.archive_session(found, archived=archives)
+        if archive_sessions.archive_session(found, archived=_is_wanted(request, "archived")):
+            compact_at_end(found, user_pk=person(request).pk)
     except Conflict as error:
         messages.error(request, translate(error.message))
-    if archives and found.archived_at is None and settings.LOOM.compact_at_end:
-        compact_at_end(found, user_pk=person(request).pk)
     return _back(request, found)
 
 

@@ -1,13 +1,19 @@
 """Sessions: begun, found by key, listed, resumed, their state kept."""
 
 import threading
+from datetime import datetime
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from conversations.archive.session_records import SessionListFilters, SessionPage, list_sessions
+from conversations.archive.session_records import (
+    SessionListFilters,
+    SessionPage,
+    change_session,
+    list_sessions,
+)
 from conversations.archive.sessions import (
     archive_session,
     create_session,
@@ -80,6 +86,23 @@ def test_the_list_filters_pins_and_archives(workspace: Workspace, user: User) ->
     archive_session(peas, archived=True)
     assert [i.title for i in list_sessions(workspace, limit=9).items] == ["Beans"]
     assert [i.title for i in list_in(workspace, archived=True).items] == ["Peas"]
+
+
+def test_what_is_archived_or_pinned_already_stays_so_since_when_it_was(session: Session) -> None:
+    def times() -> dict[str, datetime | None]:
+        return Session.objects.values("archived_at", "pinned_at").get()
+
+    pin_session(session, pinned=True)
+    assert archive_session(session, archived=True)
+    since = times()
+    pin_session(session, pinned=True)
+    assert not archive_session(session, archived=True)
+    assert times() == since
+    assert not archive_session(session, archived=False)
+    pin_session(session, pinned=False)
+    assert times() == {"archived_at": None, "pinned_at": None}
+    assert change_session(session, {"archived": True})
+    assert not change_session(session, {"archived": True})
 
 
 def test_a_title_is_one_short_line(session: Session) -> None:
