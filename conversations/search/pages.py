@@ -297,8 +297,8 @@ def _search(
         "more": form.address(cursor=found.cursor) if found.cursor else "",
         "is_first": not cursor,
         "newest": form.address(order="newest") if order == "best" else "",
-        # It ends here, but there may be more: only the best are put in order.
         "phrase_turns": number_text(MAX_PHRASE_TURNS) if found.is_phrase_cut else "",
+        # It ends here, but there may be more: only the best are put in order.
         "is_cut": not found.cursor and order == "best" and found.total >= BEST,
     }
 

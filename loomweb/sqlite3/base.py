@@ -31,6 +31,8 @@ def fold(value: Any) -> Any:
 
 
 def sort_key(text: str) -> str:
+    if text.isascii():
+        return text.lower()
     parts = unicodedata.normalize("NFKD", text.casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
 

@@ -25,8 +25,7 @@ from conversations.archive.journal import read_payload, synthesise_events
 from conversations.archive.purge import note_contents
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.storage import require_space
-from conversations.archive.transcript_plan import rewound_ranges
-from conversations.archive.turns import are_turns_within, stored_turns
+from conversations.archive.turns import are_turns_within, read_rewound, stored_turns
 from conversations.domain import events
 from conversations.domain.audit import SHARED, UNSHARED
 from conversations.domain.errors import NotFound, Rejected, require_found
@@ -274,8 +273,8 @@ def read_shared_page(
     session = link.session
     first = max(from_turn, link.from_turn)
     turns = Turn.objects.filter(session=session.pk, number__range=(first, link.to_turn))
-    gone = [(one.low, one.high) for one in rewound_ranges(session, source="turn")]
-    turns = turns.exclude(are_turns_within(gone))
+    if session.rewind_count:
+        turns = turns.exclude(are_turns_within(read_rewound(session.pk, "turn")))
     found = stored_turns(turns.order_by("number")[: limit + 1])
     shown = {turn.number: turn for turn in found[:limit]}
     payloads = defaultdict[int, list[tuple[str, datetime, Payload | Fallback]]](list)
@@ -348,7 +347,6 @@ def shared_attachment(link: ShareLink, uuid: UUID) -> Attachment:
     number = found.turn_number or 0
     turns = Turn.objects.filter(session=link.session_id, number=number)
     is_sent = link.with_tools or turns.filter(role=USER).exists()
-    gone = rewound_ranges(link.session, source="turn")
-    if not is_sent or any(each.low <= number <= each.high for each in gone):
+    if not is_sent or is_rewound(link.session_id, number):
         raise NotFound(GONE)
     return found
