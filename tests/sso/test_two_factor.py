@@ -19,7 +19,7 @@ from conversations.accounts.people import reset_password, sign_out_person
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_sign_in_link
-from conversations.models import AuditEntry, Workspace
+from conversations.models import AuditEntry, SignInLink, Workspace
 from tests.web.conftest import browser_of
 from tests.web.sockets import open_socket
 
@@ -390,6 +390,16 @@ def test_signing_out_everywhere_ends_a_sign_in_that_waits(client: Client, secret
     sign_in(later)
     answer(later, code_of(secret))
     assert is_signed_in(later)
+
+
+@pytest.mark.parametrize(("mode", "links"), [("off", 0), ("optional", 1)])
+def test_a_sign_in_has_a_link_only_where_it_may_wait(
+    client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch, mode: str, links: int
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "two_factor", mode)
+    sign_in_there(client)
+    assert is_signed_in(client)
+    assert SignInLink.objects.count() == links
 
 
 @pytest.mark.usefixtures("required")

@@ -127,15 +127,18 @@ BEGUN_AS = "sign_in_begun_as"  # What stands for the sign-in itself
 
 def note_begin(request: HttpRequest, user: User) -> None:
     request.session[BEGUN_WITH] = user.get_session_auth_hash()
-    # Nobody can open this link; like all that are unused, it ends when devices are signed out.
-    request.session[BEGUN_AS] = digest_of(create_sign_in_link(user))
+    if settings.LOOM.two_factor != "off":  # else there is nothing to wait for
+        # Nobody can open this link; like all that are unused, it ends when devices are signed out.
+        request.session[BEGUN_AS] = digest_of(create_sign_in_link(user))
 
 
 def is_overtaken(request: HttpRequest, user: User) -> bool:
     """Whether the password is another one since the sign-in was begun, or the person was signed
     out everywhere."""
-    is_other = request.session.get(BEGUN_WITH) != user.get_session_auth_hash()
-    return is_other or not unused_links(request.session.get(BEGUN_AS, "")).exists()
+    if request.session.get(BEGUN_WITH) != user.get_session_auth_hash():
+        return True
+    begun_as = unused_links(request.session.get(BEGUN_AS, ""))
+    return settings.LOOM.two_factor != "off" and not begun_as.exists()
 
 
 def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpResponse:
