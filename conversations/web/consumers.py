@@ -85,7 +85,10 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if not self.scope["origin_is_ours"]:
             await self.close(WRONG_ORIGIN)
             return
-        if not self.scope["user"].is_authenticated:
+        user = self.scope["user"]
+        # A page that stayed open would send what somebody else has written in it.
+        is_theirs = query.get("person", [str(user.pk)])[0] == str(user.pk)
+        if not (user.is_authenticated and is_theirs):
             await self.close(SIGNED_OUT)
             return
         try:

@@ -5,7 +5,7 @@ import { loadStyle } from "./view.js";
 import { gettext, ngettext } from "./words.js";
 
 const { session, url } = byId("transcript").dataset;
-const KEY = `loom:files:${session}`;
+const KEY = `files:${session}`;
 const form = byId("composer");
 const main = byId("main");
 const token = () => find("[name=csrfmiddlewaretoken]", form).value;

@@ -141,7 +141,7 @@ document.addEventListener("loom:tools", () => import("./calls.js"), { once: true
 start(sync);
 if (location.hash) import("./find.js");
 const socket = new Socket({
-  address: () => `${dataset.socket}?after=${cursor()}&rewinds=${dataset.rewinds}&language=${document.documentElement.lang}`,
+  address: () => `${dataset.socket}after=${cursor()}&rewinds=${dataset.rewinds}&language=${document.documentElement.lang}`,
   onFrame: take,
   onState: showConnection,
 });

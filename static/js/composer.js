@@ -5,8 +5,8 @@ import { follow } from "./transcript.js";
 const { session, target } = byId("transcript").dataset;
 const form = byId("composer");
 const field = byId("message");
-const DRAFT = `loom:draft:${session}`;
-const PENDING = `loom:pending:${session}`;
+const DRAFT = `draft:${session}`;
+const PENDING = `pending:${session}`;
 const pending = new Map(recall(PENDING));
 const withFiles = (use) => import("./attach.js").then(use);
 const withCommands = (use) => import("./commands.js").then(use);
@@ -101,7 +101,7 @@ export function startComposer(socket) {
       event.preventDefault();
       send(event.altKey);
     });
-    if (recall(`loom:files:${session}`)) withFiles();
+    if (recall(`files:${session}`)) withFiles();
     for (const kind of ["paste", "dragover", "drop"]) byId("main").addEventListener(kind, (event) => {
       const { files, types } = event.clipboardData ?? event.dataTransfer;
       if (!types.includes("Files") || types.includes("text/plain")) return;

@@ -49,13 +49,14 @@ export function localise(root) {
   }
 }
 
-/** This tab's storage. It may be off or full: then nothing is kept. */
+/** This tab's storage, by person. It may be off or full: then nothing is kept. */
+const own = `loom:${document.body.dataset.me}:`;
 export function recall(name) {
-  try { return JSON.parse(sessionStorage.getItem(name)); } catch { return null; }
+  try { return JSON.parse(sessionStorage.getItem(own + name)); } catch { return null; }
 }
 export function keep(name, value) {
   try {
-    if (value) sessionStorage.setItem(name, JSON.stringify(value));
-    else sessionStorage.removeItem(name);
+    if (value) sessionStorage.setItem(own + name, JSON.stringify(value));
+    else sessionStorage.removeItem(own + name);
   } catch { /* off or full */ }
 }

@@ -6,7 +6,7 @@ export const wordsOf = (hit) => [...new Set(findAll("mark", hit).map((mark) => m
 
 /** What the page that a hit leads to has to mark. */
 export function leaveWords(hit) {
-  keep("loom:words", { path: find("a", hit).pathname, words: wordsOf(hit) });
+  keep("words", { path: find("a", hit).pathname, words: wordsOf(hit) });
 }
 document.addEventListener("click", ({ target }) => {
   if (target.closest(".hit a")) leaveWords(target.closest(".hit"));

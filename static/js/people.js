@@ -2,7 +2,7 @@
 import { byId, create, find } from "./dom.js";
 import { gettext } from "./words.js";
 
-const { me } = byId("transcript").dataset;
+const { me } = document.body.dataset;
 const AGAIN = 3000; // milliseconds; the server takes it back after five seconds
 const SHOWN = 4;
 

@@ -44,7 +44,7 @@ function rangesOf(row, words) {
 
 /** What the search that led here found. */
 function leftWords() {
-  const left = recall("loom:words");
+  const left = recall("words");
   return left?.path === location.pathname ? left.words : [];
 }
 

@@ -13,7 +13,7 @@ if (!location.hash) find("[data-target]")?.scrollIntoView();
 
 for (const form of findAll(".remark")) {
   const { text, turn } = form.elements;
-  const name = `loom:remark:${new URL(form.action).pathname}:${turn?.value ?? ""}`;
+  const name = `remark:${new URL(form.action).pathname}:${turn?.value ?? ""}`;
   // What stands among the remarks is saved.
   const saved = findAll(".remarks .pre", form.closest("section"));
   if (saved.some((one) => one.textContent === recall(name)?.trim())) keep(name);

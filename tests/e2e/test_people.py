@@ -8,12 +8,12 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .accessibility import violations_everywhere
-from .conftest import NARROW, Chat, Server, take_both_pictures, take_picture
+from .conftest import NARROW, Chat, Server, settle, take_both_pictures, take_picture
 
 PERSON = """
 from django.contrib.auth.models import User
 from conversations.archive.workspaces import add_member, create_sign_in_link, get_workspace
-user = User.objects.create_user("zoe")
+user = User.objects.create_user("%s")
 add_member(get_workspace("example"), user_pk=user.pk, role="member")
 print(create_sign_in_link(user))
 """
@@ -22,7 +22,7 @@ print(create_sign_in_link(user))
 def test_two_people_see_each_other_and_whose_message_it_is(
     server: Server, chat: Chat, open_context: Callable[..., BrowserContext], wire: WireThread
 ) -> None:
-    token = server.manage("shell", "-v", "0", "-c", PERSON).split()[-1]
+    token = server.manage("shell", "-v", "0", "-c", PERSON % "zoe").split()[-1]
     other = open_context(storage_state=None).new_page()
     other.goto(f"{server.url}/sign-in/link/{token}/")
     other.goto(chat.page.url)
@@ -58,3 +58,43 @@ def test_two_people_see_each_other_and_whose_message_it_is(
     take_picture(other, "new-since-narrow")
     other.goto(f"{server.url}/w/example/")
     expect(unread).to_have_count(0)
+
+
+def test_what_somebody_has_not_sent_is_never_another_ones(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    """One tab, in which somebody else signs in without a sign-out in it."""
+    page = open_context(storage_state=None).new_page()
+    page.goto(server.sign_in_link())
+    chat = Chat(page, server).new()
+    url = page.url
+    chat.message.fill("Anna alone knows")
+    page.evaluate("""() => {
+        const pending = Object.keys(sessionStorage)[0].replace("draft", "pending");
+        const message = ["client-0001", ["Anna says", []]];
+        sessionStorage.setItem(pending, JSON.stringify([message]));
+    }""")
+    page.context.clear_cookies()
+    token = server.manage("shell", "-v", "0", "-c", PERSON % "mia").split()[-1]
+    page.goto(f"{server.url}/sign-in/link/{token}/")
+    page.goto(url)
+    chat.wait_connected()
+    expect(chat.message).to_have_value("")
+    settle(2)  # one that waits is shown, and sent
+    expect(page.get_by_text("Anna says")).to_have_count(0)
+
+
+def test_what_is_written_is_there_after_signing_in_again(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context(storage_state=None).new_page()
+    page.goto(server.sign_in_link())
+    chat = Chat(page, server).new()
+    url = page.url
+    chat.message.fill("Beans in May")
+    page.context.clear_cookies()
+    page.goto(url)
+    expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
+    page.goto(server.sign_in_link())
+    page.goto(url)
+    expect(chat.message).to_have_value("Beans in May")

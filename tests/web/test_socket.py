@@ -161,6 +161,11 @@ async def test_a_stranger_is_told_to_sign_in(connect: Connect) -> None:
     assert await (await connect(None)).close_code() == 4401
 
 
+async def test_the_page_of_somebody_else_is_refused(connect: Connect, user: User) -> None:
+    assert (await (await connect(query=f"?person={user.pk}")).until("hello"))["run"] == ""
+    assert await (await connect(query=f"?person={user.pk}0")).close_code() == 4401
+
+
 async def test_what_is_not_there_and_what_is_not_yours_look_the_same(
     connect: Connect, other_user: User
 ) -> None:
