@@ -218,7 +218,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def withdraw(self, frame: Frame) -> None:
         run = _uuid(frame, "run")
+        client_id = frame.get("client_id")
+        if client_id is not None:
+            check_client_id(client_id)
         await self.runtime.withdraw(await self._authorised(WRITE), run=run)
+        if client_id is not None:
+            await self._send({"type": "ack", "client_id": client_id, "run": str(run)})
 
     async def put_first(self, frame: Frame) -> None:
         run, stops = _uuid(frame, "run"), frame.get("stop") is True

@@ -181,9 +181,12 @@ const ACTIONS = {
   continue: (button, row, socket) => request(socket, button, { type: "continue" }),
   withdraw: (button, row, socket) => {
     const item = button.closest("li");
-    if (!socket.send({ type: "withdraw", run: item.dataset.run })) return refuse(LOST);
-    putBack(find("span", item).textContent);
-    if (item.dataset.files) import("./attach.js").then(({ put }) => put(item.dataset.files.split(" ")));
+    request(socket, button, { type: "withdraw", run: item.dataset.run }, (problem) => {
+      refuse(problem);
+      if (problem) return; // it may have begun
+      putBack(find("span", item).textContent);
+      if (item.dataset.files) import("./attach.js").then(({ put }) => put(item.dataset.files.split(" ")));
+    });
   },
   now: (button, row, socket) => {
     const { run } = button.closest("li").dataset;

@@ -154,6 +154,48 @@ def test_messages_queue_while_busy_and_can_be_withdrawn(chat: Chat, wire: WireTh
     expect(chat.page.locator("#rows")).not_to_contain_text("three")
 
 
+def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
+    tab: Page, server: Server, wire: WireThread
+) -> None:
+    held: list[str | bytes] | None = None
+    line: WebSocketRoute | None = None
+
+    def connect(route: WebSocketRoute) -> None:
+        nonlocal line
+        line = route
+        route.connect_to_server().on_message(
+            lambda message: route.send(message) if held is None else held.append(message)
+        )
+
+    tab.route_web_socket(re.compile("/ws/"), connect)
+    chat = Chat(tab, server).new()
+    wire.enqueue(Scenario(words=900, rate=40), Scenario(text="To two."), Scenario(text="More."))
+    chat.send("one")
+    expect(tab.locator("#draft .md")).to_contain_text("archive")
+    chat.send("two")
+    chat.send("three")
+    withdraw = tab.locator("#queue").get_by_role("button", name="Withdraw")
+    expect(withdraw).to_have_count(2)
+    withdraw.last.dblclick()
+    expect(withdraw).to_have_count(1)
+    expect(chat.message).to_have_value("three")
+    chat.message.fill("")
+
+    held = []
+    other = tab.context.new_page()
+    other.goto(tab.url)
+    other.get_by_role("button", name="Stop and send").click()
+    expect(other.locator("#rows")).to_contain_text("To two.")
+    withdraw.click()
+    settle()
+    late, held = held, None
+    assert line is not None
+    for message in late:
+        line.send(message)
+    expect(tab.get_by_role("alert")).to_have_text("This message is no longer queued.")
+    expect(chat.message).to_have_value("")
+
+
 def test_a_queued_message_goes_in_first_or_at_once(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(words=900, rate=40), Scenario(text="To three."), Scenario(text="To two."))
     chat.send("one")

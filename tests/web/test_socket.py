@@ -329,9 +329,11 @@ class TestWhileAnAnswerRuns:
             "now": False
         }
         assert [item] in [frame["items"] for frame in socket.of_type("queue")]
-        await socket.send({"type": "withdraw", "run": waiting["run"]})
+        known = {"client_id": "client-0003", "run": waiting["run"]}
+        await socket.send({"type": "withdraw"} | known)
         await socket.until("queue", where=lambda frame: frame["items"] == [])
         late = await error_after(socket, {"type": "withdraw", "run": waiting["run"]})
+        assert socket.of_type("ack")[-1] == {"type": "ack"} | known
         assert late["code"] == "not_queued"
         await socket.send({"type": "stop"})
         await socket.until_idle()
