@@ -29,6 +29,17 @@ function refuse(text = "") {
 }
 
 const isUnderWay = (item) => !item.uuid && !item.reason;
+function reasonToWait() {
+  const all = [...items.values()];
+  if (all.some(isUnderWay)) return gettext("A file is still uploading. Wait for it, then send the message.");
+  const lost = all.find(({ isLost }) => isLost);
+  if (lost) return gettext("%(name)s is not attached. Try it again or remove it.", lost);
+}
+/** What was said when the message should have been sent is still so, or goes. */
+function reconsider() {
+  const reason = reasonToWait();
+  if (!reason || form.waits) refuse(form.waits = reason);
+}
 const remember = () => {
   const uuids = [...items.values()].flatMap(({ uuid }) => uuid ?? []);
   keep(KEY, uuids[0] && uuids);
@@ -82,7 +93,7 @@ function settle(element, changes) {
   draw(element, item);
   remember();
   announce(item.reason ?? gettext("%(name)s is attached", item));
-  if (![...items.values()].some(isUnderWay)) refuse();
+  reconsider();
   startWaiting();
 }
 
@@ -106,6 +117,7 @@ function remove(element) {
   request?.abort();
   if (uuid) takeBack(uuid);
   remember();
+  reconsider();
   announce(gettext("%(name)s is removed", { name }));
   (next ? find("button:last-child", next) : byId("message")).focus();
   startWaiting();
@@ -215,10 +227,10 @@ export function take(kind, files) {
   add(files);
 }
 
-/** For composer.js: the uuids, and whether the message has to wait for more. */
+/** For composer.js: the uuids, and why the message has to wait. */
 form.takeFiles = () => {
-  form.waits = [...items.values()].some(isUnderWay);
-  if (form.waits) return refuse(gettext("A file is still uploading. Wait for it, then send the message."));
+  refuse(form.waits = reasonToWait());
+  if (form.waits) return;
   const uuids = [...items.values()].flatMap(({ uuid }) => uuid ?? []);
   items.clear();
   tray.replaceChildren();

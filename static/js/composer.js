@@ -1,5 +1,6 @@
 // What is typed survives a reload; what is sent is known by its id until it is on disk.
 import { byId, find, findAll, fromTemplate, keep, newId, ngettext, recall } from "./dom.js";
+import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
 
 const { session, target } = byId("transcript").dataset;
@@ -8,7 +9,7 @@ const field = byId("message");
 const DRAFT = `draft:${session}`;
 const PENDING = `pending:${session}`;
 const pending = new Map(recall(PENDING));
-const withFiles = (use) => import("./attach.js").then(use);
+const withFiles = (use) => import("./attach.js").then(use, () => refuse(LOST));
 const withCommands = (use) => import("./commands.js").then(use);
 
 function keepText() {

@@ -214,6 +214,37 @@ def test_an_upload_that_is_lost_is_tried_again(chat: Chat) -> None:
     expect(tray(page).get_by_text("5 bytes")).to_be_visible()
 
 
+@pytest.mark.noisy
+def test_a_message_waits_for_a_file_that_did_not_arrive(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    page.route("**/attachments/", lambda route: route.abort())
+    choose(page, ("a.txt", b"words"), ("b.txt", b"words"))
+    expect(tray(page).get_by_text("did not arrive.")).to_have_count(2)
+    chat.send("What is in these?")
+    refused = page.get_by_role("alert")
+    expect(refused).to_have_text("a.txt is not attached. Try it again or remove it.")
+    expect(chat.message).to_have_value("What is in these?")
+    page.unroute("**/attachments/")
+    page.get_by_role("button", name="Try a.txt again").click()
+    expect(refused).to_have_text("b.txt is not attached. Try it again or remove it.")
+    page.get_by_role("button", name="Remove b.txt").click()
+    expect(refused).to_be_hidden()
+    chat.ask("What is in it?")
+    assert sent_kinds(wire)[0] == "document"
+
+
+@pytest.mark.noisy
+def test_a_file_that_is_pasted_offline_is_not_taken_silently(chat: Chat) -> None:
+    page = chat.page
+    page.context.set_offline(True)
+    assert hand_over(page, "paste", "a.txt", b"words")
+    expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
+    page.context.set_offline(False)
+    assert hand_over(page, "paste", "a.txt", b"words")
+    there(page, 1)
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
 def test_nothing_moves_out_of_place_on_a_narrow_page(
     open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
