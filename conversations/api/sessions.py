@@ -29,7 +29,7 @@ from conversations.domain.session_keys import (
     check_key,
 )
 from conversations.models import Session
-from conversations.runtime.current import announce_title, compact_at_end, list_models
+from conversations.runtime.current import announce, compact_at_end, list_models
 
 from .auth import caller_of, needs, open_for_writing
 from .fields import (
@@ -213,7 +213,9 @@ def change_one_session(
     is_archived_now = session_records.change_session(session, patch.model_dump(exclude_unset=True))
     record = session_records.read_session_record(session.pk)
     if patch.title is not None:
-        announce_title(session.pk, record.title)
+        announce(session.pk, "title", record.title)
+    if patch.model:
+        announce(session.pk, "model", patch.model)
     if is_archived_now:
         compact_at_end(session, user_pk=caller_of(request).user.pk)
     return record

@@ -171,11 +171,11 @@ def is_demo() -> bool:
     return runtime.models.is_demo if runtime is not None else not settings.LOOM.providers
 
 
-def announce_title(session_pk: int, title: str) -> None:
-    """Tell the pages of a session, in any process, what it is called now."""
+def announce(session_pk: int, name: str, value: str) -> None:
+    """Tell the pages of a session, in any process, its new ``title`` or ``model``."""
     runtime = started_runtime()
     if runtime is not None and runtime.loop is not None:
-        frame = {"type": "title", "title": title}
+        frame = {"type": name, name: value}
         runtime.loop.call_soon_threadsafe(runtime.publisher.publish, session_pk, frame)
 
 

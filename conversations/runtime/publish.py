@@ -103,6 +103,7 @@ class CatchUp(NamedTuple):
     session_pk: int
     last_seq: int
     rewinds: int
+    model: str
     run: ActiveRun | None
     reload: str
     frames: list[Frame]
@@ -126,7 +127,7 @@ def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = No
         frames += [queue_frame(queued_messages(session.pk)), window_frame(window_mark_of(session))]
     running = active_runs(stale_seconds=60, session_pks=[session.pk])
     run = running[0] if running else None
-    return CatchUp(session.pk, last_seq, session.rewind_count, run, reload, frames)
+    return CatchUp(session.pk, last_seq, session.rewind_count, session.model, run, reload, frames)
 
 
 # Fan-out within this process: from a session's run to the sockets that watch it.

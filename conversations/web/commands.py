@@ -27,7 +27,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 from conversations.feature import features
 from conversations.models import Session
-from conversations.runtime.current import announce_title, current_runtime, find_model, list_models
+from conversations.runtime.current import announce, current_runtime, find_model, list_models
 
 from .hydration import hydrate
 
@@ -202,13 +202,14 @@ class CommandOrders:
 
     async def rename(self, argument: str) -> CommandResult:
         title = await sync_to_async(archive_sessions.rename_session)(self.session, title=argument)
-        announce_title(self.session.pk, title)
+        announce(self.session.pk, "title", title)
         said = gettext("Session renamed to %(title)s.") % {"title": title}
         return CommandResult(said=said, value=title)
 
     async def model(self, argument: str) -> CommandResult:
         model = find_model(argument, list_models())
         await sync_to_async(archive_sessions.choose_model)(self.session, model=model.id)
+        announce(self.session.pk, "model", model.id)
         said = gettext("Model: %(name)s.") % {"name": model.name}
         return CommandResult(said=said, value=model.id)
 

@@ -61,6 +61,7 @@ from conversations.rendering.rows import (
 )
 from conversations.review.transcript_pages import show_for_review
 from conversations.runtime.current import (
+    announce,
     compact_at_end,
     current_runtime,
     find_default_model,
@@ -487,6 +488,7 @@ def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
     if chosen not in {model.id for model in list_models()}:
         raise Rejected("This model is not available.", code="unknown_model")
     archive_sessions.choose_model(found, model=chosen)
+    announce(found.pk, "model", chosen)
     return _back(request, found)
 
 

@@ -114,6 +114,9 @@ const FRAMES = {
     for (const name of findAll("#title, [aria-current=page] .title")) name.textContent = title;
     document.title = `${title} · Loom Web`;
   },
+  model: ({ model }) => {
+    for (const option of findAll("#model option")) option.selected = option.defaultSelected = option.value === model;
+  },
   people: (frame) => (frame.count > 1 || byId("people")) && import("./people.js").then(({ showPeople }) => showPeople(frame, socket)),
   reload: () => location.reload(),
 };
@@ -155,6 +158,11 @@ document.addEventListener("click", (event) => {
   if (button.id === "jump") toLatest();
   else if (button.id === "stop") stop();
   else import("./actions.js").then(({ act }) => act(button, socket));
+});
+
+for (const kind of ["error", "response:error"]) byId("model-form")?.addEventListener(`htmx:${kind}`, ({ target }) => {
+  target.reset();
+  refuse(LOST);
 });
 
 let press;

@@ -104,9 +104,7 @@ const HERE = {
 };
 
 /** Where an outcome leads. */
-async function follow({ said, url: address, opens, value }, name) {
-  const select = byId("model");
-  if (name === "model" && select) select.value = value;
+async function follow({ said, url: address, opens }) {
   if (said) announce(said);
   if (!address || opens === "file") showSaid(said);
   if (!address) return;
@@ -184,7 +182,7 @@ export async function run(text, isTyped = true) {
     setText("");
     if (activeElement !== field) activeElement.focus({ preventScroll: true });
   }
-  await follow(outcome, name.toLowerCase());
+  await follow(outcome);
 }
 
 // The list above the composer.

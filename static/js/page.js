@@ -64,17 +64,9 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// A group that goes on is one group.
 document.addEventListener("htmx:after:swap", () => {
   lists();
-  for (const group of findAll(".group + .group")) {
-    const before = group.previousElementSibling;
-    if (find("h2", before).textContent !== find("h2", group).textContent) continue;
-    find("ul", before).append(...find("ul", group).children);
-    group.remove();
-  }
-  find(`.session > a[href="${location.pathname}"]`)?.setAttribute("aria-current", "page");
-  rove();
+  import("./more.js").then(({ join }) => rove(join()));
 });
 
 const app = find("[data-worker]");

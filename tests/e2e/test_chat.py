@@ -332,6 +332,29 @@ def test_enter_during_composition_does_not_send(chat: Chat) -> None:
     expect(chat.message).to_have_value("にほん\n")
 
 
+@pytest.mark.noisy  # the browser reports what is refused
+def test_the_menu_of_models_shows_the_one_that_is_used(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    model = page.get_by_label("Model", exact=True)
+    expect(model).to_have_value("claude-sonnet-5-5")
+    page.route("**/model/", lambda route: route.abort())
+    model.select_option("claude-haiku-5-5")
+    expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
+    expect(model).to_have_value("claude-sonnet-5-5")
+    page.unroute("**/model/")
+
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.get_by_label("Model", exact=True).select_option("claude-haiku-5-5")
+    expect(model).to_have_value("claude-haiku-5-5")
+    wire.enqueue(Scenario(text="I am."))
+    chat.ask("Which are you?")
+    assert wire.requests[-1]["model"] == "claude-haiku-5-5"
+    page.route("**/model/", lambda route: route.fulfill(status=500))
+    model.select_option("claude-sonnet-5-5")
+    expect(model).to_have_value("claude-haiku-5-5")
+
+
 def test_two_tabs_stay_in_step(open_chat: Callable[..., Chat], wire: WireThread) -> None:
     first = open_chat().new()
     second = open_chat().open(first.uuid)

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import connection
+from django.urls import reverse
 
 from conversations.accounts.devices import sign_out_devices
 from conversations.archive.audit import readings_of
@@ -164,6 +165,18 @@ async def test_a_stranger_is_told_to_sign_in(connect: Connect) -> None:
 async def test_the_page_of_somebody_else_is_refused(connect: Connect, user: User) -> None:
     assert (await (await connect(query=f"?person={user.pk}")).until("hello"))["run"] == ""
     assert await (await connect(query=f"?person={user.pk}0")).close_code() == 4401
+
+
+async def test_pages_are_told_the_model_that_is_chosen(
+    connect: Connect, session: Session, user: User
+) -> None:
+    page = await connect()
+    await page.until("state")
+    assert page.of_type("model") == []
+    address = reverse("session_model", args=[session.uuid])
+    await sync_to_async(lambda: browser_of(user).post(address, {"model": "demo"}))()
+    assert await page.until("model") == {"type": "model", "model": "demo"}
+    assert (await (await connect()).until("model"))["model"] == "demo"
 
 
 async def test_what_is_not_there_and_what_is_not_yours_look_the_same(
