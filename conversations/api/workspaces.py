@@ -143,13 +143,13 @@ def change_workspace_settings(
     found, origin = _managed(request, slug)
     with transaction.atomic():
         # What another request changes meanwhile is not to be written over with what it was.
-        workspace = Workspace.objects.select_for_update(no_key=True).get(pk=found.pk)
+        workspace = archive_workspaces.lock_workspace(found)
         wanted = copy(workspace)
         for name, value in patch.dict(exclude_unset=True).items():
             setattr(wanted, name, value)
         # The forms of the settings page have the rules of what goes with what.
         form = WorkspaceSettingsForm(workspace, WorkspaceSettingsForm.values_of(wanted))
-        rules = ToolRulesForm({name: getattr(wanted, name) for name in ToolRulesForm.base_fields})
+        rules = ToolRulesForm(workspace, ToolRulesForm.values_of(wanted))
         wrong = [text for one in (form, rules) for texts in one.errors.values() for text in texts]
         if wrong:
             raise Rejected(" ".join(map(str, wrong)), code="bad_settings")

@@ -154,6 +154,11 @@ def create_workspace(
     raise Rejected("Too many workspaces have this name.", code="name_taken")
 
 
+def lock_workspace(workspace: Workspace) -> Workspace:
+    """As it is stored now; until the transaction ends, nobody else changes it."""
+    return Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+
+
 def change_workspace(
     workspace: Workspace, *, name: str, instructions: str, **columns: str | int | bool | None
 ) -> None:

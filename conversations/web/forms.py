@@ -8,6 +8,7 @@ from uuid import UUID
 from django import forms
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils.text import normalize_newlines
 from django.utils.translation import gettext, gettext_lazy
 
 from conversations.archive.tool_calls import MAX_REASON_CHARS
@@ -46,7 +47,45 @@ def make_workspace_at(root: str, name: str, *, owner: User) -> Workspace:
     return create_workspace(root=folder, name=name, owner=owner)
 
 
-class WorkspaceSettingsForm(forms.Form):
+class SharedForm(forms.Form):
+    """What several people change. A page carries what each field was when it was shown, as
+    ``shown``: what the person left as it was stays what it is by now, and what somebody else
+    has changed meanwhile is written over only when they save again."""
+
+    def __init__(self, data: Any = None, *, initial: dict[str, Any]) -> None:
+        super().__init__(data, initial=initial)
+        self._overtaken: list[str] = []
+        if data is None:
+            return
+        self.data = merged = data.copy()
+        for field in self:
+            if (shown := data.get(field.html_initial_name)) is None:
+                continue
+            shown, written, now = map(_as_text, (shown, field.data, field.initial))
+            if written == shown:
+                merged[field.html_name] = now
+            elif now not in (shown, written):
+                self._overtaken.append(str(field.label))
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        return [(field.html_initial_name, _as_text(field.initial)) for field in self]
+
+    def clean(self) -> dict[str, Any]:
+        if self._overtaken:
+            said = gettext(
+                "Nothing was saved. Somebody else has changed this meanwhile: %(names)s. To see "
+                "it, open this page in another tab. Saving again replaces it."
+            )
+            raise forms.ValidationError(said % {"names": ", ".join(self._overtaken)})
+        return self.cleaned_data
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else normalize_newlines(str(value))
+
+
+class WorkspaceSettingsForm(SharedForm):
     name = forms.CharField(max_length=120, label=gettext_lazy("Name"), strip=True)
     instructions = forms.CharField(
         required=False,
@@ -143,7 +182,7 @@ class WorkspaceSettingsForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         """The marks are checked as they would be in force."""
-        values: dict[str, Any] = super().clean() or self.cleaned_data
+        values = super().clean()
         high = values.get("high_water") or settings.LOOM.high_water
         low = values.get("low_water") or settings.LOOM.low_water
         if low >= high:
@@ -157,7 +196,7 @@ class WorkspaceSettingsForm(forms.Form):
         return values
 
 
-class ToolRulesForm(forms.Form):
+class ToolRulesForm(SharedForm):
     tool_policy = forms.ChoiceField(
         label=gettext_lazy("Tool calls that make changes"),
         choices=(
@@ -183,6 +222,13 @@ class ToolRulesForm(forms.Form):
             "said in any session of this workspace, including direct messages."
         ),
     )
+
+    def __init__(self, workspace: Workspace, data: Any = None) -> None:
+        super().__init__(data, initial=self.values_of(workspace))
+
+    @classmethod
+    def values_of(cls, workspace: Workspace) -> dict[str, Any]:
+        return {name: getattr(workspace, name) for name in cls.base_fields}
 
 
 def check_client_id(value: Any) -> str:

@@ -6,6 +6,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext
@@ -19,7 +20,7 @@ from conversations.agent.window.system_prompt import describe_problems
 from conversations.archive.rights import MANAGE, change_channel_recall
 from conversations.archive.tool_calls import list_permissions, revoke_permission
 from conversations.archive.tool_server_grants import list_grants
-from conversations.archive.workspaces import change_tool_rules
+from conversations.archive.workspaces import change_tool_rules, lock_workspace
 from conversations.domain.errors import NotFound
 from conversations.domain.tool_calls import ToolScope
 from conversations.models import ToolServerGrant
@@ -33,19 +34,17 @@ from .forms import ToolRulesForm
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    fields = ("tool_policy", "allows_network", "channel_recall")
-    form = ToolRulesForm(
-        request.POST if request.method == "POST" else None,
-        initial={name: getattr(found, name) for name in fields},
-    )
-    if form.is_valid():
-        rules = form.cleaned_data
-        change_channel_recall(
-            found, channel_recall=rules.pop("channel_recall"), origin=visit_of(request).origin
-        )
-        change_tool_rules(found, **rules)
-        messages.success(request, gettext("Saved."))
-        return redirect("workspace_tools", slug=slug)
+    form = ToolRulesForm(found)
+    if request.method == "POST":
+        with transaction.atomic():
+            form = ToolRulesForm(lock_workspace(found), request.POST)
+            if form.is_valid():
+                rules = form.cleaned_data
+                recall, origin = rules.pop("channel_recall"), visit_of(request).origin
+                change_channel_recall(found, channel_recall=recall, origin=origin)
+                change_tool_rules(found, **rules)
+                messages.success(request, gettext("Saved."))
+                return redirect("workspace_tools", slug=slug)
     scope = ToolScope(
         workspace=found.slug, policy=found.tool_policy, allows_network=found.allows_network
     )

@@ -2,6 +2,7 @@
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext
@@ -9,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import get_workspace_for
 from conversations.archive.rights import MANAGE
-from conversations.archive.workspaces import change_workspace
+from conversations.archive.workspaces import change_workspace, lock_workspace
 from conversations.runtime.current import list_models
 from conversations.runtime.models import group_models
 
@@ -20,11 +21,14 @@ from .forms import WorkspaceSettingsForm
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = WorkspaceSettingsForm(found, request.POST if request.method == "POST" else None)
-    if form.is_valid():
-        change_workspace(found, **form.cleaned_data)
-        messages.success(request, gettext("Saved."))
-        return redirect("workspace_settings", slug=slug)
+    form = WorkspaceSettingsForm(found)
+    if request.method == "POST":
+        with transaction.atomic():
+            form = WorkspaceSettingsForm(lock_workspace(found), request.POST)
+            if form.is_valid():
+                change_workspace(found, **form.cleaned_data)
+                messages.success(request, gettext("Saved."))
+                return redirect("workspace_settings", slug=slug)
     models = group_models(list_models(), chosen=found.default_model)
     context = {"workspace": found, "form": form, "models": models}
     return render(request, "settings/general.html", context, status=400 if form.errors else 200)
