@@ -337,7 +337,7 @@ def test_the_admin_signs_nobody_in_by_a_page_of_its_own(client: Client, user: Us
     signs other browsers out."""
     data = {"username": "ann", "password": "correct horse"}
     answer = client.post(reverse("admin:login") + "?next=/admin/auth/", data)
-    assert answer["Location"] == f"{reverse('sign_in')}?next=/admin/auth/"
+    assert answer["Location"] == f"{reverse('sign_in')}?next=/admin/auth/&unsaved=1"
     assert SESSION_KEY not in client.session
     elsewhere = client.get(reverse("admin:login") + "?next=https://evil.example/")
     assert elsewhere["Location"] == f"{reverse('sign_in')}?next={reverse('admin:index')}"

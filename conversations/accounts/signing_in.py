@@ -16,7 +16,7 @@ from axes.handlers.proxy import AxesProxyHandler
 from axes.helpers import get_client_username
 from axes.models import AccessAttempt, AccessLog
 from django.conf import settings
-from django.contrib.auth import login
+from django.contrib.auth import REDIRECT_FIELD_NAME, login
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.models import User
@@ -25,7 +25,7 @@ from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.db.models import Sum
 from django.db.models.signals import pre_save
 from django.dispatch import receiver
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse, reverse_lazy
 from django.utils.http import urlencode
@@ -62,6 +62,10 @@ PREVIEWERS = (
 LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
 
 
+# In the address of the sign-in page: it is shown in place of what a form was to do.
+UNSAVED = "unsaved"
+
+
 class SignIn(LoginView):
     template_name = "registration/sign_in.html"
     redirect_authenticated_user = True
@@ -72,7 +76,11 @@ class SignIn(LoginView):
         return "" if wanted == self.request.path else wanted
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"provider_name": settings.LOOM.oidc_name}
+        message = ""
+        if UNSAVED in self.request.GET:
+            message = gettext("Nothing was saved, as you are signed out. Sign in and do it again.")
+        more = {"provider_name": settings.LOOM.oidc_name, "message": message}
+        return super().get_context_data(**kwargs) | more
 
     def form_valid(self, form: Any) -> HttpResponse:
         return sign_in_person(self.request, form.get_user(), to=self.get_success_url())
@@ -186,9 +194,10 @@ def leave_token_out_of_log(request: HttpRequest) -> None:
 
 
 class SignedOutMiddleware:
-    """Somebody who has been signed out meanwhile asks for a part of a page: sends the whole
-    page to the sign-in. A chat stays as it is, with what is written in it: its socket says
-    that the person is signed out."""
+    """Somebody has been signed out meanwhile. Who sends a form learns at the sign-in that
+    nothing was saved. A part of a page that is asked for sends the whole page to the sign-in;
+    but a chat stays as it is, with what is written in it: its socket says that the person is
+    signed out."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -196,8 +205,12 @@ class SignedOutMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self._get_response(request)
         sign_in = resolve_url("sign_in")
-        is_part = request.method == "GET" and request.headers.get("HX-Request") == "true"
-        if not is_part or urlsplit(response.get("Location", "")).path != sign_in:
+        target = urlsplit(response.get("Location", ""))
+        if target.path != sign_in:
+            return response
+        if request.method == "POST" and REDIRECT_FIELD_NAME in QueryDict(target.query):
+            response["Location"] += f"&{UNSAVED}=1"
+        if request.method != "GET" or request.headers.get("HX-Request") != "true":
             return response
         answer = HttpResponse(status=204)
         page = "/"

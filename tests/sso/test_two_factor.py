@@ -299,7 +299,7 @@ def test_the_admin_asks_for_both(secret: str, user: User) -> None:
     client = Client()
     data = {"username": "ann", "password": "correct horse", "next": "/admin/"}
     asked = client.post(reverse("admin:login") + "?next=/admin/", data)
-    assert asked["Location"] == f"{reverse('sign_in')}?next=/admin/"
+    assert asked["Location"] == f"{reverse('sign_in')}?next=/admin/&unsaved=1"
     assert client.get("/admin/").status_code == 302
     sign_in(client, next="/admin/")
     assert client.get("/admin/").status_code == 302

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import urlsplit
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -19,6 +19,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
+from django.http import QueryDict
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
@@ -492,8 +493,8 @@ def test_a_stranger_is_sent_to_sign_in_and_back_to_a_page(
     def sent_to(name: str) -> tuple[str, int]:
         method = "POST" if 302 in TABLE[name].post.values() else "GET"
         response = stranger.generic(method, addresses[name])
-        page, _, back = response["Location"].partition("?next=")
-        return page, status_of(unquote(back))
+        sent = urlsplit(response["Location"])
+        return sent.path, status_of(QueryDict(sent.query)["next"])
 
     pages = set(OF_THE_WORKSPACE) - {"workspace_feed"}  # its readers fill in no form
     answers = {name: sent_to(name) for name in pages}

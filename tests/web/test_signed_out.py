@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
-from conversations.models import Session
+from conversations.models import Session, Workspace
 
 
 def ask(client: Client, path: str, page: str) -> Any:
@@ -40,3 +41,14 @@ def test_a_whole_page_is_redirected_as_ever() -> None:
     response = Client().get("/search/")
     assert response.status_code == 302
     assert response["Location"].startswith("/sign-in/")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["workspace_settings", "session_create"])
+def test_whoever_sends_a_form_learns_that_nothing_was_saved(
+    workspace: Workspace, name: str
+) -> None:
+    page = reverse(name, args=[workspace.slug])
+    said = "Nothing was saved, as you are signed out."
+    assert said in Client().post(page, {"name": "Bed"}, follow=True).text
+    assert said not in Client().get(page, follow=True).text
