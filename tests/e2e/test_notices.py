@@ -222,6 +222,31 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     wait_until(lambda: worker.evaluate(KEPT) == [])
 
 
+@pytest.mark.noisy  # without a network
+def test_a_copy_with_something_written_in_it_is_not_loaded_again(
+    person: Page, server: Server
+) -> None:
+    page = person
+    page.goto(f"{server.url}/")
+    worker = Worker(page)
+    page.reload()
+    wait_until(lambda: len(worker.evaluate(KEPT)) >= 1)
+    page.context.set_offline(True)
+    worker.evaluate("() => { self.fetch = () => Promise.reject(new TypeError('offline')); }")
+    page.goto(f"{server.url}/")
+    expect(page.locator(".offline-bar")).to_be_visible()
+    page.evaluate("window.isSame = true")
+    name = page.locator("main").get_by_label("Name")
+    name.fill("My new workspace")
+    with page.expect_response("**/healthz"):
+        page.context.set_offline(False)
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.isSame")
+    expect(name).to_have_value("My new workspace")
+    with page.expect_navigation():
+        page.get_by_role("link", name="Try again").click()
+
+
 def test_the_tab_says_what_the_session_does(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(text="Beans.", delay=2))
     chat.send("Which?")
