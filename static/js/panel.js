@@ -75,19 +75,37 @@ body.addEventListener("htmx:finally:request", ({ target }) => {
   body.ariaBusy = null;
   if (target === body) isLoading = false;
 });
+// What is being written in an item is there again when its part is.
+const written = new Map();
+function keepWritten() {
+  for (const { id, value, defaultValue } of findAll("[data-edit][open] textarea", body)) {
+    if (value !== defaultValue) written.set(id, value);
+  }
+}
+function putBack() {
+  for (const [id, value] of written) {
+    const field = byId(id);
+    if (!field || !written.delete(id)) continue;
+    field.value = value;
+    field.closest("[data-edit]").open = true;
+  }
+}
+
 /** What was written is not lost with the page that did not come. */
 function fail({ detail: { ctx } }) {
   if ([400, 409, 413].includes(ctx?.response?.status)) return; // the form says what is wrong
   const notice = fromTemplate("panel-failed");
   find(":scope > .notice", body)?.remove();
-  if (ctx?.request.method === "POST") body.prepend(notice);
-  else body.replaceChildren(notice);
+  if (ctx?.request.method === "POST") return body.prepend(notice);
+  keepWritten();
+  body.replaceChildren(notice);
 }
 body.addEventListener("htmx:response:error", fail);
 body.addEventListener("htmx:error", fail);
 // What is unfolded stays so when the same part comes again, and what was said stays there.
 let before = {};
 body.addEventListener("htmx:before:swap", () => {
+  if (wantsFocus) keepWritten();
   const ids = findAll("details[open][id]", body).map(({ id }) => id);
   const notice = find("[role=status].notice", body)?.cloneNode(true);
   before = { url: find("[data-url]", body)?.dataset.url, ids, notice };
@@ -104,6 +122,7 @@ body.addEventListener("htmx:after:swap", () => {
   address = byId("panel-page").href = url;
   for (const link of findAll(".tabs a", panel)) link.ariaCurrent = link.dataset.tab === tab ? "page" : null;
   localise(body);
+  putBack();
   if (said) announce(said);
   if (wantsFocus) body.scrollTop = 0;
   if (wantsFocus || document.activeElement === document.body) focusTitle();

@@ -163,6 +163,27 @@ def test_it_follows_the_session_and_keeps_what_is_being_written(
     expect(panel(page)).to_be_visible()
 
 
+def test_a_wording_outlasts_another_tab_of_the_panel(decided: Chat) -> None:
+    page = decided.page
+    item(page, "tabs").get_by_label("Edit").first.click()
+    field = item(page, "tabs").get_by_role("textbox", name="Wording")
+    field.fill("half a thought")
+    page.get_by_role("link", name="Context", exact=True).click()
+    expect(panel(page).get_by_role("heading", name="Context")).to_be_focused()
+    page.get_by_role("link", name="State", exact=True).click()
+    expect(field).to_have_value("half a thought")
+    item(page, "tabs").get_by_role("button", name="Cancel").click()
+    page.get_by_role("link", name="Context", exact=True).click()
+    expect(panel(page).get_by_role("heading", name="Context")).to_be_focused()
+    page.get_by_role("link", name="State", exact=True).click()
+    item(page, "tabs").get_by_label("Edit").first.click()
+    expect(field).to_have_value(re.compile("tabs"))
+    field.fill("Spaces, two of them")
+    page.get_by_role("button", name="Save").click()
+    expect(item(page, "Spaces, two")).to_contain_text("reworded")
+    expect(panel(page).locator("[data-edit][open]")).to_have_count(0)
+
+
 def test_a_turn_on_the_page_is_shown_without_leaving_it(decided: Chat) -> None:
     page = decided.page
     address = page.url
