@@ -17,9 +17,11 @@ from django.utils.translation import get_language, gettext, gettext_noop, ngette
 from conversations.domain.people import ROLE_NAMES
 
 from .messages import translate
+from .source_text import size_text
 
 register = template.Library()
 register.filter("said", translate)
+register.filter("size", size_text)
 
 
 @register.filter

@@ -13,7 +13,6 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
 from django.db.models import F, QuerySet
-from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
 from conversations.archive.storage import require_space
@@ -22,6 +21,7 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.messages import say
 from conversations.domain.text import storable
 from conversations.models import Workspace
+from conversations.rendering.source_text import size_text
 
 from .models import OPEN_STATES, RUNNING, Import
 
@@ -45,7 +45,7 @@ def check_size(file: "UploadedFile[Any]") -> None:
         raise Rejected(
             "It is too large; the limit is %(limit)s.",
             code="import_too_large",
-            limit=filesizeformat(limit),
+            limit=size_text(limit),
         )
 
 

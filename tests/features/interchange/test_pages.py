@@ -348,6 +348,13 @@ def page_in_german(owner: Client) -> str:
     return " ".join(unescape(page.text).split())
 
 
+def test_a_size_is_written_as_on_every_other_page(owner: Client, workspace: Workspace) -> None:
+    upload(owner)
+    Import.objects.update(size=12_345_678)
+    assert "<span>12.3 MB</span>" in page_in_german(owner)
+    assert "12.3 MB" in owner.get("/import/", headers={"Accept-Language": "de"}).text
+
+
 def test_what_was_noted_is_said_in_the_readers_language(
     owner: Client, workspace: Workspace
 ) -> None:
