@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.domain.audit import FIRST, READINGS, Chained, entry_digest
+from conversations.domain.audit import FIRST, READINGS, SERVER, Chained, entry_digest
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
@@ -38,7 +38,7 @@ class AuditOrigin:
     @property
     def actor_name(self) -> str:
         if self.user is None:
-            return self.name or "the server"
+            return self.name or SERVER
         return self.user.get_username()
 
 

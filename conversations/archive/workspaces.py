@@ -14,7 +14,7 @@ from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 from django.utils.text import slugify
 
-from conversations.domain.audit import ROLE
+from conversations.domain.audit import FIRST_START, ROLE
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.people import OWNER
 from conversations.domain.runs import ACTIVE_STATES
@@ -34,7 +34,7 @@ def create_first_superuser(username: str) -> User:
     with transaction.atomic():
         user = User.objects.create_superuser(username=username)
         metadata = {"person": username, "account": "made", "rank": "superuser, staff"}
-        record(AuditOrigin(name="the first start"), AuditEvent(action=ROLE, metadata=metadata))
+        record(AuditOrigin(name=FIRST_START), AuditEvent(action=ROLE, metadata=metadata))
     return user
 
 

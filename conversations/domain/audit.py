@@ -68,6 +68,9 @@ ACTS = {
 }
 
 AUDIT_ACTIONS = READINGS | ACTS
+
+# Who acts without being a person and without being a command, whose name is the same everywhere.
+SERVER, FIRST_START = say("the server"), say("the first start")
 FIRST = hashlib.sha256(b"loom:audit").hexdigest()  # Where the chain begins.
 
 

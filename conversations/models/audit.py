@@ -5,7 +5,7 @@ import uuid
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q
 
-from conversations.domain.audit import AUDIT_ACTIONS
+from conversations.domain.audit import AUDIT_ACTIONS, FIRST_START, SERVER
 
 from .fields import actor_field
 from .sessions import Session
@@ -52,6 +52,13 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number} · {self.actor_name} {self.did}"
+
+    @property
+    def who(self) -> str:
+        """Who it was: a name, or what it was in words."""
+        return {str(one): one for one in (SERVER, FIRST_START)}.get(
+            self.actor_name, self.actor_name
+        )
 
     @property
     def did(self) -> str:

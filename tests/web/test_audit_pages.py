@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from conversations.archive.audit import AuditEvent, AuditOrigin, note_of, readings_of, record
 from conversations.archive.sessions import create_session
-from conversations.archive.workspaces import add_member
+from conversations.archive.workspaces import add_member, create_first_superuser
 from conversations.domain.audit import AUDIT_EXPORT, NOTE, TRANSCRIPT
 from conversations.models import AuditEntry, Session, Turn, Workspace
 from conversations.review.audit_pages import PAGE
@@ -287,3 +287,13 @@ def test_a_purged_session_stays_in_the_log(administrator: Client, rita: User) ->
     gone = uuid4()
     record(AuditOrigin(user=rita), AuditEvent(action=TRANSCRIPT, session=gone, workspace="garden"))
     assert numbers(log_page(administrator, session=gone)) == [1]
+
+
+def test_what_is_no_person_is_named_in_the_readers_language(administrator: Client) -> None:
+    create_first_superuser("first")
+    record(AuditOrigin(), AuditEvent(action=NOTE))
+    record(AuditOrigin(name="Session"), AuditEvent(action=NOTE))
+    page = administrator.get(reverse("audit"), headers={"Accept-Language": "de"}).text
+    assert "<b>der erste Start</b>" in page
+    assert "<b>der Server</b>" in page
+    assert "<b>Session</b>" in page
