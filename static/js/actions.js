@@ -83,12 +83,13 @@ async function edit(button, row, socket) {
   });
   /** The row goes, or the page: what is written goes on in the composer. */
   function rescue() {
+    if (find(".primary", editor).disabled) return; // it is on its way
     const text = field.value.trim();
     close(byId("message"));
     if (text !== source.trim()) putBack(text);
   }
   document.addEventListener("loom:frame", () => {
-    if (!row.isConnected && !find(".primary", editor).disabled) rescue();
+    if (!row.isConnected) rescue();
   }, closed);
   addEventListener("pagehide", rescue, closed);
   editor.addEventListener("keydown", (event) => {

@@ -719,6 +719,13 @@ def test_what_is_written_in_a_message_is_kept_when_it_goes(
     edit(second, "The best question")
     second.page.reload()
     expect(second.message).to_have_value("The best question")
+    second.message.fill("")
+    wire.enqueue(Scenario(text="Three."))
+    edit(second, "The last question")
+    second.page.get_by_role("button", name="Save").click()
+    second.page.reload()
+    expect(second.page.locator("#rows")).to_contain_text("Three.")
+    expect(second.message).to_have_value("")
 
 
 def test_a_row_that_was_lost_is_asked_for_although_something_else_just_was(
