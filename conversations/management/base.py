@@ -57,9 +57,10 @@ class DatabaseCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
-            if self.uses_database(options) and not connection.introspection.table_names():
-                with migrating_alone():  # in which another command may have made it
-                    call_command("migrate", verbosity=0, interactive=False)
+            if self.uses_database(options):
+                with migrating_alone():  # to look, too: another command may have made a part
+                    if not connection.introspection.table_names():
+                        call_command("migrate", verbosity=0, interactive=False)
             return super().execute(*args, **options)
         except LoomError as error:
             raise CommandError(shown(self.stderr, error.message), returncode=2) from error

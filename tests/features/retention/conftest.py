@@ -29,7 +29,9 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> Configure:
 @pytest.fixture(autouse=True)
 def own_data(configure: Configure, tmp_path: Path) -> None:
     """Contents of no other test."""
-    configure(data_dir=tmp_path / "data")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    configure(data_dir=folder)
 
 
 def age_contents(moment: datetime) -> None:
