@@ -2,7 +2,7 @@
 import { byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
 import { acknowledged, refuse, settleMessage, startComposer } from "./composer.js";
 import { LOST, Socket } from "./socket.js";
-import { addRows, afterFrames, allowGap, cursor, follow, lacksNewer, replaceRows, start } from "./transcript.js";
+import { addRows, afterFrames, cursor, follow, lacksNewer, replaceRows, start } from "./transcript.js";
 
 const { dataset } = byId("transcript");
 const line = byId("status");
@@ -60,15 +60,14 @@ function showConnection(state) {
 }
 
 /** Once a second. For rows that are missing it is made up for. */
-function sync(asked) {
+function sync(lacks) {
   const wait = synced + 1000 - Date.now();
   if (wait > 0) {
-    if (!asked) return;
+    if (!lacks) return;
     clearTimeout(later);
-    return (later = setTimeout(sync, wait, asked));
+    return (later = setTimeout(sync, wait, lacks));
   }
   synced = Date.now();
-  asked?.();
   socket.send({ type: "sync", after: cursor() });
 }
 
@@ -86,7 +85,6 @@ function writeDraft(frame) {
 const FRAMES = {
   hello: () => {
     socket.attempt = 0;
-    allowGap();
     socket.line.ready = true;
     sendAgain();
   },
@@ -95,10 +93,10 @@ const FRAMES = {
     if (lacksNewer()) toLatest();
   },
   error: (frame) => socket.answer(frame.client_id, frame.message) || (refused ??= import("./refused.js")).then(({ take }) => take(frame, sendAgain)),
-  rows: ({ rows, ends_draft: ends }) => {
+  rows: ({ rows, after, ends_draft: ends }) => {
     if (ends) clearDraft();
     for (const row of rows) settleMessage(row.client_id);
-    if (!addRows(rows)) sync(allowGap);
+    if (!addRows(rows, after)) sync(true);
   },
   draft: writeDraft,
   call: (frame) => import("./calls.js").then(({ show }) => show(frame) || sync()),

@@ -12,7 +12,6 @@ let following = true;
 let top = 0;
 let unseen = 0;
 let last = Number(log.dataset.lastSeq) || 0;
-let asked = 0;
 
 const distance = () => log.scrollHeight - log.scrollTop - log.clientHeight;
 
@@ -20,9 +19,6 @@ export const cursor = () => `seq:${last}`;
 
 /** The page ends before the session does. */
 export const lacksNewer = () => "newer" in log.dataset;
-
-/** Replaced rows are not sent again. */
-export const allowGap = () => { asked = last; };
 
 function showPill(added = 0) {
   unseen = following && !lacksNewer() ? 0 : unseen + added;
@@ -92,12 +88,13 @@ function trim(loaded) {
   return true;
 }
 
-/** False when rows before these are missing. */
-export function addRows(frames) {
+/** False when rows before these are missing. Of all `after` one, the replaced are not sent again. */
+export function addRows(frames, after) {
+  const areAll = after <= last;
   let added = 0;
   for (const { seq, html } of frames) {
     if (seq <= last) continue;
-    if (seq > last + 1 && last !== asked) break;
+    if (seq > last + 1 && !areAll) break;
     last = seq;
     added += 1;
     if (!lacksNewer()) list.append(...parseHtml(html));
@@ -172,7 +169,6 @@ export function start(onComplete) {
     }
     if (!lacked || lacksNewer()) return;
     last = Math.max(...allRows().map(({ dataset }) => Number(dataset.seq) || 0));
-    allowGap();
     onComplete();
   });
 }

@@ -2,7 +2,7 @@
 light and dark. A page is added by its address."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -167,12 +167,18 @@ create_workspace(root=root, name="Shared", slug=root.name, owner=User.objects.ge
 """
 
 
+REMOVED = (
+    "from conversations.models import Workspace; Workspace.objects.get(slug='{slug}').delete()"
+)
+
+
 @pytest.fixture
-def shared(server: Server) -> str:
-    """The settings of a workspace of this test's own."""
+def shared(server: Server) -> Iterator[str]:
+    """The settings of a workspace of this test's own, which other tests do not meet."""
     root = server.folder / "workspaces" / f"shared-{uuid4().hex[:8]}"
     server.manage("shell", "-v", "0", "-c", SHARED.format(root=root))
-    return f"{server.url}/w/{root.name}/settings/"
+    yield f"{server.url}/w/{root.name}/settings/"
+    server.manage("shell", "-v", "0", "-c", REMOVED.format(slug=root.name))
 
 
 def test_two_owners_keep_each_others_settings(
