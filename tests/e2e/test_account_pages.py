@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.features import collect, merge
 
@@ -181,14 +181,23 @@ def shared(server: Server) -> Iterator[str]:
     server.manage("shell", "-v", "0", "-c", REMOVED.format(slug=root.name))
 
 
-def test_two_owners_keep_each_others_settings(
-    shared: str, open_context: Callable[..., BrowserContext]
-) -> None:
+@pytest.fixture
+def owners(shared: str, open_context: Callable[..., BrowserContext]) -> list[Page]:
+    """Two of them, each with the settings open."""
     context = open_context()
-    anna, bert = context.new_page(), context.new_page()
-    for page in (anna, bert):
+    pages = [context.new_page(), context.new_page()]
+    for page in pages:
         page.goto(shared)
-    of_anna, of_bert = (page.get_by_label("Instructions", exact=True) for page in (anna, bert))
+    return pages
+
+
+def instructions(page: Page) -> Locator:
+    return page.get_by_label("Instructions", exact=True)
+
+
+def test_two_owners_keep_each_others_settings(shared: str, owners: list[Page]) -> None:
+    anna, bert = owners
+    of_anna, of_bert = map(instructions, owners)
     of_anna.fill("By Anna.\n\nIn two parts.")
     save(anna)
     expect(anna.get_by_text("Saved.")).to_be_visible()
@@ -211,14 +220,9 @@ def test_two_owners_keep_each_others_settings(
 
 
 @pytest.mark.noisy
-def test_what_another_owner_changed_is_not_replaced_unseen(
-    shared: str, open_context: Callable[..., BrowserContext]
-) -> None:
-    context = open_context()
-    anna, bert = context.new_page(), context.new_page()
-    for page in (anna, bert):
-        page.goto(shared)
-    of_anna, of_bert = (page.get_by_label("Instructions", exact=True) for page in (anna, bert))
+def test_what_another_owner_changed_is_not_replaced_unseen(owners: list[Page]) -> None:
+    anna, bert = owners
+    of_anna, of_bert = map(instructions, owners)
     of_anna.fill("By Anna.")
     anna.get_by_label("Name", exact=True).fill("Anna's")
     save(anna)
