@@ -41,16 +41,21 @@ def redis_url(redis: ValkeyServer) -> str:
     return str(redis.connection_url)
 
 
+@pytest.fixture
+async def by_relay(start_runtime: Callable[..., Any], redis_url: str) -> tuple[Runtime, Runtime]:
+    """Two processes that hear of each other by Redis, since neither looks into the database."""
+    slow = {"redis_url": redis_url, "watch_interval": 60.0}
+    return await start_runtime(**slow), await start_runtime(**slow)
+
+
 async def test_deltas_reach_the_pages_of_another_process_at_once(
-    start_runtime: Callable[..., Any],
-    redis_url: str,
+    by_relay: tuple[Runtime, Runtime],
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
     # A watcher that never looks: what arrives comes through the relay.
-    slow = {"redis_url": redis_url, "watch_interval": 60.0}
-    here, there = await start_runtime(**slow), await start_runtime(**slow)
+    here, there = by_relay
     page = open_page(there)
     await page.settled(there)
     wire.enqueue(Scenario(words=60, rate=150))
@@ -65,14 +70,12 @@ async def test_deltas_reach_the_pages_of_another_process_at_once(
 
 
 async def test_a_page_that_comes_late_gets_the_draft_from_its_process(
-    start_runtime: Callable[..., Any],
-    redis_url: str,
+    by_relay: tuple[Runtime, Runtime],
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
-    slow = {"redis_url": redis_url, "watch_interval": 60.0}
-    here, there = await start_runtime(**slow), await start_runtime(**slow)
+    here, there = by_relay
     early = open_page(here)
     wire.enqueue(Scenario(words=400, rate=100))
     await here.send(garden, client_id="client-1", text="go", user_pk=None)
@@ -112,14 +115,12 @@ def titles(page: Page) -> list[str]:
 
 
 async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
-    start_runtime: Callable[..., Any],
+    by_relay: tuple[Runtime, Runtime],
     redis: ValkeyServer,
-    redis_url: str,
     open_page: Callable[[Runtime], Page],
     garden: Session,
 ) -> None:
-    slow = {"redis_url": redis_url, "watch_interval": 60.0}
-    here, there = await start_runtime(**slow), await start_runtime(**slow)
+    here, there = by_relay
     own, page = open_page(here), open_page(there)
     await own.settled(here)
     await page.settled(there)
@@ -138,13 +139,11 @@ async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
 
 
 async def test_of_too_many_frames_the_newest_arrive(
-    start_runtime: Callable[..., Any],
-    redis_url: str,
+    by_relay: tuple[Runtime, Runtime],
     open_page: Callable[[Runtime], Page],
     garden: Session,
 ) -> None:
-    slow = {"redis_url": redis_url, "watch_interval": 60.0}
-    here, there = await start_runtime(**slow), await start_runtime(**slow)
+    here, there = by_relay
     page = open_page(there)
     await page.settled(there)
     for number in range(MAX_OUTGOING_FRAMES + 5):
