@@ -1,16 +1,18 @@
 """Static files, as the ASGI application answers them: without Django's middleware."""
 
 import gzip
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
+from django.conf import settings
 from django.core.management import call_command
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csp import ContentSecurityPolicyMiddleware
 from django.middleware.security import SecurityMiddleware
 from django.templatetags.static import static
+from django.test import override_settings
 
 from loomweb.static_files import PIECE_BYTES, StaticFiles
 
@@ -22,14 +24,15 @@ async def to_django(scope: dict[str, Any], receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
-@pytest.fixture
-def files(tmp_path: Path, settings: Any) -> StaticFiles:
-    settings.STATIC_ROOT = tmp_path
-    settings.STORAGES = settings.STORAGES | {"staticfiles": {"BACKEND": HASHED}}
-    others = ["admin", "ninja", "redoc*"]
-    call_command("collectstatic", verbosity=0, interactive=False, ignore_patterns=others)
-    (tmp_path / "large.bin").write_bytes(b"x" * (PIECE_BYTES * 3 + 1))
-    return StaticFiles(to_django)
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StaticFiles]:
+    folder = tmp_path_factory.mktemp("static")
+    storages = settings.STORAGES | {"staticfiles": {"BACKEND": HASHED}}
+    with override_settings(STATIC_ROOT=folder, STORAGES=storages):
+        others = ["admin", "ninja", "redoc*"]
+        call_command("collectstatic", verbosity=0, interactive=False, ignore_patterns=others)
+        (folder / "large.bin").write_bytes(b"x" * (PIECE_BYTES * 3 + 1))
+        yield StaticFiles(to_django)
 
 
 async def get(
