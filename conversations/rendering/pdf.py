@@ -17,6 +17,7 @@ class DrawnPages(NamedTuple):
 
 
 def draw_pages(data: bytes, *, first: int, count: int) -> DrawnPages | None:
-    """The pages from ``first`` (the first is 1) on; None for what cannot be read."""
+    """The pages from ``first`` (the first is 1) on; a total of 0 for what cannot be read. None
+    where it takes too much time or memory."""
     found = run_program("draw_pdf.py", first, count, PAGE_PIXELS, data=data)
-    return DrawnPages(found["total"], found["pages"]) if found else None
+    return None if found is None else DrawnPages(found.get("total", 0), found.get("pages", []))

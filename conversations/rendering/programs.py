@@ -17,8 +17,9 @@ logger = logging.getLogger(__name__)
 OOM_SCORE = b"500"
 
 MAX_SECONDS = 30.0
-_running = BoundedSemaphore(2)
-"""Programs of previews at a time: each may take much memory."""
+# Of a program of previews two run at a time, since each may take much memory. Pages of a PDF may
+# take all those seconds, for which no other kind of file has to wait.
+_running = {name: BoundedSemaphore(2) for name in ("clean_pages.py", "draw_pdf.py")}
 
 
 def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -50,11 +51,16 @@ def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> 
 
 
 def run_program(name: str, *arguments: int, data: bytes) -> Any:
-    """What the program of this package makes of ``data``, as JSON; None where it fails."""
+    """What the program of this package makes of ``data``, as JSON; None where it fails, or where
+    those before it do not end."""
     program = Path(__file__).with_name(name)
     try:
-        with _running:
+        if not _running[name].acquire(timeout=MAX_SECONDS):
+            raise TimeoutError
+        try:
             return json.loads(ask_program(program, *arguments, data=data, seconds=MAX_SECONDS))
+        finally:
+            _running[name].release()
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         logger.info("preview_failed", extra={"fields": {"error": type(error).__name__}})
         return None

@@ -9,7 +9,7 @@ import pytest
 from django.utils.translation import override
 from PIL import Image
 
-from conversations.rendering import previews
+from conversations.rendering import previews, programs
 from conversations.rendering.previews import Preview, preview_kind, render_preview
 from conversations.rendering.source_text import MARK_END, MARK_START
 
@@ -169,6 +169,16 @@ def test_html_that_takes_too_long_is_shown_as_source() -> None:
     assert shown.note.startswith("This page has too much in it")
     assert shown.note.endswith("more lines are not shown.")
     assert 'class="source"' in shown.html
+
+
+def test_what_waits_for_a_pdf_holds_nothing_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "MAX_SECONDS", 5.0)
+    drawing = programs._running["draw_pdf.py"]
+    with drawing, drawing:
+        assert render("a.html", "<p>Beans</p>").is_page
+        monkeypatch.setattr(programs, "MAX_SECONDS", 0.01)
+        shown = render("a.pdf", picture("PDF", pages=1))
+    assert shown.note.startswith("This PDF takes too much time")
 
 
 def test_a_notebook_shows_something_else_instead() -> None:
