@@ -10,10 +10,14 @@ CLIENTS := .cache/clients
 # Else every process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test soak test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres test-uvicorn bench lint format messages browser sandbox gettext clean
+.PHONY: run extra test soak test-clients test-compared test-firefox test-page-audits test-real test-features test-postgres test-uvicorn bench lint format messages browser sandbox gettext clean
 
 run: $(RUNNING)
 	@exec $(PYTHON) manage.py serve
+
+# One of the extras of pyproject.toml, and nothing else: make extra NAME=semantic
+extra: $(RUNNING)
+	$(UV) sync --frozen --no-dev --inexact --extra $(NAME)
 
 # The whole suite on SQLite; what asks the database in its own way again on PostgreSQL;
 # the extra way to sign in with settings of its own; then in a browser.

@@ -226,7 +226,7 @@ class Environment:
         if self.asgi_server == "uvicorn" and not (find_spec("uvicorn") and find_spec("websockets")):
             raise SettingsError(
                 "LOOM_ASGI_SERVER is uvicorn, which is not installed. "
-                "Install it with: uv sync --extra uvicorn. See docs/operating.md."
+                "Install it with: make extra NAME=uvicorn. See docs/operating.md."
             )
         self.allowed_hosts = env.texts("LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
         if not self.allowed_hosts:
@@ -323,7 +323,7 @@ class Environment:
         if semantic == "on" and self.embedding_model is None:
             raise SettingsError(
                 "LOOM_SEMANTIC needs a model for it, which is not installed. "
-                "Install it with: uv sync --extra semantic. See docs/search.md."
+                "Install it with: make extra NAME=semantic. See docs/search.md."
             )
         self.use_journal = env.flag("LOOM_USE_JOURNAL", True)
         self.legacy_fallback = env.flag("LOOM_LEGACY_FALLBACK", True)
@@ -415,7 +415,7 @@ class Environment:
             setting = "LOOM_OIDC_ISSUER" if self.two_factor == "off" else "LOOM_TWO_FACTOR"
             raise SettingsError(
                 f"{setting} needs django-allauth, which is not installed. "
-                "Install it with: uv sync --extra sso. See docs/sign-in.md."
+                "Install it with: make extra NAME=sso. See docs/sign-in.md."
             )
 
     def _read_features(self, env: SettingsReader) -> None:

@@ -106,6 +106,16 @@ def test_where_to_add_something_is_there() -> None:
                 assert (BASE_DIR / name).exists(), (what, name)
 
 
+def test_only_the_makefile_calls_uv() -> None:
+    """It is not on everybody's PATH, and on its own it brings the development packages."""
+    told = [BASE_DIR / "README.md"]
+    for folder in ("docs", "conversations", "loomweb"):
+        told += [path for path in (BASE_DIR / folder).rglob("*") if path.suffix in (".md", ".py")]
+    assert len(told) > 100
+    for path in told:
+        assert not re.search(r"\buv (run|sync)\b", path.read_text()), path
+
+
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 

@@ -359,7 +359,7 @@ def test_an_extra_that_is_not_installed_is_named(
     assert done.returncode != 0
     [sentence] = done.stderr.strip().splitlines()
     assert sentence.startswith(f"Loom Web cannot start: {next(iter(settings))} ")
-    assert f"not installed. Install it with: uv sync --extra {extra}." in sentence
+    assert f"not installed. Install it with: make extra NAME={extra}." in sentence
 
 
 def test_only_a_setting_that_needs_the_extra_asks_for_it(tmp_path: Path, starts: Starts) -> None:

@@ -42,7 +42,9 @@ class Command(BaseCommand):
         **options: Any,
     ) -> None:
         if importlib.util.find_spec("websockets") is None:
-            raise CommandError("The benchmarks need the development packages: run uv sync.")
+            raise CommandError(
+                "The benchmarks need the development packages, which make bench installs."
+            )
         command = [sys.executable, "-m", "benchmarks", "--runs", str(runs)]
         command += ["--only", only] if only else []
         command += ["--all"] if options["all"] else []

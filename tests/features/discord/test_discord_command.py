@@ -34,7 +34,7 @@ def refusal() -> str:
 
 def test_without_the_extra_it_says_how_to_install_it(configured: pytest.MonkeyPatch) -> None:
     configured.setitem(sys.modules, "discord", None)
-    assert "uv sync --extra discord" in refusal()
+    assert "make extra NAME=discord" in refusal()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def _find_problem() -> str:
     """What can be said before a connection is made, as a sentence; empty: nothing is missing."""
     loom, rules = settings.LOOM, read_rules()
     if find_spec("discord") is None:
-        return "discord.py is not installed. Install it with: uv sync --extra discord"
+        return "discord.py is not installed. Install it with: make extra NAME=discord"
     if not loom.discord_token:
         return "Set LOOM_DISCORD_TOKEN or LOOM_DISCORD_TOKEN_FILE. See docs/discord.md."
     if not loom.discord_workspace:
