@@ -114,6 +114,13 @@ class ImportTarget:
             extra["original_key"], columns["key"] = key, None
         if header.owner and header.owner != owner.username:
             extra["original_owner"] = header.owner
+            if self.owner is None:
+                told = say(
+                    "its owner %(owner)s has no account here; it belongs to %(other)s",
+                    owner=header.owner,
+                    other=owner.username,
+                )
+                tell(told)
         if header.workspace and header.workspace != workspace.slug:
             extra["original_workspace"] = header.workspace
         # Whom the operator names as owner may take part; a name in a file gives nobody access.

@@ -1,13 +1,17 @@
-"""``import_sessions`` with what other programs keep."""
+"""``import_sessions`` with what other programs keep, and the move to another database."""
 
 import json
 import zipfile
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
+from conversations.archive.rights import role_of
+from conversations.archive.workspaces import add_member
 from conversations.models import Session, Workspace
+from loomweb.env import BASE_DIR
 
 pytestmark = pytest.mark.django_db
 
@@ -48,3 +52,21 @@ def test_what_nobody_knows_is_said(workspace: Workspace, tmp_path: Path) -> None
     path.write_text("Only words.")
     with pytest.raises(CommandError, match="The format is unknown"):
         call_command("import_sessions", str(path))
+
+
+def test_people_and_workspaces_move_as_it_is_documented(
+    workspace: Workspace, other_user: User, tmp_path: Path
+) -> None:
+    told = (BASE_DIR / "docs/operating.md").read_text()
+    [dumped] = [line for line in told.replace("\\\n", "").splitlines() if " dumpdata " in line]
+    words = dumped.split()[2:-2]
+    assert words[0] == "--natural-foreign"
+    add_member(workspace, user_pk=other_user.pk, role="viewer")
+    password, file = other_user.password, str(tmp_path / "people.json")
+    call_command("dumpdata", *words, output=file)
+    workspace.delete()
+    other_user.delete()
+    call_command("loaddata", file, verbosity=0)
+    moved = Workspace.objects.get(slug="garden")
+    bob = User.objects.get(username="bob")
+    assert (bob.password, role_of(moved, bob.pk)) == (password, "viewer")

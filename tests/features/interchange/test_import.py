@@ -1013,6 +1013,9 @@ def test_an_owner_whom_nobody_knows_is_remembered(importing: Importing) -> None:
     importing(opening(owner="zoe"))
     assert imported().owner == importing.target.default_owner
     assert json.loads(imported().metadata) == {"original_owner": "zoe"}
+    assert importing.reports == ["1: its owner zoe has no account here; it belongs to ann"]
+    importing(opening(owner="zoe"), turn(1))
+    assert importing.reports == []
 
 
 # The command
