@@ -1,7 +1,9 @@
 """What was measured, next to what was promised and to what the machine allows."""
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Any
 
 
@@ -40,15 +42,13 @@ class Figure:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of them lie, by nearest rank; 0 for none."""
-    if not values:
-        return 0.0
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+    """The smallest value at or below which ``share`` of them lie (nearest rank); 0 for none."""
+    return sorted(values)[ceil(share * len(values)) - 1] if values else 0.0
 
 
 def median(values: Sequence[float]) -> float:
-    return percentile(values, 0.5)
+    """0 for none."""
+    return statistics.median(values) if values else 0.0
 
 
 def number_text(value: float) -> str:

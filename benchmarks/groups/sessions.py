@@ -1,5 +1,6 @@
 """The list of a workspace's sessions, where it has ten thousand of them."""
 
+import re
 from datetime import timedelta
 
 from django.utils import timezone
@@ -24,7 +25,7 @@ def measure(bench: Bench) -> list[Figure]:
     with running_server(bench.data_dir) as server:
         reader = PageReader(port=server.port, cookie=server.sign_in())
         reader.read(f"/w/{WORKSPACE}/")
-        shown = reader.html.count("Session number ")
+        shown = count_sessions(reader.html)
         write_pieces(pieces, reader.html, on_page=shown, count=count)
         with reading_bare(pieces) as bare:
             times, limits = [], []
@@ -42,6 +43,11 @@ def measure(bench: Bench) -> list[Figure]:
         )
         for name, share, goal in (("median", 0.5, None), ("p95", 0.95, 15))
     ]
+
+
+def count_sessions(html: str) -> int:
+    """Those that a page shows; it names each several times."""
+    return len(set(re.findall(r"Session number \d+", html)))
 
 
 def _write(bench: Bench, count: int) -> None:

@@ -25,7 +25,7 @@ from conversations.models import Session, Turn
 COUNTS, QUICK_COUNTS = (1, 20, 50, 100, 200, 400), (1, 20)
 RATE = 30
 WORDS, QUICK_WORDS = 312, 120
-"""Of the text; a piece of seven characters, which is counted as a word, is 1.3 of them."""
+"""Of the text; a piece of seven characters, which is counted as a word, is 1.4 of them."""
 
 SPREAD = 1.0
 """Seconds over which the messages are sent."""
