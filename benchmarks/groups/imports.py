@@ -1,7 +1,7 @@
 """Importing sessions, and the disk that they take with their rows and their index.
 
-The limit of the import is SQLite with the same turns and their digests, in one transaction for
-each session.
+The limit of the import is SQLite with the same turns and their digests, without rows, in one
+transaction for each session.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from random import Random
 from time import perf_counter
+from typing import Any
 
 from django.core.management import call_command
 from django.db import connection
@@ -18,13 +19,24 @@ from benchmarks.bench import WORKSPACE, Bench
 from benchmarks.figures import Figure
 from benchmarks.history import make_answer
 from benchmarks.store import Store
+from conversations.domain.events import (
+    AssistantText,
+    Payload,
+    TurnSeparator,
+    UserMessage,
+    event_type_of,
+    payload_data,
+)
 from conversations.domain.text import dump_json
-from conversations.domain.turns import NewTurn
-from conversations.models import Turn
+from conversations.domain.turns import USER, NewTurn
+from conversations.models import ChatEvent, Turn
 
 SESSIONS, QUICK_SESSIONS, TURNS = 100, 10, 200
 KINDS = 200
 """Different exchanges; a session has half as many."""
+
+ROWS = 3
+"""Of an exchange."""
 
 
 def measure(bench: Bench) -> list[Figure]:
@@ -33,16 +45,18 @@ def measure(bench: Bench) -> list[Figure]:
     exchanges = [(make_answer(random)[:200], make_answer(random)) for _ in range(KINDS)]
     sessions = [list(_turns(random, exchanges)) for _ in range(count)]
     file = bench.data_dir / "sessions.jsonl"
-    file.write_text("".join(f"{dump_json(line)}\n" for turns in sessions for line in _lines(turns)))
-    known, before = Turn.objects.count(), _bytes_in_use()
+    lines = (line for turns in sessions for line in make_lines(turns))
+    file.write_text("".join(f"{dump_json(line)}\n" for line in lines))
+    known, rows, before = Turn.objects.count(), ChatEvent.objects.count(), _bytes_in_use()
     began = perf_counter()
     call_command("import_sessions", str(file), "--workspace", WORKSPACE, stdout=StringIO())
     took, turns = perf_counter() - began, count * TURNS
     assert Turn.objects.count() == known + turns
+    assert ChatEvent.objects.count() == rows + turns // 2 * ROWS
     text = sum(len(turn.content.encode()) for session in sessions for turn in session)
     return [
         Figure(
-            name="import with its index",
+            name="import with rows and index",
             value=turns / took,
             unit="turns/s",
             at_least=10_000,
@@ -63,10 +77,22 @@ def _turns(random: Random, exchanges: list[tuple[str, str]]) -> Iterator[NewTurn
         yield NewTurn(role="assistant", content=answer)
 
 
-def _lines(turns: list[NewTurn]) -> Iterator[dict[str, object]]:
+def make_lines(turns: list[NewTurn]) -> Iterator[dict[str, Any]]:
+    """A session as an export writes it: its turns, then the rows of its exchanges."""
     yield {"type": "session", "title": turns[0].content[:40]}
     for number, turn in enumerate(turns, start=1):
         yield {"type": "turn", "number": number, "role": turn.role, "content": turn.content}
+    seq = 0
+    for number, turn in enumerate(turns, start=1):
+        payloads: list[Payload] = (
+            [UserMessage(text=turn.content)]
+            if turn.role == USER
+            else [AssistantText(text=turn.content), TurnSeparator(stop_reason="end_turn")]
+        )
+        for payload in payloads:
+            seq += 1
+            kind, data = event_type_of(payload), payload_data(payload)
+            yield {"type": "event", "seq": seq, "event_type": kind, "payload": data, "turn": number}
 
 
 def _store(path: Path, sessions: list[list[NewTurn]]) -> float:
