@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import gettempdir
 
 from .figures import markdown_table
 from .machine import describe_machine
-from .run import measure
+from .run import end_on_signals, measure
 
 USUAL = (
     *("start", "first_token", "streams", "processor", "browser", "exchanges", "age", "sessions"),
@@ -38,13 +39,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = make_parser()
     options = parser.parse_args(arguments)
     wanted = [name for name in options.only.split(",") if name]
+    if not wanted:
+        parser.error("--only names no group")
     if unknown := set(wanted) - set(NAMES):
         parser.error(f"there is no group {', '.join(sorted(unknown))}")
+    if options.runs < 1:
+        parser.error("--runs must be at least 1")
+    for path in filter(None, (options.json, options.markdown)):
+        try:  # now, since measuring takes minutes
+            path.open("a").close()
+        except OSError as error:
+            parser.error(f"{path}: {error.strerror}")
+    end_on_signals()
     machine = describe_machine()
-    # Each run has a process of its own, because Django takes one data folder in its life.
-    one_each = ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1)
-    with one_each as pool:
-        runs = list(pool.map(measure, [wanted] * options.runs, [options.quick] * options.runs))
+    print(
+        f"Measured is this machine, with SQLite in {gettempdir()};"
+        " settings of the installation are not used.\n",
+        flush=True,
+    )
+    runs = []
+    for _ in range(options.runs):
+        # In a process of its own, because Django takes one data folder in its life.
+        context = get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context, initializer=end_on_signals) as pool:
+            runs.append(pool.submit(measure, wanted, options.quick).result())
     if options.json:
         found = {"machine": machine, "runs": [[o.as_json() for o in run] for run in runs]}
         options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")

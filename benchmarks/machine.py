@@ -3,6 +3,7 @@
 import os
 import platform
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -27,6 +28,7 @@ def describe_machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
+        "database": f"SQLite in {gettempdir()}",
         "load": round(os.getloadavg()[0], 2),
     }
 

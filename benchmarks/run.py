@@ -1,11 +1,15 @@
 """One run of some groups, on a throw-away data folder, in a process of its own."""
 
 import os
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import active_children
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from .figures import Figure, format_table
@@ -38,6 +42,20 @@ class Outcome:
             "load_after": self.load[1],
             "figures": [figure.as_json() for figure in self.figures],
         }
+
+
+def end_on_signals() -> None:
+    """Servers are stopped then, and folders removed."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):  # or a second one would stop the tidying up
+        signal.signal(each, signal.SIG_IGN)
+    for child in active_children():
+        child.terminate()
+    sys.exit(128 + number)
 
 
 def measure(groups: Sequence[str], is_quick: bool) -> list[Outcome]:

@@ -1,13 +1,25 @@
 """What the benchmarks make of what they measure; the measurements themselves run by themselves."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
+from time import sleep
 
 import pytest
+from django.core.management import call_command
 
+from benchmarks.__main__ import NAMES, USUAL, main
 from benchmarks.figures import Figure, markdown_table, median, percentile
 from benchmarks.groups.imports import make_lines
 from benchmarks.groups.sessions import count_sessions
+from benchmarks.processes import clean_environment
 from conversations.domain.turns import NewTurn
+
+from .starting import Starts
+from .test_docs import first_column, section
 
 
 @pytest.mark.parametrize(
@@ -40,3 +52,56 @@ def test_what_is_imported_has_the_rows_of_an_export() -> None:
     assert [line["seq"] for line in events] == list(range(1, 10))
     assert [line["turn"] for line in events] == [1, 2, 2, 3, 4, 4, 5, 6, 6]
     assert events[1]["payload"] == {"v": 1, "text": "In May."}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--only", ","], "--only names no group"),
+        (["--only", "moon"], "there is no group moon"),
+        (["--runs", "0"], "--runs must be at least 1"),
+        (["--json", "/nonexistent/x.json"], "/nonexistent/x.json: No such file or directory"),
+        (["--markdown", "/"], "/: Is a directory"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    out, errors = capsys.readouterr()
+    assert out == ""
+    assert errors.splitlines()[-1] == f"manage.py bench: error: {says}"
+
+
+def test_the_command_passes_on_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda path, command: given.append(command))
+    monkeypatch.setattr(os, "chdir", lambda folder: None)
+    call_command("bench", only="", markdown="/x.md", quick=True)
+    options = ["--runs", "1", "--only", "", "--quick", "--markdown", "/x.md"]
+    assert given == [[sys.executable, "-m", "benchmarks", *options]]
+
+
+def test_what_a_stopped_bench_has_begun_ends_with_it(tmp_path: Path, starts: Starts) -> None:
+    env = clean_environment({"TMPDIR": str(tmp_path), "LOOM_DATA_DIR": str(tmp_path / "own")})
+    command = [sys.executable, "manage.py", "bench", "--quick", "--only", "append"]
+    bench = starts.popen(command, env=env, stdout=subprocess.PIPE)
+    assert bench.stdout is not None
+    assert f"this machine, with SQLite in {tmp_path}" in bench.stdout.readline()
+    while not list(tmp_path.glob("loom-bench-*/server.log")):
+        assert bench.poll() is None
+        sleep(0.05)
+    bench.send_signal(signal.SIGTERM)
+    said, _ = bench.communicate()  # to the end: nobody is left who could write there
+    assert (said.strip(), bench.returncode) == ("", 128 + signal.SIGTERM)
+    assert not list(tmp_path.glob("loom-bench-*"))
+
+
+def test_every_group_is_described() -> None:
+    docs = Path(__file__).parent.parent / "docs"
+    described = section((docs / "performance.md").read_text(), "How to read the table")
+    assert first_column(described) == set(USUAL)
+    told = section((docs / "commands.md").read_text(), "bench").split("`--all` adds")[1]
+    assert {name for name in NAMES if f"`{name}` (" in told} == set(NAMES) - set(USUAL)
