@@ -3,7 +3,7 @@
 Builds an installation for each number of turns in FOLDER, unless it is there, and checks it by
 ``verify_archive``; then prints a Markdown table of what a person and the model wait for in each
 of them, and how it grew from one to the next. Ten million turns take about half an hour and
-30 GB; for those give ``--turns 1_000_000,10_000_000``.
+20 GB; for those give ``--turns 1_000_000,10_000_000``.
 """
 
 import argparse
