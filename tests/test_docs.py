@@ -7,6 +7,7 @@ from pathlib import Path
 
 from django.core.management import get_commands
 
+from conversations.accounts.tokens import SCOPES
 from conversations.web import consumers
 from loomweb.env import BASE_DIR
 
@@ -78,6 +79,11 @@ def test_every_command_is_described() -> None:
     for command in COMMANDS:
         heading = re.search(rf"^##+ .*\b{command}\b", described, re.M)
         assert heading or f"`{command}" in described, command
+
+
+def test_every_scope_of_a_token_is_named() -> None:
+    told = section((BASE_DIR / "docs/commands.md").read_text(), "create_token")
+    assert set(SCOPES) <= set(re.findall(r"`(\w+)`", told))
 
 
 METRICS = {

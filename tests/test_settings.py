@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from loomweb.env import BASE_DIR, Environment, SettingsError
 from tests.starting import Starts
@@ -329,6 +330,13 @@ def test_an_address_of_another_machine_is_said_in_one_sentence(
     assert done.returncode != 0
     [sentence] = done.stderr.strip().splitlines()
     assert "Cannot listen on 192.0.2.1" in sentence
+
+
+@pytest.mark.parametrize("port", ["70000", "-1"])
+def test_a_port_that_cannot_be_is_said_in_one_sentence(port: str) -> None:
+    with pytest.raises(CommandError, match=r"^--port must be between 0 and 65535\.$") as refused:
+        call_command("serve", f"--port={port}")
+    assert refused.value.returncode == 2
 
 
 def test_a_database_that_is_away_is_said_in_one_sentence(tmp_path: Path, manage: Manage) -> None:

@@ -35,17 +35,14 @@ class Command(DatabaseCommand):
         session = find_session(options["session"])
         with suppress(OperationalError):  # the database may only be read
             index_session(session.pk)
-        try:
-            for query in read_lines() if options["stdin"] else [options["query"]]:
-                limit = options["limit"]
-                found = search_session(session.pk, query, limit=limit, with_neighbours=True)
-                if options["json"] or options["stdin"]:
-                    self.stdout.write(dump_json(as_answer(found, query)))
-                    self.stdout.flush()
-                else:
-                    self._print(found, query)
-        except KeyboardInterrupt:
-            raise CommandError("Stopped.", returncode=130) from None
+        for query in read_lines() if options["stdin"] else [options["query"]]:
+            limit = options["limit"]
+            found = search_session(session.pk, query, limit=limit, with_neighbours=True)
+            if options["json"] or options["stdin"]:
+                self.stdout.write(dump_json(as_answer(found, query)))
+                self.stdout.flush()
+            else:
+                self._print(found, query)
 
     def _print(self, found: SearchResults, query: str) -> None:
         for hit in found.hits:

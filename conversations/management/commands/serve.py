@@ -35,6 +35,8 @@ class Command(BaseCommand):
         parser.add_argument("--no-prepare", action="store_true", help="Skip the migrations.")
 
     def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
+        if not 0 <= port <= 65535:
+            raise CommandError("--port must be between 0 and 65535.", returncode=2)
         listener = self._listen(host, port)
         with migrating_alone():
             self._make_database(no_prepare=no_prepare)

@@ -87,5 +87,10 @@ def test_a_copy_that_is_none_is_said(tmp_path: Path, lines: list[str]) -> None:
     file.write_text("")
     with pytest.raises(CommandError, match="contains no session"):
         run_command("verify_receipt", str(file))
+    packed = bytearray(gzip.compress("\n".join(lines).encode()))
+    packed[20:40] = bytes(20)
+    file.write_bytes(packed)
+    with pytest.raises(CommandError, match="while decompressing"):
+        run_command("verify_receipt", str(file))
     with pytest.raises(CommandError, match="No such file"):
         run_command("verify_receipt", str(tmp_path / "none"))

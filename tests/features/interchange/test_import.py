@@ -1121,6 +1121,18 @@ def test_a_database_that_fails_is_said(
         call_command(command, *files)
 
 
+def test_a_command_that_somebody_stops_says_so(
+    workspace: Workspace, admin: User, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("conversations.features.interchange.running.import_file", stopping)
+    with pytest.raises(CommandError, match="Stopped") as stopped:
+        call_command("import_sessions", str(file))
+    assert stopped.value.returncode == 130
+
+
 def test_a_truncated_export_fails_the_command(
     workspace: Workspace, admin: User, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

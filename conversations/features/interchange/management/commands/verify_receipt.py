@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+import zlib
 from argparse import ArgumentParser
 from typing import IO, Any, cast
 
@@ -32,7 +33,7 @@ class Command(DatabaseCommand):
                     self.stdout.write(
                         f"{checked.session}: {checked.turns} turns, {checked.events} events: {said}"
                     )
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise CommandError(f"{file}: {error}", returncode=2) from error
         if not count:
             raise CommandError(f"{file} contains no session.", returncode=2)
