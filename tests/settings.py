@@ -1,10 +1,23 @@
 """The product's settings for the tests: a throw-away data folder, cheap passwords."""
 
+import atexit
 import os
+import shutil
 import tempfile
+from pathlib import Path
 
 prefix = os.path.join(tempfile.gettempdir(), "loom-tests-")
-folder = os.environ.setdefault("LOOM_DATA_DIR", tempfile.mkdtemp(prefix=prefix))
+if "LOOM_DATA_DIR" not in os.environ:
+    os.environ["LOOM_DATA_DIR"] = tempfile.mkdtemp(prefix=prefix)
+
+    def remove(made: Path, maker: int) -> None:
+        """With those of the workers, which lie beside it."""
+        if os.getpid() == maker:  # and not a fork of it
+            for path in made.parent.glob(f"{made.name}*"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove, Path(os.environ["LOOM_DATA_DIR"]), os.getpid())
+folder = os.environ["LOOM_DATA_DIR"]
 # Files are kept by their content: what one worker purges another may have in use.
 worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 if folder.startswith(prefix) and not folder.endswith(worker):

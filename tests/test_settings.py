@@ -370,6 +370,24 @@ def test_an_extra_that_is_not_installed_is_named(
     assert f"not installed. Install it with: make extra NAME={extra}." in sentence
 
 
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [({"PYTEST_XDIST_WORKER": "gw1"}, 2), ({"LOOM_DATA_DIR": "own"}, 0)],
+)
+def test_the_data_of_the_tests_goes_with_them(
+    given: dict[str, str], made: int, tmp_path: Path, starts: Starts
+) -> None:
+    places = tmp_path / "temporary"
+    places.mkdir()
+    code = f"import os, tempfile; tempfile.tempdir = {str(places)!r}; import tests.settings; "
+    env = {"PATH": "", **given}
+    if "LOOM_DATA_DIR" in given:
+        env["LOOM_DATA_DIR"] = str(tmp_path / given["LOOM_DATA_DIR"])
+    done = starts.run("-c", f"{code}print(len(os.listdir(tempfile.tempdir)))", env=env)
+    assert (done.stdout, done.stderr) == (f"{made}\n", "")
+    assert not list(places.iterdir())
+
+
 def test_only_a_setting_that_needs_the_extra_asks_for_it(tmp_path: Path, starts: Starts) -> None:
     env = {"LOOM_DATA_DIR": str(tmp_path), "PATH": ""}
     code = f"import warnings; warnings.simplefilter('ignore'); {WITHOUT_THE_EXTRA}"
