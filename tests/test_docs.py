@@ -122,6 +122,15 @@ def test_only_the_makefile_calls_uv() -> None:
         assert not re.search(r"\buv (run|sync)\b", path.read_text()), path
 
 
+def test_the_backup_names_all_of_the_data_folder() -> None:
+    told = section((BASE_DIR / "README.md").read_text(), "Back up")
+    sources = [*(BASE_DIR / "conversations").rglob("*.py"), *(BASE_DIR / "loomweb").rglob("*.py")]
+    places = re.compile(r'data_dir\)? / "([\w.]+)"')
+    named = {name for path in sources for name in places.findall(path.read_text())}
+    assert {"secret_key", "blobs", "workspaces", "providers.toml"} <= named
+    assert {name for name in named if name not in told} == {"test.sqlite3"}
+
+
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
