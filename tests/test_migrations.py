@@ -8,7 +8,6 @@ import sys
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
-from shutil import copytree, ignore_patterns
 from typing import Any
 
 import psycopg
@@ -17,8 +16,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models import Index, Model, UniqueConstraint
 
+from benchmarks.processes import ROOT, clean_environment
 from conversations.models import ChatEvent, DraftChunk, FileChange, ModelCall, ToolCall, Turn
-from loomweb.env import BASE_DIR
 
 _UNIQUE = re.compile(r"_[0-9a-f]{8}_uniq\b")
 _CHECK = re.compile(r'CONSTRAINT "(\w+)"')
@@ -76,20 +75,6 @@ def of_models(made: set[Any], expected: set[Any]) -> set[Any]:
     return made
 
 
-def run_command(*command: str, folder: Path, database_url: str = "", **environment: str) -> str:
-    data = {"LOOM_DATA_DIR": str(folder), "DATABASE_URL": database_url}
-    done = subprocess.run(
-        [sys.executable, "manage.py", *command],
-        cwd=BASE_DIR,
-        env=os.environ | data | environment,
-        check=False,
-        timeout=200,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-    return done.stdout.decode()
-
-
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's own tables")
 @pytest.mark.django_db
 def test_migrations_make_what_the_models_say(migrated: Path) -> None:
@@ -101,29 +86,6 @@ def test_migrations_make_what_the_models_say(migrated: Path) -> None:
     assert of_models(made, expected) == expected
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's own tables")
-def test_a_database_of_an_earlier_commit_becomes_the_same(migrated: Path, tmp_path: Path) -> None:
-    """It goes on by the migrations for which one stands where nothing is there yet."""
-    alone = ignore_patterns("*_squashed_*", "__pycache__")
-    copytree(BASE_DIR / "conversations" / "migrations", tmp_path / "earlier", ignore=alone)
-    (tmp_path / "earlier_settings.py").write_text(
-        "from loomweb.settings import *\nMIGRATION_MODULES = {'conversations': 'earlier'}\n"
-    )
-    run_command(
-        *("migrate", "conversations", "0012", "--verbosity", "0"),
-        folder=tmp_path,
-        PYTHONPATH=str(tmp_path),
-        DJANGO_SETTINGS_MODULE="earlier_settings",
-    )
-    run_command("migrate", "--verbosity", "0", folder=tmp_path)
-    with (
-        closing(sqlite3.connect(tmp_path / "loom.sqlite3")) as earlier,
-        closing(sqlite3.connect(migrated)) as new,
-    ):
-        made = without_log(schema_of_sqlite(earlier.cursor()))
-        assert made == without_log(schema_of_sqlite(new.cursor()))
-
-
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's own tables")
 @pytest.mark.django_db(transaction=True)
 def test_migrations_make_what_the_models_say_on_postgresql(tmp_path: Path) -> None:
@@ -132,7 +94,12 @@ def test_migrations_make_what_the_models_say_on_postgresql(tmp_path: Path) -> No
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name}")
         try:
-            run_command("migrate", "--verbosity", "0", folder=tmp_path, database_url=url)
+            subprocess.run(
+                [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+                cwd=ROOT,
+                env=clean_environment({"LOOM_DATA_DIR": str(tmp_path), "DATABASE_URL": url}),
+                check=True,
+            )
             at = {"host": connection.settings_dict["HOST"], "user": "postgres", "dbname": name}
             with psycopg.connect(**at) as other:
                 made = schema_of_postgres(other.cursor())

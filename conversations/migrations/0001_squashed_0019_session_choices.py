@@ -14,8 +14,6 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    replaces = [('conversations', '0001_initial'), ('conversations', '0002_channel_recall'), ('conversations', '0003_person_lengths'), ('conversations', '0004_workspace_memory'), ('conversations', '0005_turn_embedding'), ('conversations', '0006_pinned_sessions'), ('conversations', '0007_model_providers'), ('conversations', '0008_tool_call_id'), ('conversations', '0009_tool_question'), ('conversations', '0010_tool_server_grant'), ('conversations', '0011_notices'), ('conversations', '0012_system_turns'), ('conversations', '0013_answer_preferences'), ('conversations', '0014_reading_positions'), ('conversations', '0015_message_goes_first'), ('conversations', '0016_branches'), ('conversations', '0017_files'), ('conversations', '0018_page_language'), ('conversations', '0019_session_choices')]
-
     initial = True
 
     dependencies = [

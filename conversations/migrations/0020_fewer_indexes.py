@@ -30,6 +30,6 @@ def drop_index(model, key, related_name, digest):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("conversations", "0019_session_choices")]
+    dependencies = [("conversations", "0001_squashed_0019_session_choices")]
 
     operations = [drop_index(*key) for key in KEYS]
