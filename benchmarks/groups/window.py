@@ -25,7 +25,7 @@ from conversations.agent.tools.registry import TOOLS
 from conversations.agent.window.messages import MessageCaps, Piece, join_pieces, make_piece
 from conversations.agent.window.window import Window
 from conversations.archive.sessions import read_window_facts, save_floor
-from conversations.archive.turns import read_turns
+from conversations.archive.turns import walk_turns
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import load_json
 from conversations.domain.turns import StoredTurn
@@ -156,10 +156,10 @@ def _seed_figures(session: Session, calls: list[ModelCall], played: Played) -> l
 
 
 def _all_turns(session_pk: int) -> Iterator[StoredTurn]:
-    number = 1
-    while page := read_turns(session_pk, from_turn=number, limit=500):
+    number = None
+    while page := walk_turns(session_pk, start=number, is_back=False, limit=500):
         yield from page
-        number = page[-1].number + 1
+        number = page[-1].number
 
 
 def _whole(turn: StoredTurn) -> Piece:

@@ -11,10 +11,10 @@ from django.db.models.functions import Left
 
 from conversations.domain.active_path import Marker, Ranges, count_within, hidden_ranges
 from conversations.domain.text import dump_json
-from conversations.domain.turns import CONTENT_COLUMNS, USER, NewTurn, StoredTurn
-from conversations.models import Rewind, Session, Turn
+from conversations.domain.turns import CONTENT_COLUMNS, USER, StoredTurn
+from conversations.models import Rewind, Turn
 
-from .append import append, read_moment, walk_rows
+from .append import read_moment, walk_rows
 
 MAX_PAGE = 500  # Rows or turns that one read returns at most.
 
@@ -40,17 +40,6 @@ _WITHIN = {
 
 def page_limit(limit: int) -> int:
     return max(1, min(limit, MAX_PAGE))
-
-
-def append_turn(session: Session, turn: NewTurn) -> int:
-    """Append one turn without a row of its own; returns its number."""
-    return append(session.pk, session_uuid=session.uuid, turns=[turn]).turns[0]
-
-
-def read_turns(session_pk: int, *, from_turn: int = 1, limit: int = 50) -> list[StoredTurn]:
-    """Turns from a number on, oldest first."""
-    turns = Turn.objects.filter(session=session_pk, number__gte=from_turn).order_by("number")
-    return stored_turns(turns[: page_limit(limit)])
 
 
 def read_turn(session_pk: int, number: int) -> StoredTurn | None:

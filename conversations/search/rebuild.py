@@ -1,6 +1,5 @@
 """Making the index anew and comparing it with the turns, while it is in use."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +9,6 @@ from django.db.models import Count, Q, Sum
 from django.db.models.functions import Coalesce
 
 from conversations.domain.searchable import role_mark
-from conversations.domain.text import dump_json
 from conversations.domain.turns import USER
 from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
@@ -102,20 +100,6 @@ def check_session(session_pk: int) -> str:
         said = progress.session.unindexed_turn
         return f"the session says that the next turn to index is {said}"
     return ""
-
-
-def digest_entries(session_pk: int) -> str:
-    """SHA-256 over a session's entries, in order: the same whenever they are made."""
-    digest = hashlib.sha256()
-    entries = session_rows(SearchEntry, session_pk)
-    done, last = 0, entries.order_by("-pk").values_list("pk", flat=True).first()
-    end = (last or 0) & TURN_MASK
-    while done < end:
-        for row in _stored(session_pk, done + 1, done + indexing.BATCH):
-            number = row[0] & TURN_MASK
-            digest.update(dump_json([number, row[2], row[3].isoformat(), *row[4:]]).encode())
-        done += indexing.BATCH
-    return digest.hexdigest()
 
 
 def check_index() -> str:

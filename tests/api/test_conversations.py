@@ -13,11 +13,11 @@ from django.test import AsyncClient, Client
 from django.utils import timezone
 
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.turns import append_turn, read_turns
 from conversations.archive.verify import verify_session
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
+from tests.archive.turns import append_turn, read_turns
 from tests.web.conftest import runtime_ends, say  # noqa: F401 (a fixture)
 
 from .conftest import caller_of, token_of

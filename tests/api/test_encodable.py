@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from conversations.archive.turns import read_turns
 from conversations.models import Run, Session, Workspace
+from tests.archive.turns import read_turns
 from tests.web.conftest import say
 
 pytestmark = pytest.mark.django_db

@@ -11,13 +11,13 @@ from conversations.agent.window.messages import MessageCaps, join_pieces, make_p
 from conversations.archive.message_formats import import_history, prepare_messages, read_messages
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import ANTHROPIC, OPENAI, read_spoken
 from conversations.models import Attachment, Session
 from conversations.rendering.messages import fill_marks
 from tests.archive.files import image_bytes
+from tests.archive.turns import read_turns
 from tests.domain.formats import samples
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +32,7 @@ def bring(session: Session, messages: list[Any], *, format: str, model: str = ""
 def given(session: Session, *, model: str = "claude-test") -> list[dict[str, Any]]:
     """What the model is given of the session."""
     caps = MessageCaps(message=10**6, result=10**6)
-    turns = read_turns(session.pk, limit=500)
+    turns = read_turns(session.pk)
     return join_pieces(make_piece(turn, model=model, caps=caps) for turn in turns)
 
 

@@ -11,11 +11,11 @@ from conversations.archive.messages import accept_message, edit_message, rewind_
 from conversations.archive.session_state import read_state_text
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import NotFound
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
+from tests.archive.turns import read_turns
 
 from .state_story import answer, calls, message, result, write
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 def contents(session: Session) -> list[str]:
-    return [turn.content for turn in read_turns(session.pk, limit=500)]
+    return [turn.content for turn in read_turns(session.pk)]
 
 
 def test_a_fork_has_what_was_said_and_goes_on_alone(

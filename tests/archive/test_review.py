@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from conversations.archive.audit import AuditOrigin, readings_of
 from conversations.archive.sessions import archive_session, create_session
-from conversations.archive.turns import append_turn
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.turns import NewTurn
@@ -29,6 +28,7 @@ from conversations.review.remarks import (
     withdraw_note,
     write_note,
 )
+from tests.archive.turns import append_turn
 
 pytestmark = pytest.mark.django_db
 

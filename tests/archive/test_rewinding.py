@@ -10,9 +10,7 @@ from conversations.archive.messages import reset_session, rewind_session
 from conversations.archive.outline import read_outline
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.turns import (
-    append_turn,
     read_rewound,
-    read_turns,
     walk_active_turns,
     walk_active_turns_back,
     walk_turns,
@@ -21,6 +19,7 @@ from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.turns import NewTurn
 from conversations.models import Rewind, Run, Session, Workspace
+from tests.archive.turns import append_turn, read_turns
 from tests.web.conftest import say
 
 pytestmark = pytest.mark.django_db

@@ -24,10 +24,10 @@ from conversations.archive.sessions import (
     pin_session,
     rename_session,
 )
-from conversations.archive.turns import append_turn
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
+from tests.archive.turns import append_turn
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,6 @@ from conversations.archive.journal import (
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import TranscriptPage, live_seq_of, read_live_rows, read_page
-from conversations.archive.turns import read_turns
 from conversations.domain.errors import Rejected
 from conversations.domain.events import (
     Fallback,
@@ -29,6 +28,7 @@ from conversations.domain.events import (
 from conversations.domain.keyset import Cursor, parse_cursor
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn, Workspace
+from tests.archive.turns import read_turns
 from tests.properties import costly
 
 pytestmark = pytest.mark.django_db

@@ -18,9 +18,9 @@ from conversations.agent.undo.records import Scope, begin_revert, recent_reverts
 from conversations.agent.undo.revert import Reverted, revert_files
 from conversations.agent.undo.trees import watched
 from conversations.agent.window.messages import MessageCaps, join_pieces, make_piece
-from conversations.archive.turns import read_turns
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import ChatEvent, FileChange, Run, Session, ToolCall
+from tests.archive.turns import read_turns
 from tests.properties import costly
 
 from .conftest import Calls, command, crossing, picture

@@ -16,10 +16,10 @@ from django.db import connection
 
 from conversations.archive.sessions import archive_session, get_session
 from conversations.archive.tool_calls import decide_call
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict
 from conversations.models import Compaction, Run, Session, ToolCall, Workspace
+from tests.archive.turns import read_turns
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import answers
 from tests.typist import someone_reading

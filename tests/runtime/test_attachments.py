@@ -16,7 +16,6 @@ from conversations.agent.window.summary import SummaryCaps, make_part
 from conversations.archive.append import append
 from conversations.archive.attachments import attachment_block, save_attachment, upload_attachment
 from conversations.archive.blobs import blob_path, put_blob, read_blob
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Rejected
 from conversations.domain.stream import ModelInfo
@@ -26,6 +25,7 @@ from conversations.models import Attachment, ChatEvent, ModelCall, Run, Session,
 from conversations.runtime.service import Runtime
 from conversations.search.find import search_session
 from tests.archive import files
+from tests.archive.turns import read_turns
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -343,7 +343,7 @@ async def test_names_of_attachments_are_found(runtime: Runtime, garden: Session)
     [turn] = await sync_to_async(read_past_turns)(garden.pk, [1])
     [said] = say_turn(turn)
     assert "attached: Invoice Kowalski.pdf" in said.head
-    [stored] = await sync_to_async(read_turns)(garden.pk, limit=1)
+    stored, *_ = await sync_to_async(read_turns)(garden.pk)
     assert "(attached: Invoice Kowalski.pdf)\nplease check" in make_part(stored, SummaryCaps()).text
     found = await sync_to_async(search_session)(garden.pk, "kowalski")
     assert [hit.turn for hit in found.hits] == [1]

@@ -9,12 +9,12 @@ from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection
 
 from conversations.archive.model_calls import OWN_INSTRUCTIONS, read_prompt_texts
-from conversations.archive.turns import append_turn, read_turns
 from conversations.domain.errors import Unavailable
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.current import recover_session
 from conversations.runtime.database import Database, Readers, Writer
+from tests.archive.turns import append_turn, read_turns
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,7 +44,7 @@ def break_a_rule_at_the_end() -> None:
 
 
 def texts(session: Session) -> list[str]:
-    return [turn.content for turn in read_turns(session.pk, limit=500)]
+    return [turn.content for turn in read_turns(session.pk)]
 
 
 async def hold(writer: Writer) -> threading.Event:

@@ -15,7 +15,6 @@ from conversations.agent.window.manifest import rebuild_request
 from conversations.archive.attachments import save_attachment
 from conversations.archive.sessions import choose_model, create_session
 from conversations.archive.transcript import read_page
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info
 from conversations.domain.stream import IMAGES, TOOLS, ModelInfo
@@ -33,6 +32,7 @@ from conversations.rendering.messages import fill_marks
 from conversations.runtime.models import group_models
 from conversations.runtime.service import Runtime
 from tests.archive import files
+from tests.archive.turns import read_turns
 from tests.runtime.conftest import ask, fresh
 from tests.runtime.sample_tools import sample_tools
 from tests.runtime.test_runs import events_of, turns_of
@@ -69,7 +69,7 @@ async def choose(session: Session, model: str) -> None:
 
 async def told(session: Session) -> list[tuple[Any, ...]]:
     """What the turns of a session hold, whoever answered."""
-    turns = await sync_to_async(read_turns)(session.pk, limit=500)
+    turns = await sync_to_async(read_turns)(session.pk)
     found = []
     for turn in turns:
         blocks = [

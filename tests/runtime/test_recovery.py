@@ -18,13 +18,13 @@ from conversations.agent.window.messages import CONTINUE_TEXT
 from conversations.archive.journal import append_draft_chunks, walk_events
 from conversations.archive.messages import accept_message
 from conversations.archive.runs import interrupt_run
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info
 from conversations.domain.text import load_json
 from conversations.models import DraftChunk, ModelCall, Run, Session
 from conversations.runtime.ownership import Owner
 from conversations.runtime.service import Runtime
+from tests.archive.turns import read_turns
 from tests.runtime.conftest import Page, ask, fresh, run_state
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread

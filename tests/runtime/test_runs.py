@@ -10,13 +10,13 @@ from asgiref.sync import sync_to_async
 from conversations.archive.journal import walk_events
 from conversations.archive.messages import queued_messages
 from conversations.archive.transcript import read_page
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import SET_ASIDE, Info, ToolCallCompleted, TurnSeparator
 from conversations.models import DraftChunk, ModelCall, Run, Session, ToolCall
 from conversations.runtime.service import Runtime
 from tests.archive.test_rewinding import MANY, rewind_often
+from tests.archive.turns import append_turn, read_turns
 from tests.runtime.conftest import Page, ask, fresh, run_state
 from tests.wire.scenario import Scenario
 from tests.wire.scenario import ToolCall as WireCall
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 async def turns_of(session: Session) -> list[tuple[str, str]]:
-    turns = await sync_to_async(read_turns)(session.pk, limit=500)
+    turns = await sync_to_async(read_turns)(session.pk)
     return [(turn.role, turn.content) for turn in turns]
 
 
@@ -535,7 +535,6 @@ async def test_a_page_that_comes_late_gets_the_draft_so_far(
 async def test_editing_a_turn_without_events_reloads_the_page(
     runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
-    from conversations.archive.turns import append_turn
     from conversations.domain.turns import NewTurn
 
     await sync_to_async(append_turn)(garden, NewTurn(role="user", content="from long ago"))

@@ -7,10 +7,10 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from conversations.archive.journal import walk_events
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
 from conversations.models import Session, ToolCall
+from tests.archive.turns import read_turns
 from tests.runtime.conftest import fresh
 from tests.runtime.sample_tools import witness
 from tests.wire.scenario import Scenario
@@ -33,7 +33,7 @@ async def endings(session: Session) -> list[ToolCallCompleted]:
 
 
 async def results(session: Session) -> list[str]:
-    turns = await sync_to_async(read_turns)(session.pk, limit=500)
+    turns = await sync_to_async(read_turns)(session.pk)
     return [turn.content for turn in turns if turn.role == "tool"]
 
 

@@ -20,12 +20,12 @@ from django.db import connection, connections
 from django.test import AsyncClient
 
 from conversations.archive.sessions import create_session
-from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_sessions
 from conversations.domain.runs import COMPLETED, FINAL_STATES, INTERRUPTED
 from conversations.models import ChatEvent, Run, Session, Workspace
 from loomweb.asgi import django_application
 from tests.api.conftest import Program, token_of
+from tests.archive.turns import read_turns
 
 from .sockets import Socket, open_socket, session_cookie
 
@@ -244,7 +244,7 @@ async def wait_for_runs(seconds: float = 60) -> list[Run]:
 
 
 def texts_of(session: Session) -> list[tuple[str, str]]:
-    return [(turn.role, turn.content) for turn in read_turns(session.pk, limit=500)]
+    return [(turn.role, turn.content) for turn in read_turns(session.pk)]
 
 
 def notices_of(session: Session) -> list[str]:

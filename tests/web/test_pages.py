@@ -32,7 +32,6 @@ from conversations.archive.sessions import (
     pin_session,
     read_window_facts,
 )
-from conversations.archive.turns import read_turns
 from conversations.archive.workspaces import create_workspace, members_of
 from conversations.domain.events import AssistantText, UserMessage
 from conversations.domain.turns import NewTurn
@@ -42,6 +41,7 @@ from conversations.runtime.current import current_runtime
 from conversations.runtime.models import rules_of
 from conversations.runtime.service import Runtime
 from conversations.web.session_list import render_item
+from tests.archive.turns import read_turns
 
 from .conftest import MakePerson, browser_of, flat, say
 

@@ -17,12 +17,12 @@ from conversations.accounts.devices import sign_out_devices
 from conversations.archive.audit import readings_of
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import create_session
-from conversations.archive.turns import read_turns
 from conversations.archive.workspaces import add_member, remove_member
 from conversations.models import Run, Session, Workspace
 from conversations.rendering.source_text import MARK_END, MARK_START
 from conversations.runtime import visitors
 from conversations.runtime.current import current_runtime
+from tests.archive.turns import read_turns
 
 from .conftest import browser_of, say
 from .sockets import HOST, Frame, Socket, open_socket

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from conversations.agent.window.messages import MessageCaps, make_piece
 from conversations.archive.transcript import read_page
-from conversations.archive.turns import append_turn, stored_turns
+from conversations.archive.turns import stored_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.turns import NewTurn
 from conversations.features.interchange import openwebui, trees
 from conversations.models import Attachment, Session, Turn
 from tests.archive.files import image_bytes
+from tests.archive.turns import append_turn
 
 from .conftest import Importing, assert_nothing_new, metadata_of, words_of
 

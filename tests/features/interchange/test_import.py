@@ -23,7 +23,6 @@ from conversations.archive.append import NewEvent, append
 from conversations.archive.rights import role_of
 from conversations.archive.sessions import create_session
 from conversations.archive.transcript import read_page
-from conversations.archive.turns import append_turn
 from conversations.archive.verify import verify_session
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
@@ -39,6 +38,7 @@ from conversations.features.interchange.import_sessions import ImportCounts, imp
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import ChatEvent, JournalGap, Rewind, Run, Session, Turn, Workspace
 from conversations.rendering.rows import RENDER_VERSION
+from tests.archive.turns import append_turn
 from tests.properties import costly
 
 pytestmark = pytest.mark.django_db

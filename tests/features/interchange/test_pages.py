@@ -17,7 +17,6 @@ from django.test import Client
 from django.utils.translation import override
 
 from conversations.archive.sessions import create_session
-from conversations.archive.turns import append_turn
 from conversations.domain.messages import say
 from conversations.domain.turns import NewTurn
 from conversations.features.interchange import opening
@@ -29,6 +28,7 @@ from conversations.features.interchange.service import MAX_OPEN, begin_next_impo
 from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker
 from conversations.models import Membership, Session, Turn, Workspace
 from conversations.runtime.ownership import only_one
+from tests.archive.turns import append_turn
 
 pytestmark = pytest.mark.django_db
 

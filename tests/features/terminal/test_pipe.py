@@ -12,11 +12,11 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError
 from django.db import connection
 
-from conversations.archive.turns import read_turns
 from conversations.archive.workspaces import create_workspace
 from conversations.features.terminal import chat
 from conversations.models import DraftChunk, Session, ToolCall, Workspace
 from conversations.web.commands import Command
+from tests.archive.turns import read_turns
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario

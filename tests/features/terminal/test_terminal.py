@@ -15,11 +15,11 @@ from django.db import connection
 
 from conversations.archive.sessions import rename_session
 from conversations.archive.tool_calls import decide_call
-from conversations.archive.turns import read_turns
 from conversations.features.terminal.screen import MAX_LINE_BYTES, text_width
 from conversations.models import Session, ToolCall, Workspace
 from conversations.runtime.options import read_options
 from conversations.runtime.service import Runtime
+from tests.archive.turns import read_turns
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.typist import CTRL_C, Program, Typist

@@ -1,0 +1,16 @@
+"""A session's turns, written one by one and read from the first."""
+
+from conversations.archive.append import append
+from conversations.archive.turns import walk_turns
+from conversations.domain.turns import NewTurn, StoredTurn
+from conversations.models import Session
+
+
+def append_turn(session: Session, turn: NewTurn) -> int:
+    """Append one turn without a row of its own; returns its number."""
+    return append(session.pk, session_uuid=session.uuid, turns=[turn]).turns[0]
+
+
+def read_turns(session_pk: int) -> list[StoredTurn]:
+    """Of a test's session, which is short, all turns."""
+    return walk_turns(session_pk, start=None, is_back=False, limit=500)
