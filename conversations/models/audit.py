@@ -79,8 +79,7 @@ class AuditHead(models.Model):
 class PurgeOrder(models.Model):
     """The session is to be purged at ``due_at``; until then the order can be called
     off. ``by_policy``: it was idle for as long as its workspace allows. ``was_archived``
-    is how it was before the order, which archives it; ``keeps_copy``: it was ordered with a
-    copy in cold storage, which there is no more, and is not carried out."""
+    is how it was before the order, which archives it."""
 
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="purge_order")
     ordered_by = actor_field()
@@ -89,7 +88,6 @@ class PurgeOrder(models.Model):
     due_at = models.DateTimeField(db_index=True)
     by_policy = models.BooleanField(default=False, db_default=False)
     was_archived = models.BooleanField(default=False, db_default=False)
-    keeps_copy = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         ordering = ("due_at", "id")

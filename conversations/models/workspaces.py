@@ -26,9 +26,8 @@ class Workspace(models.Model):
 
     A new session expires after ``expire_after_hours``; one that is idle for ``retention_days`` is
     purged after the grace period; null: never. ``members_may_purge`` lets members order that for
-    sessions of their own; with ``uses_cold_storage`` an earlier version kept a copy of what is
-    purged, so nothing is while that is on. ``channel_recall`` is what sessions of channels and
-    programs can quote (``archive.rights``)."""
+    sessions of their own. ``channel_recall`` is what sessions of channels and programs can quote
+    (``archive.rights``)."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"
@@ -62,7 +61,6 @@ class Workspace(models.Model):
     expire_after_hours = models.PositiveIntegerField(null=True, blank=True)
     retention_days = models.PositiveIntegerField(null=True, blank=True)
     members_may_purge = models.BooleanField(default=False, db_default=False)
-    uses_cold_storage = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField()
     members = models.ManyToManyField(
         settings.AUTH_USER_MODEL, through="Membership", related_name="workspaces"

@@ -1,7 +1,5 @@
 """What people type about how long sessions are kept, checked."""
 
-from typing import Any
-
 from django import forms
 from django.utils.translation import gettext_lazy
 
@@ -34,24 +32,6 @@ class PoliciesForm(forms.Form):
         label=gettext_lazy("Members may permanently delete their own sessions"),
         help_text=gettext_lazy("Owners of the workspace may delete any of its sessions."),
     )
-    uses_cold_storage = forms.BooleanField(
-        required=False,
-        label=gettext_lazy("Keep a copy of deleted sessions"),
-        help_text=gettext_lazy(
-            "Copies are no longer supported: nothing is deleted in this workspace until this is "
-            "off. Export the sessions that you want to keep."
-        ),
-    )
-
-    def __init__(self, *args: Any, workspace: Workspace, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not workspace.uses_cold_storage:
-            del self.fields["uses_cold_storage"]
-
-    @property
-    def policies(self) -> dict[str, Any]:
-        """All of them; a field that is not shown stays off."""
-        return {"uses_cold_storage": False} | self.cleaned_data
 
 
 class PurgeForm(forms.Form):

@@ -108,8 +108,7 @@ def holds_in_force() -> QuerySet[Hold]:
 
 
 def refuse_kept(session: Session) -> None:
-    """Raises Conflict for a session that is on hold, or of which a copy in cold storage was asked
-    for: earlier versions kept one, and nobody shall lose a session for having trusted in that."""
+    """Raises Conflict for a session that is on hold."""
     hold = holds_on(session).first()
     if hold is not None:
         if hold.session_id:
@@ -117,14 +116,6 @@ def refuse_kept(session: Session) -> None:
         else:
             said = say("Its workspace is on hold: %(reason)s", reason=hold.reason)
         raise Conflict(said, code="session_held")
-    orders = PurgeOrder.objects.filter(session=session.pk, keeps_copy=True)
-    if session.workspace.uses_cold_storage or orders.exists():
-        raise Conflict(
-            "This deletion was to keep a copy, which is no longer supported: export the "
-            "session, then turn that off in the workspace's settings, or schedule the deletion "
-            "again.",
-            code="no_cold_storage",
-        )
 
 
 # Who may purge

@@ -118,11 +118,10 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = PoliciesForm(
         request.POST if request.method == "POST" else None,
-        workspace=found,
         initial=model_to_dict(found, PoliciesForm.base_fields),
     )
     if form.is_valid():
-        service.change_policies(found, origin=visit_of(request).origin, **form.policies)
+        service.change_policies(found, origin=visit_of(request).origin, **form.cleaned_data)
         messages.success(request, gettext("Saved."))
         return redirect("workspace_retention", slug=slug)
     context = {"workspace": found, "form": form}

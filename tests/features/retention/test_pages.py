@@ -160,25 +160,6 @@ def test_policies_are_set_by_owners_and_kept(owner: Client, workspace: Workspace
     assert "greater than or equal to 1" in refused.text
 
 
-def test_where_copies_were_to_be_kept_nothing_is_purged_until_that_is_off(
-    owner: Client, session: Session
-) -> None:
-    settings = ("workspace_retention", session.workspace.slug)
-    assert "Keep a copy" not in page(owner, *settings)
-    Workspace.objects.update(uses_cold_storage=True)
-    assert "nothing is deleted in this workspace until this is off" in page(owner, *settings)
-    assert (
-        "which is no longer supported"
-        in owner.post(
-            reverse("session_purge", args=[session.uuid]), {"reason": "Mine"}, follow=True
-        ).text
-    )
-    assert not PurgeOrder.objects.exists()
-    owner.post(reverse("workspace_retention", args=[session.workspace.slug]))
-    assert order(owner, session) == 302
-    assert PurgeOrder.objects.exists()
-
-
 @pytest.fixture
 def reader(make_person: MakePerson) -> Client:
     return browser_of(make_person("superuser"))

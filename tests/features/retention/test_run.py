@@ -63,7 +63,6 @@ def set_policies(workspace: Workspace, user: User, **values: Any) -> None:
         "expire_after_hours": None,
         "retention_days": None,
         "members_may_purge": False,
-        "uses_cold_storage": False,
     }
     change_policies(workspace, origin=AuditOrigin(user=user), **usual | values)
     workspace.refresh_from_db()
@@ -193,33 +192,20 @@ def test_a_hold_that_comes_after_the_order_stops_it(session: Session, user: User
     assert uuids(run_retention(now=now + 2 * DAY), "purged") == [str(session.uuid)]
 
 
-def test_what_fails_is_reported_and_the_rest_goes_on(
-    workspace: Workspace, session: Session, user: User
-) -> None:
-    """An order of an earlier version, which was to keep a copy."""
-    other = create_session(workspace, owner=user)
-    now, origin = timezone.now(), AuditOrigin(user=user)
-    order_purge(session, origin=origin, reason="a", now=now, grace=DAY)
-    PurgeOrder.objects.update(keeps_copy=True)
-    order_purge(other, origin=origin, reason="b", now=now, grace=DAY)
-    report = run_retention(now=now + 2 * DAY)
-    assert uuids(report, "failed") == [str(session.uuid)]
-    assert "no longer supported" in report.failed[0]["reason"]
-    assert uuids(report, "purged") == [str(other.uuid)]
-
-
 def test_what_is_called_off_while_others_are_purged_stays(
     workspace: Workspace, session: Session, user: User
 ) -> None:
-    """What is due is found some at a time, and purged one by one."""
-    other = create_session(workspace, owner=user)
+    """What is due is found some at a time, and purged one by one: what fails is reported, and
+    the rest goes on."""
+    other, third = (create_session(workspace, owner=user) for _ in range(2))
     now, origin = timezone.now(), AuditOrigin(user=user)
-    for each in (session, other):
+    for each in (session, other, third):
         order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
     with during_first("INSERT", Receipt, lambda: call_off_purge(other, origin=origin, now=now)):
         report = run_retention(now=now + 2 * DAY)
-    assert uuids(report, "purged") == [str(session.uuid)]
+    assert uuids(report, "purged") == [str(session.uuid), str(third.uuid)]
     assert uuids(report, "failed") == [str(other.uuid)]
+    assert "cancelled in the meantime" in report.failed[0]["reason"]
     assert get_session(other.uuid).archived_at is None
 
 
