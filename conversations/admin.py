@@ -32,8 +32,8 @@ from conversations.domain.events import EVENT_TYPES
 from conversations.domain.runs import RUN_STATES
 from conversations.domain.tool_calls import TOOL_CALL_STATES
 from conversations.domain.turns import ROLES
+from conversations.domain.windows import COMPACTION_REASONS
 from conversations.models import Session, Turn
-from conversations.models.context import COMPACTION_REASONS
 from conversations.models.review import LABELS
 
 from .access import record_admin_reading

@@ -202,6 +202,11 @@ def find_embedding_model() -> Path | None:
 class Environment:
     """Typed values of all settings. Raises :class:`SettingsError`."""
 
+    @property
+    def site(self) -> str:
+        """Where somebody on this machine reaches the server."""
+        return f"http://{self.host}:{self.port}"
+
     def __init__(self) -> None:
         env = SettingsReader()
         try:

@@ -1,6 +1,5 @@
 """Sending a message, and reading all of them as another program would."""
 
-import re
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, Any, Literal
@@ -26,7 +25,7 @@ from conversations.domain.runs import COMPACT, CONTINUE, MESSAGE, REGENERATE
 from conversations.models import Run, Session
 from conversations.runtime.following import wait_for_end
 from conversations.runtime.service import Runtime
-from conversations.web.forms import check_attachment_ids, check_message_text
+from conversations.web.forms import CLIENT_ID, check_attachment_ids, check_message_text
 
 from .auth import needs, open_for_writing
 from .fields import MAX_NUMBER, FormatName, Page, Paging, key_header, make_page, walk_of
@@ -37,8 +36,6 @@ from .turns import RowOut
 # What the operations that begin a run have in common: a key, waiting, answers.
 
 MAX_WAIT_SECONDS = 600  # seconds; then a program asks again, or follows the stream
-
-_CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 Key = Annotated[
     str | None,
@@ -96,7 +93,7 @@ def client_id_of(key: str | None) -> str:
     """The key itself where it can be one; else one that stands for it, or a new one."""
     if key is None:
         return uuid4().hex
-    return key if _CLIENT_ID.fullmatch(key) else "key-" + sha256(key.encode()).hexdigest()[:60]
+    return key if CLIENT_ID.fullmatch(key) else "key-" + sha256(key.encode()).hexdigest()[:60]
 
 
 async def answer_begun(

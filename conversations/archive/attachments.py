@@ -5,7 +5,6 @@ Until it is sent it is its sender's alone; sent, it belongs to a turn for good.
 """
 
 import base64
-import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any
@@ -31,14 +30,12 @@ from conversations.domain.runs import QUEUED
 from conversations.domain.text import load_json
 from conversations.models import Attachment, Run
 
-from .blobs import put_blob, read_blob
+from .blobs import DIGEST, put_blob, read_blob
 from .file_types import FileType, decode_text, examine
 from .storage import require_space
 
 # How long a file waits to be sent. Its blob goes when unused blobs are removed.
 KEPT_UNSENT = timedelta(days=1)
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 MAX_UNSENT = 100  # Files of one person that wait in one session.
 
@@ -156,7 +153,7 @@ def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | N
 def recorded_digests(session_pk: int, digests: Collection[str]) -> set[str]:
     """Those of the contents that files of the session are on record with. A turn can name
     any: that somebody knows a digest does not make the content theirs."""
-    wanted = [digest for digest in digests if _DIGEST.fullmatch(digest)]
+    wanted = [digest for digest in digests if DIGEST.fullmatch(digest)]
     found = Attachment.objects.filter(session=session_pk).order_by()
     found = found.filter(Q(sent__in=wanted) | Q(digest__in=wanted))
     return {digest for pair in found.values_list("sent", "digest") for digest in pair}

@@ -7,6 +7,7 @@ A blob is written once, whole and durably, and never changes. It lies in
 import fcntl
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from django.conf import settings
 from conversations.domain.errors import NotFound
 
 PIECE = 1 << 20
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 # Up to so many new blobs of a batch are flushed each by itself, more of them by one flush of
 # everything that the system has to write: a disk takes milliseconds for each.

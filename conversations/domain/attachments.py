@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .messages import say
+from .text import HIDING
 
 type Block = dict[str, Any]
 
@@ -26,16 +27,12 @@ ACCEPTED = say("Images (PNG, JPEG, GIF, WebP), PDF and text can be attached.")
 HIDDEN = say("This file does not exist, or it is not yours.")
 MAX_NAME_BYTES = 255
 
-_UNSHOWABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
-)
-
 
 def clean_name(name: str) -> str:
     """A file's name as it can be shown and saved: no folders, no control characters,
     nothing that turns the direction of writing, at most 255 bytes; never empty."""
     last = re.split(r"[/\\]", name)[-1]
-    shown = " ".join(_UNSHOWABLE.sub("", last).split()).strip(". ")
+    shown = " ".join(HIDING.sub("", last).split()).strip(". ")
     if len(shown.encode()) <= MAX_NAME_BYTES:
         return shown or "file"
     # The end stays, which says what it is.

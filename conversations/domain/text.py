@@ -15,6 +15,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from .errors import NotEncodable
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+# Control characters, what changes the direction of text, what has no width, and what no encoding
+# holds: as they stand they would lie about a file's name.
+HIDING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
 _SPACE = re.compile(r"\s+")
 _MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|^ *>[ >]*|\*\*|`+", re.MULTILINE)
 _EMPHASIS = re.compile(r"(?<![\w*\\])\*(?=\S)([^*\n]*[^\s*\\])\*(?![\w*])")
@@ -135,6 +140,10 @@ def load_json(text: str | None, *, default: Any = None) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def an_object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def is_writable(value: Any, *, depth: int) -> bool:

@@ -33,6 +33,7 @@ BY_POLICY, ONCE, ALWAYS, DENY = "policy", "once", "always", "deny"
 # Who let a call run: the workspace's policy, a person for this call, a person for this kind
 # of call in this workspace; or a person did not.
 DECISIONS = (BY_POLICY, ONCE, ALWAYS, DENY)
+NOBODY_THERE = "Nobody is there to approve it; continue without it."  # Why a program denies one
 
 
 # The input of a tool call, from the text that a model wrote.

@@ -35,6 +35,7 @@ HEADINGS = (
 )
 
 MANUAL, THRESHOLD, END = "manual", "threshold", "end"
+COMPACTION_REASONS = (MANUAL, THRESHOLD, END)
 LEAST_GAIN = 0.2  # Share of the window that a summary has to save for it to be made unasked.
 
 # Share by which the window has to grow before an attempt that did not help (it failed, was

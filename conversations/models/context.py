@@ -5,10 +5,10 @@ import uuid
 from django.db import models
 from django.db.models import CheckConstraint, Q, UniqueConstraint
 
+from conversations.domain.windows import COMPACTION_REASONS
+
 from .fields import actor_field
 from .sessions import Session
-
-COMPACTION_REASONS = ("manual", "threshold", "end")
 
 
 class SessionSkill(models.Model):

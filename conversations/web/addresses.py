@@ -1,4 +1,4 @@
-"""From where somebody comes."""
+"""From where somebody comes, and where they reach us."""
 
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
@@ -39,6 +39,11 @@ def address_of(peer: str, forwarded: str) -> str | None:
         return str(ip_address(address.partition("%")[0]))
     except ValueError:
         return None
+
+
+def site_of(request: HttpRequest) -> str:
+    """Where links of messages lead: this server, as the request reached it."""
+    return request.build_absolute_uri("/").rstrip("/")
 
 
 # Sockets come from our own pages only.

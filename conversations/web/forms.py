@@ -22,7 +22,7 @@ from conversations.runtime.current import list_models
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
-_CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
+CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 _WINDOW_FIELDS = (
     "window_strategy",
@@ -233,7 +233,7 @@ class ToolRulesForm(SharedForm):
 
 def check_client_id(value: Any) -> str:
     """Raises Rejected unless it is 8 to 64 characters of ``A-Z a-z 0-9 _ -``."""
-    if not isinstance(value, str) or not _CLIENT_ID.fullmatch(value):
+    if not isinstance(value, str) or not CLIENT_ID.fullmatch(value):
         raise Rejected(
             "client_id must have 8 to 64 characters from A-Z a-z 0-9 _ -.", code="bad_client_id"
         )

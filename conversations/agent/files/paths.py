@@ -9,7 +9,6 @@ and not elsewhere.
 import ctypes
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,17 +20,12 @@ from django.conf import settings
 
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.messages import say
+from conversations.domain.text import HIDING
 
 NAME_BYTES, PATH_BYTES = 255, 4096  # Limits of Linux for one name and for a path
 LEVELS = 200  # Of folders below the workspace's: each is opened and, if need be, made
 
 SHOWN_CHARS = 300
-
-# Control characters, what changes the direction of text, what has no width, and what
-# no encoding holds: as they stand they would lie about the name.
-_HIDDEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
-)
 
 
 class OutsideFolder(Rejected):
@@ -133,7 +127,7 @@ def _real_places(data_dir: str, database: str) -> tuple[str, ...]:
 
 def shown(path: str) -> str:
     """A path in a sentence: on one line, with nothing in it that hides or turns text."""
-    text = _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], path)
+    text = HIDING.sub(lambda found: ascii(found[0])[1:-1], path)
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 

@@ -24,6 +24,7 @@ from conversations.agent.undo.disk import Author, carry_through
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
 from conversations.domain.messages import join_messages, say
+from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import PLAIN_PROGRAMS, Kind
 
 from .git_words import NotAllowed, read_list, read_words
@@ -31,8 +32,6 @@ from .tool import BadArgument, Text, ToolContext, ToolResult, Whole
 
 # The system takes 128 KiB as one argument; a character has up to four bytes.
 MAX_COMMAND_CHARS = 30_000
-
-_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
 ENDED = {
     "processes": "It was ended because it had more than {processes} processes at once.",
@@ -61,7 +60,7 @@ def check_text(text: str, name: str) -> None:
             f"'{name}' has more than {MAX_COMMAND_CHARS} characters. Write a file and run that "
             "instead."
         )
-    if _UNUSABLE.search(text):
+    if not is_storable(text):
         raise BadArgument(f"'{name}' contains a character that cannot be passed to a program.")
 
 

@@ -15,7 +15,7 @@ is off).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-READS, CHANGES = "reads", "changes"
+from conversations.domain.tool_calls import CHANGES, READS
 
 _DIFF = """
 -p -u --patch -s --no-patch -U? --unified? --raw --patch-with-raw --patch-with-stat --numstat

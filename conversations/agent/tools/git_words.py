@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from conversations.agent.files.executed_files import is_settable, takes_address
+from conversations.domain.tool_calls import CHANGES
 
-from .git_options import CHANGES, CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, Form
+from .git_options import CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, Form
 
 # The options of a program's command line, read by the grammar that git's parse-options and
 # GNU's getopt_long share, against a list of the options that are allowed.

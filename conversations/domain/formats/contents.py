@@ -6,7 +6,7 @@ from typing import Any
 
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, estimate_tokens, storable
+from conversations.domain.text import an_object, dump_json, estimate_tokens, storable
 from conversations.domain.turns import (
     TOOL,
     AnyTurn,
@@ -58,28 +58,24 @@ def restore(written: Any, kept: Any) -> Any:
         without = kept.get("without")
         gone = without if isinstance(without, list) else []
         restored = {key: value for key, value in written.items() if key not in gone}
-        for key, what in _object(kept.get("in")).items():
-            if key in written or "is" in _object(what):
+        for key, what in an_object(kept.get("in")).items():
+            if key in written or "is" in an_object(what):
                 restored[key] = restore(written.get(key), what)
         return restored
     if isinstance(written, list):
-        changed = _object(kept.get("at"))
+        changed = an_object(kept.get("at"))
         return [restore(item, changed.get(str(place))) for place, item in enumerate(written)]
     return written
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def keep(metadata: dict[str, Any], name: str, what: Any) -> dict[str, Any]:
     """The metadata with something that a format wants to find again."""
-    return metadata | {FORMATS_KEY: _object(metadata.get(FORMATS_KEY)) | {name: what}}
+    return metadata | {FORMATS_KEY: an_object(metadata.get(FORMATS_KEY)) | {name: what}}
 
 
 def find_kept(turn: AnyTurn, name: str) -> Any:
     """What :func:`keep` put there; None: nothing."""
-    return _object(read_metadata(turn).get(FORMATS_KEY)).get(name)
+    return an_object(read_metadata(turn).get(FORMATS_KEY)).get(name)
 
 
 def restore_message(message: Mapping[str, Any], turn: AnyTurn, name: str) -> dict[str, Any]:

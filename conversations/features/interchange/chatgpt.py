@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json
+from conversations.domain.text import an_object, dump_json
 
 from .making import (
     Archive,
@@ -19,7 +19,6 @@ from .making import (
     Item,
     Object,
     a_text,
-    an_object,
     as_input,
     assistant_turn,
     ids,

@@ -16,9 +16,9 @@ from pathlib import PurePath
 from typing import Any, BinaryIO
 
 from conversations.domain.messages import say
-from conversations.domain.text import load_json, one_line
+from conversations.domain.text import an_object, load_json, one_line
 
-from .fields import Unusable
+from .fields import MAX_LINE_BYTES, Unusable
 from .making import (
     FILE_KINDS,
     Archive,
@@ -27,7 +27,6 @@ from .making import (
     Note,
     Object,
     a_text,
-    an_object,
     assistant_turn,
     blocks_of,
     join_texts,
@@ -44,7 +43,6 @@ from .opening import DAMAGE, ImportSource, SourceFile
 from .trees import Conversation, Made, Path, TooBranched, Tree
 
 SOURCE = "claude-code"
-MAX_LINE_BYTES = 64 * 1024 * 1024
 
 # Lines that name the session, the one that counts most first. After them the summaries
 # count, of which only those are meant that name a line of the file as their leaf.

@@ -9,7 +9,6 @@ string otherwise, so that every digest survives. See ``docs/interchange.md``.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from uuid import UUID, uuid5
 from django.contrib.auth.models import User
 from django.db import models
 
+from conversations.archive.blobs import DIGEST
 from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
@@ -77,8 +77,6 @@ MARKER_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
 
 # Columns whose key in a line is another word.
 KEYS = {"turn_number": "turn", "turn_count": "turns", "last_seq": "events"}
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Unusable(Rejected):
@@ -448,7 +446,7 @@ def read_attachment(value: dict[str, Any]) -> dict[str, Any]:
     columns |= {name: keys.text(name) for name in texts}
     columns["sent_type"] = keys.text("sent_type", limit=127)
     digests = (columns["digest"], columns["sent_digest"] or columns["digest"])
-    if columns["uuid"] is None or not all(map(_DIGEST.fullmatch, digests)):
+    if columns["uuid"] is None or not all(map(DIGEST.fullmatch, digests)):
         raise Unusable("an attachment has a uuid and a digest")
     others = (name for name in ATTACHMENT_COLUMNS if name not in columns)
     return columns | keys.columns(Attachment, others)

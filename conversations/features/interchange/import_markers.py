@@ -25,13 +25,13 @@ from conversations.domain.attachments import (
     list_references,
 )
 from conversations.domain.errors import Rejected
-from conversations.domain.text import dump_json, load_json
+from conversations.domain.text import an_object, dump_json, load_json
+from conversations.domain.windows import COMPACTION_REASONS
 from conversations.models import Attachment, Compaction, Rewind, Session, SessionSkill
-from conversations.models.context import COMPACTION_REASONS
 
 from .fields import NAMESPACE, Unusable, is_uuid
 from .import_rows import Numbering
-from .making import an_object, objects
+from .making import objects
 
 # A session that gets a uuid of its own is a copy: its files and summaries get their own as well.
 

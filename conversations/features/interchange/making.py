@@ -316,10 +316,6 @@ def blocks_of(content: Any) -> list[Object]:
     return [item for item in texts if isinstance(item, dict)]
 
 
-def an_object(value: Any) -> Object:
-    return value if isinstance(value, dict) else {}
-
-
 def a_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
+from conversations.domain.text import an_object
+
 from .making import (
     Archive,
     Files,
     Item,
     Object,
     a_text,
-    an_object,
     as_input,
     assistant_turn,
     ids,

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from conversations.domain.messages import say
-from conversations.domain.text import load_json
+from conversations.domain.text import an_object, load_json
 
 from .chatgpt import read_chatgpt
 from .claude import read_claude
@@ -15,7 +15,7 @@ from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts, Report, SessionImporter, import_file
 from .import_targets import ImportTarget
 from .loom_sqlite import is_loom_database, read_loom_database
-from .making import Archive, ImportLine, Item, Note, an_object
+from .making import Archive, ImportLine, Item, Note
 from .opening import (
     DAMAGE,
     MAGIC,

@@ -39,6 +39,7 @@ from conversations.models import Session, ToolCall
 from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime
 from conversations.runtime.outbox import check_receiver_url
+from conversations.web.addresses import site_of
 
 from . import deliveries, service, vapid
 from .forms import NoticeForm
@@ -62,7 +63,7 @@ def notifications(request: HttpRequest) -> HttpResponse:
         email=user.email,
     )
     if form.is_valid():
-        service.save_choice(user.pk, site=_site_of(request), **form.cleaned_data)
+        service.save_choice(user.pk, site=site_of(request), **form.cleaned_data)
         messages.success(request, gettext("Saved."))
         return redirect("notifications")
     subscriptions = [
@@ -86,10 +87,6 @@ def notifications(request: HttpRequest) -> HttpResponse:
     return render(
         request, "notices/notifications.html", context, status=400 if form.errors else 200
     )
-
-
-def _site_of(request: HttpRequest) -> str:
-    return request.build_absolute_uri("/").rstrip("/")
 
 
 # Of the service worker. It has the person's cookie; somebody who is signed out gets 401, by which
@@ -238,7 +235,7 @@ def subscribe(request: HttpRequest) -> HttpResponse:
         session_key=request.session.session_key or "",
         endpoint=endpoint,
         keys=keys if isinstance(keys, dict) else {},
-        site=_site_of(request),
+        site=site_of(request),
     )
     messages.success(request, gettext("Notifications are on for this device."))
     return _json({}, status=201)

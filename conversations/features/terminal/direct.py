@@ -208,7 +208,6 @@ def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionCho
 
 def _open(uuid: UUID) -> OpenSession:
     session = get_session(uuid)
-    loom = settings.LOOM
     return OpenSession(
         uuid=session.uuid,
         workspace=session.workspace.slug,
@@ -216,7 +215,7 @@ def _open(uuid: UUID) -> OpenSession:
         title=session.title,
         turn_count=session.turn_count,
         last_seq=session.last_seq,
-        url=f"http://{loom.host}:{loom.port}/s/{session.uuid}/",
+        url=f"{settings.LOOM.site}/s/{session.uuid}/",
     )
 
 

@@ -11,7 +11,14 @@ from uuid import UUID
 
 from conversations.domain.errors import Conflict, LoomError, Rejected
 from conversations.domain.events import APPROVAL_ASKED, APPROVAL_DECIDED, Info
-from conversations.domain.tool_calls import ALWAYS, DENY, ONCE, ApprovalRequest, read_asked
+from conversations.domain.tool_calls import (
+    ALWAYS,
+    DENY,
+    NOBODY_THERE,
+    ONCE,
+    ApprovalRequest,
+    read_asked,
+)
 from conversations.rendering.tool_rows import CARD_CHARS, CARD_LINES, tool_word
 
 from .connection import (
@@ -35,8 +42,6 @@ _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 LOOK_SECONDS = 0.1
 
 ALL, NONE = "all", "none"
-
-NOBODY_THERE = "Nobody is there to approve it; continue without it."
 
 # A call that waits for a person: what it shows, and what the answer means.
 

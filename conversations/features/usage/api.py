@@ -13,7 +13,7 @@ from conversations.access import get_workspace_for, visit_of
 from conversations.accounts.tokens import MANAGE, READ
 from conversations.api.auth import caller_of, needs
 from conversations.api.fields import MAX_NUMBER, Page, ShortText
-from conversations.domain.errors import NotPermitted, Rejected
+from conversations.domain.errors import Rejected
 from conversations.models import Workspace
 
 from .budgets import end_budget, list_budgets, read_budget, require_budget, set_budget
@@ -139,8 +139,7 @@ def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]
     """Set a budget, in the place of the one that there is of the same, for the same period
     and unit. Administrators set every budget, owners of a workspace that of theirs."""
     rights = usage_rights(caller_of(request).user)
-    if not rights.sees_others:
-        raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
+    rights.require_budgets()
     workspace = workspaces_of_budgets(rights).filter(slug=new.workspace or "").first()
     if (workspace is None) if new.workspace else not rights.sees_all:
         raise Rejected("You cannot set a budget for this.", code="not_yours")

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db.models import F, Q, QuerySet, Sum
 
 from conversations.archive.rights import is_administrator, readable_sessions, roles_of_person
+from conversations.domain.errors import NotPermitted
 from conversations.domain.people import OWNER
 from conversations.models import Session, Workspace
 
@@ -40,6 +41,11 @@ class UsageRights:
     @property
     def sees_others(self) -> bool:
         return self.sees_all or bool(self.workspaces)
+
+    def require_budgets(self) -> None:
+        """Raises NotPermitted for who can set none."""
+        if not self.sees_others:
+            raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
 
 
 type Line = dict[str, Any]

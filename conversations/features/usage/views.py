@@ -23,7 +23,7 @@ from conversations.access import (
     sign_in_first,
     visit_of,
 )
-from conversations.domain.errors import NotPermitted, Rejected
+from conversations.domain.errors import Rejected
 from conversations.domain.text import csv_line, number_text
 from conversations.rendering.source_text import duration_text
 from conversations.web.attachments import in_threads
@@ -50,8 +50,8 @@ from .report import (
 def budgets(request: HttpRequest) -> HttpResponse:
     rights = usage_rights(person(request))
     is_sent = request.method == "POST"
-    if is_sent and not rights.sees_others:
-        raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
+    if is_sent:
+        rights.require_budgets()
     form = BudgetForm(
         request.POST.dict() if is_sent else None,
         workspaces=workspaces_of_budgets(rights),

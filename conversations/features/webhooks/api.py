@@ -20,10 +20,10 @@ from conversations.api.idempotency import makes_once
 from conversations.archive.rights import MANAGE
 from conversations.domain.errors import Conflict
 from conversations.models import Workspace
+from conversations.web.addresses import site_of
 
 from . import deliveries, service
 from .models import PENDING, Delivery, Webhook
-from .views import site_of
 from .worker import check_webhook_url
 
 router = Router(tags=["Webhooks"])

@@ -15,16 +15,11 @@ from conversations.archive.rights import MANAGE
 from conversations.domain.errors import Rejected
 from conversations.models import Workspace
 from conversations.rendering.messages import translate
+from conversations.web.addresses import site_of
 
 from . import deliveries, service
 from .forms import USUAL, ChangeForm, WebhookForm
 from .models import Webhook
-
-
-def site_of(request: HttpRequest) -> str:
-    """Where links of messages lead: this server, as the request reached it."""
-    return request.build_absolute_uri("/").rstrip("/")
-
 
 STATES = {
     "failing": gettext_lazy("Deliveries are failing and are retried."),

@@ -31,14 +31,12 @@ from conversations.domain.events import (
 )
 from conversations.domain.runs import COMPLETED
 from conversations.domain.text import dump_json, load_json, require_encodable
-from conversations.domain.tool_calls import DENY, ONCE, ApprovalRequest
+from conversations.domain.tool_calls import DENY, NOBODY_THERE, ONCE, ApprovalRequest
 from conversations.management.base import DatabaseCommand, read_lines, shown
 from conversations.models import Session
 from conversations.runtime.following import POLL_SECONDS, wait_for_final_state
 from conversations.runtime.options import read_options
 from conversations.runtime.service import Runtime
-
-NOBODY_THERE = "Nobody is there to approve it; continue without it."
 
 
 class Command(DatabaseCommand):
@@ -146,8 +144,7 @@ class Command(DatabaseCommand):
             await asyncio.sleep(POLL_SECONDS)
 
     def _print_question(self, session: Session, asked: ApprovalRequest, *, as_json: bool) -> None:
-        loom = settings.LOOM
-        url = f"http://{loom.host}:{loom.port}/s/{session.uuid}/"
+        url = f"{settings.LOOM.site}/s/{session.uuid}/"
         if as_json:
             question = {"type": "approval", "session": str(session.uuid), "url": url}
             self.stdout.write(dump_json(question | asked.as_data()))

@@ -29,6 +29,6 @@ class Command(DatabaseCommand):
                 if username
                 else "There is no account yet."
             )
-        base = address or f"http://{settings.LOOM.host}:{settings.LOOM.port}"
+        base = address or settings.LOOM.site
         path = reverse("sign_in_link", args=[create_sign_in_link(user)])
         self.stdout.write(base.rstrip("/") + path)
