@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -31,6 +30,7 @@ from conversations.archive.workspaces import workspace_names
 from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.domain.keyset import parse_optional_number
+from conversations.web.addresses import query_of
 from conversations.web.attachments import in_threads
 from conversations.web.forms import date_field, midnight
 from conversations.web.panel import render_panel
@@ -85,7 +85,7 @@ class AuditForm(SessionFilterForm):
     def address(self, **changes: Any) -> str:
         """The query string of these filters, with changes; empty values stay out."""
         values = {name: self[name].value() for name in self.fields} | changes
-        return urlencode({name: value for name, value in values.items() if value})
+        return query_of(values)
 
     @property
     def has_filters(self) -> bool:

@@ -1,9 +1,8 @@
 """What reviewers ask for, and what they say, checked."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.utils.text import capfirst
@@ -11,7 +10,15 @@ from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from conversations.domain.text import storable
 from conversations.models.review import LABELS, TEXT_LIMIT
-from conversations.web.forms import LinesField, PersonField, check_year, date_field, midnight
+from conversations.web.addresses import query_of
+from conversations.web.forms import (
+    FilterForm,
+    LinesField,
+    PersonField,
+    check_year,
+    date_field,
+    midnight,
+)
 
 from .queue import QueueFilters
 
@@ -31,26 +38,18 @@ def carried_filters(data: Mapping[str, str], **more: Any) -> str:
     """The query string by which a page of a session remembers the list it was opened
     from, with what else it is to say; with its question mark, or empty."""
     kept = {name: storable(data.get(name, ""))[:MAX_FIELD_CHARS] for name in CARRIED} | more
-    query = urlencode({name: value for name, value in kept.items() if value})
+    query = query_of(kept)
     return f"?{query}" if query else ""
 
 
-class SessionFilterForm(forms.Form):
+class SessionFilterForm(FilterForm):
     """Which sessions are wanted; every field may be empty."""
 
     person = PersonField()
     workspace = forms.ChoiceField(required=False, label=gettext_lazy("Workspace"))
 
-    use_required_attribute = False
-
-    def __init__(
-        self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]], **kwargs: Any
-    ) -> None:
-        text = {name: storable(value).strip() for name, value in data.items()}
-        super().__init__(text, **kwargs)
-        workspace = self.fields["workspace"]
-        assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", gettext("All workspaces")), *workspaces]
+    def __init__(self, data: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(data, **kwargs)
         self.fields["person"].widget.attrs |= {"autocomplete": "off", "spellcheck": "false"}
 
 

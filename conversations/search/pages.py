@@ -34,7 +34,8 @@ from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import number_text, storable
 from conversations.models import Session
-from conversations.web.forms import date_field
+from conversations.web.addresses import query_of
+from conversations.web.forms import FilterForm, date_field
 from conversations.web.pages import render_page
 
 from .best import MAX_PHRASE_TURNS
@@ -61,7 +62,7 @@ SPEAKERS = {
 ORDERS = (("best", gettext_lazy("Best match")), ("newest", gettext_lazy("Newest first")))
 
 
-class FindForm(forms.Form):
+class FindForm(FilterForm):
     """Text and an order: what finding in one session takes."""
 
     q = forms.CharField(required=False, label=gettext_lazy("Search for"), widget=forms.SearchInput)
@@ -69,13 +70,9 @@ class FindForm(forms.Form):
         choices=ORDERS, required=False, label=gettext_lazy("Order"), widget=forms.Select
     )
 
-    use_required_attribute = False
-
     def __init__(self, data: Mapping[str, str], *, autofocus: bool = False, **kwargs: Any) -> None:
-        """Any text is a query: what no database can hold is replaced first."""
-        text = {name: storable(value).strip() for name, value in data.items()}
-        text["q"] = text.get("q", "")[:MAX_QUERY_CHARS]
-        super().__init__(text, **kwargs)
+        asked = storable(data.get("q", "")).strip()[:MAX_QUERY_CHARS]
+        super().__init__({**data, "q": asked}, **kwargs)
         self.fields["q"].widget.attrs |= {
             "maxlength": MAX_QUERY_CHARS,
             "autocomplete": "off",
@@ -104,7 +101,7 @@ class FindForm(forms.Form):
         values = {**self.cleaned_data, **changes}
         if values["order"] == ORDERS[0][0]:
             values["order"] = ""
-        return urlencode({name: value for name, value in values.items() if value})
+        return query_of(values)
 
 
 class SearchForm(FindForm):
@@ -127,18 +124,6 @@ class SearchForm(FindForm):
 
     field_order: tuple[str, ...] = ("q", "workspace", "role", "tool", "after", "before", "order")
     _FILTERS: tuple[str, ...] = ("role", "tool", "after", "before")
-
-    def __init__(
-        self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]], **kwargs: Any
-    ) -> None:
-        super().__init__(data, **kwargs)
-        workspace = self.fields["workspace"]
-        assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", gettext("All workspaces")), *workspaces]
-        for name in ("after", "before"):
-            self.fields[name].error_messages["invalid"] = gettext(
-                "A date must look like 2026-01-31."
-            )
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cleaned_data

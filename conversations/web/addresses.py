@@ -1,7 +1,9 @@
 """From where somebody comes, and where they reach us."""
 
+from collections.abc import Mapping
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -44,6 +46,11 @@ def address_of(peer: str, forwarded: str) -> str | None:
 def site_of(request: HttpRequest) -> str:
     """Where links of messages lead: this server, as the request reached it."""
     return request.build_absolute_uri("/").rstrip("/")
+
+
+def query_of(values: Mapping[str, Any]) -> str:
+    """A query string of these values; empty ones stay out."""
+    return urlencode({name: value for name, value in values.items() if value})
 
 
 # Sockets come from our own pages only.

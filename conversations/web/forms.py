@@ -1,6 +1,7 @@
 """What people type into the pages, checked."""
 
 import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time, tzinfo
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -313,6 +314,22 @@ def date_field(label: "_StrOrPromise") -> forms.DateField:
 def midnight(day: date | None, zone: tzinfo = UTC) -> datetime | None:
     """When the day begins."""
     return datetime.combine(day, time.min, tzinfo=zone) if day else None
+
+
+class FilterForm(forms.Form):
+    """What narrows a list down, from an address: any text is taken, and what no database can hold
+    is replaced first. ``workspaces`` are those to choose from, where the form asks for one."""
+
+    use_required_attribute = False
+
+    def __init__(
+        self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]] = (), **kwargs: Any
+    ) -> None:
+        text = {name: storable(value).strip() for name, value in data.items()}
+        super().__init__(text, **kwargs)
+        workspace = self.fields.get("workspace")
+        if isinstance(workspace, forms.ChoiceField):
+            workspace.choices = [("", gettext("All workspaces")), *workspaces]
 
 
 class PersonField(forms.CharField):

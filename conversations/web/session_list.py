@@ -10,7 +10,6 @@ from datetime import date, timedelta
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django.conf import settings
@@ -40,6 +39,8 @@ from conversations.domain.text import storable
 from conversations.feature import Link, links_at
 from conversations.models import Workspace
 from conversations.runtime.current import has_open
+
+from .addresses import query_of
 
 _ANY_SESSION = UUID(int=0)  # In the address of a link that is the same for each session.
 
@@ -136,9 +137,7 @@ def read_session_list(
         "query": filters.query,
         "archived": filters.archived,
         "is_narrowed": any(asked[name] for name in asked if name != "archived"),
-        "next_query": urlencode({name: value for name, value in following.items() if value})
-        if page.next_cursor
-        else "",
+        "next_query": query_of(following) if page.next_cursor else "",
     }
 
 

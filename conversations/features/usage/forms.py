@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib.auth.models import User
@@ -13,7 +12,8 @@ from django.utils.translation import gettext, gettext_lazy
 
 from conversations.domain.text import storable
 from conversations.models import Workspace
-from conversations.web.forms import date_field
+from conversations.web.addresses import query_of
+from conversations.web.forms import FilterForm, date_field
 
 from .figures import DAY, INSTALLATION, MONTH, PERSON, TOKENS, USD, WORKSPACE
 from .report import UsageRights, workspaces_with_usage
@@ -107,7 +107,7 @@ MAX_PERIOD_DAYS = 366
 USUAL_DAYS = 30
 
 
-class UsageForm(forms.Form):
+class UsageForm(FilterForm):
     """Days, a workspace (``of``: that one), a person, a model. At first: the last thirty days."""
 
     first = date_field(gettext_lazy("From"))
@@ -122,23 +122,17 @@ class UsageForm(forms.Form):
     person = forms.CharField(required=False, max_length=150, widget=forms.HiddenInput)
     model = forms.CharField(required=False, max_length=120, widget=forms.HiddenInput)
 
-    use_required_attribute = False
-
     def __init__(
         self, rights: UsageRights, data: Mapping[str, str], of: Workspace | None = None
     ) -> None:
         self.today = today = timezone.now().date()
-        text = {name: storable(value).strip() for name, value in data.items()}
-        text["first"] = text.get("first") or f"{today - timedelta(days=USUAL_DAYS - 1)}"
-        text["last"] = text.get("last") or f"{today}"
+        text = {"first": f"{today - timedelta(days=USUAL_DAYS - 1)}", "last": f"{today}"}
+        text |= {name: value for name, value in data.items() if value.strip()}
         workspaces = dict(workspaces_with_usage(rights).values_list("slug", "name"))
         if of is not None:
             workspaces[of.slug] = of.name
             text["workspace"] = of.slug
-        super().__init__(text)
-        workspace = self.fields["workspace"]
-        assert isinstance(workspace, forms.ChoiceField)
-        workspace.choices = [("", gettext("All workspaces")), *workspaces.items()]
+        super().__init__(text, workspaces=workspaces.items())
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cleaned_data
@@ -153,7 +147,7 @@ class UsageForm(forms.Form):
     def address(self, **changes: Any) -> str:
         """The query string of this page, with changes; empty values stay out."""
         values = {**self.cleaned_data, **changes}
-        return urlencode({name: value for name, value in values.items() if value})
+        return query_of(values)
 
     def spans(self) -> list[tuple[str, str, bool]]:
         """Usual stretches of days: name, query string, and whether it is shown."""
