@@ -11,7 +11,7 @@ import importlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -369,61 +369,51 @@ class ToolServers:
 
     def tools_of(self, workspace: str) -> Mapping[str, Tool]:
         found: dict[str, Tool] = {}
-        for server in self.config.servers_of(workspace):
+        for server, connection in self._ready_of(workspace):
             key = self._key(server, workspace)
-            connection = self._connections.get(key)
-            if connection is not None and connection.state == READY:
-                version, tools = self._tools.get(key, (0, ()))
-                if version != connection.version:  # made once for each list that the server gave
-                    version = connection.version
-                    find = partial(self._connection, server, workspace)
-                    tools = tuple(make_tool(server, offer, find) for offer in connection.offers)
-                    self._tools[key] = version, tools
-                found |= {tool.name: tool for tool in tools}
+            version, tools = self._tools.get(key, (0, ()))
+            if version != connection.version:  # made once for each list that the server gave
+                version = connection.version
+                find = partial(self._connection, server, workspace)
+                tools = tuple(make_tool(server, offer, find) for offer in connection.offers)
+                self._tools[key] = version, tools
+            found |= {tool.name: tool for tool in tools}
         return MappingProxyType(dict(sorted(found.items())))
 
     def prompts_of(self, workspace: str) -> dict[str, PromptOffer]:
         """The prompts of its servers that are there, by the name under which one is typed:
         ``server:prompt``."""
         found: dict[str, PromptOffer] = {}
-        for server in self.config.servers_of(workspace):
-            connection = self._connections.get(self._key(server, workspace))
-            if connection is not None and connection.state == READY:
-                found |= {f"{server.name}:{one.name}": one for one in connection.prompts}
+        for server, connection in self._ready_of(workspace):
+            found |= {f"{server.name}:{one.name}": one for one in connection.prompts}
         return found
 
     def resources_of(self, workspace: str) -> dict[str, ResourceOffer]:
         """The resources that its servers list, by the name under which one is typed:
         ``server:uri``."""
         found: dict[str, ResourceOffer] = {}
-        for server in self.config.servers_of(workspace):
-            connection = self._connections.get(self._key(server, workspace))
-            if connection is not None and connection.state == READY:
-                found |= {f"{server.name}:{one.uri}": one for one in connection.resources}
+        for server, connection in self._ready_of(workspace):
+            found |= {f"{server.name}:{one.uri}": one for one in connection.resources}
         return found
 
     async def read_resource(self, workspace: str, root: Path, name: str) -> list[tuple[str, bytes]]:
         """Files with the contents of the resource ``server:uri``, whether it is listed or not:
         their names and bytes. Raises Rejected."""
         server, _, uri = name.partition(":")
-        for connection in self._connections_of(workspace, root):
-            if connection.config.name == server:
-                connection.use()
-                await connection.wait_connected(seconds=self._timing.connect)
-                try:
-                    contents = await connection.read_resource(uri)
-                except McpError as error:
-                    raise Rejected(
-                        "The tool server %(server)s did not give %(uri)s. %(reason)s",
-                        server=server,
-                        uri=one_line(uri, limit=200),
-                        reason=error.message,
-                        code="resource_failed",
-                    ) from error
-                return await asyncio.to_thread(_read_contents, uri, contents)
-        raise Rejected(
-            "The tool server %(server)s is not there.", server=server, code="resource_failed"
-        )
+        connection = self._get(workspace, root, server, code="resource_failed")
+        connection.use()
+        await connection.wait_connected(seconds=self._timing.connect)
+        try:
+            contents = await connection.read_resource(uri)
+        except McpError as error:
+            raise Rejected(
+                "The tool server %(server)s did not give %(uri)s. %(reason)s",
+                server=server,
+                uri=one_line(uri, limit=200),
+                reason=error.message,
+                code="resource_failed",
+            ) from error
+        return await asyncio.to_thread(_read_contents, uri, contents)
 
     async def write_prompt(self, workspace: str, root: Path, name: str, words: str) -> str:
         """The text of one, with these words as its arguments: one word for each, the last gets
@@ -443,21 +433,17 @@ class ToolServers:
                 "/%(name)s takes no argument.", name=name, code="prompt_argument_missing"
             )
         server = name.partition(":")[0]
-        for connection in self._connections_of(workspace, root):
-            if connection.config.name == server:
-                try:
-                    data = await connection.get_prompt(offer.name, arguments)
-                except McpError as error:
-                    raise Rejected(
-                        "The tool server %(server)s did not give the prompt. %(reason)s",
-                        server=server,
-                        reason=error.message,
-                        code="prompt_failed",
-                    ) from error
-                return await asyncio.to_thread(_write_messages, server, data)
-        raise Rejected(
-            "The tool server %(server)s is not there.", server=server, code="prompt_failed"
-        )
+        connection = self._get(workspace, root, server, code="prompt_failed")
+        try:
+            data = await connection.get_prompt(offer.name, arguments)
+        except McpError as error:
+            raise Rejected(
+                "The tool server %(server)s did not give the prompt. %(reason)s",
+                server=server,
+                reason=error.message,
+                code="prompt_failed",
+            ) from error
+        return await asyncio.to_thread(_write_messages, server, data)
 
     def explain(self, name: str, workspace: str) -> str:
         """Why there is no such tool, if that is a server's doing."""
@@ -477,12 +463,12 @@ class ToolServers:
     async def connect_again(self, workspace: str, root: Path, name: str) -> ServerState | None:
         """Connect to a server at once, and anew; how it is after a moment. None if it is off in
         this workspace, or not there."""
-        for connection in self._connections_of(workspace, root):
-            if connection.config.name == name:
-                connection.connect_again()
-                await connection.wait_connected()
-                return self._describe(connection.config, workspace)
-        return None
+        connection = self._find(workspace, root, name)
+        if connection is None:
+            return None
+        connection.connect_again()
+        await connection.wait_connected()
+        return self._describe(connection.config, workspace)
 
     def is_shared(self, workspace: str, name: str) -> bool:
         """Whether other workspaces have this server as well."""
@@ -515,11 +501,10 @@ class ToolServers:
         await connection.wait_connected()
 
     def _signable(self, workspace: str, root: Path, name: str) -> ToolServerConnection:
-        for connection in self._connections_of(workspace, root):
-            config = connection.config
-            if config.name == name and config.can_sign_in and connection.grants is not None:
-                return connection
-        raise Rejected("There is no sign-in for %(name)s.", name=name, code="no_sign_in")
+        connection = self._find(workspace, root, name)
+        if connection is None or not connection.config.can_sign_in or connection.grants is None:
+            raise Rejected("There is no sign-in for %(name)s.", name=name, code="no_sign_in")
+        return connection
 
     async def _sign_in(
         self,
@@ -625,6 +610,23 @@ class ToolServers:
     def _connections_of(self, workspace: str, root: Path) -> list[ToolServerConnection]:
         servers = self.config.servers_of(workspace)
         return [self._connection(server, workspace, root) for server in servers]
+
+    def _find(self, workspace: str, root: Path, name: str) -> ToolServerConnection | None:
+        connections = self._connections_of(workspace, root)
+        return next((one for one in connections if one.config.name == name), None)
+
+    def _get(self, workspace: str, root: Path, name: str, *, code: str) -> ToolServerConnection:
+        """Raises Rejected where it is off in this workspace, or not there."""
+        connection = self._find(workspace, root, name)
+        if connection is None:
+            raise Rejected("The tool server %(server)s is not there.", server=name, code=code)
+        return connection
+
+    def _ready_of(self, workspace: str) -> Iterator[tuple[ServerConfig, ToolServerConnection]]:
+        for server in self.config.servers_of(workspace):
+            connection = self._connections.get(self._key(server, workspace))
+            if connection is not None and connection.state == READY:
+                yield server, connection
 
     def _connection(
         self, server: ServerConfig, workspace: str, root: Path | None
