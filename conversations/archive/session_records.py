@@ -56,8 +56,28 @@ MAX_FILTER_WORDS = 8  # Words that a filter looks at.
 MAX_METADATA_CHARS = 65_536  # Of a session's metadata as JSON.
 
 
+class _InLists:
+    """What a session in a list has, however much of it was read."""
+
+    __slots__ = ()
+
+    pk: int
+    uuid: UUID
+    last_active_at: datetime
+
+    @property
+    def page(self) -> str:
+        """Where people read it."""
+        return f"/s/{self.uuid}/"
+
+    @property
+    def cursor(self) -> SessionListCursor:
+        """The place of the session in a list."""
+        return SessionListCursor(self.last_active_at, self.pk)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
+class SessionRecord(_InLists):
     """A session; every other shape of one is made from this. ``state`` is a run state or
     ``idle``; ``key`` the one that it has, or had until it expired. ``turns`` counts all,
     ``active_turns`` those that were not taken back. ``fork_turn`` is the last turn that it
@@ -98,22 +118,12 @@ class SessionRecord:
     metadata: dict[str, Any]
 
     @property
-    def page(self) -> str:
-        """Where people read it."""
-        return f"/s/{self.uuid}/"
-
-    @property
     def archived(self) -> bool:
         return self.archived_at is not None
 
     @property
     def pinned(self) -> bool:
         return self.pinned_at is not None
-
-    @property
-    def cursor(self) -> SessionListCursor:
-        """The place of the session in a list."""
-        return SessionListCursor(self.last_active_at, self.pk)
 
     def without_words(self) -> "SessionRecord":
         """What programs and people wrote into a session is shown by itself, which is
@@ -315,7 +325,7 @@ def require_future(moment: datetime | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedSession:
+class ListedSession(_InLists):
     """A session as the lists on pages show it; the fields mean what they do in
     :class:`SessionRecord`. ``unread``: it has turns that the person has not read, who had it
     open before. Two that are equal look the same."""
@@ -336,16 +346,6 @@ class ListedSession:
     pinned: bool
     purge_due: datetime | None
     unread: bool
-
-    @property
-    def page(self) -> str:
-        """Where people read it."""
-        return f"/s/{self.uuid}/"
-
-    @property
-    def cursor(self) -> SessionListCursor:
-        """The place of the session in a list."""
-        return SessionListCursor(self.last_active_at, self.pk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,7 @@ def _holds_data(folder: Path, data_dir: Path) -> bool:
 
 
 def create_workspace(
-    *, root: Path, name: str = "", slug: str = "", owner: User | None = None, instructions: str = ""
+    *, root: Path, name: str = "", slug: str = "", owner: User | None = None
 ) -> Workspace:
     """Create a workspace on a folder that has been checked by ``resolve_root``."""
     name = one_line(storable(name), limit=120) or root.name or "workspace"
@@ -143,7 +143,6 @@ def create_workspace(
                     name=name,
                     slug=f"{slug}-{attempt}" if attempt > 1 else slug,
                     root=str(root),
-                    instructions=instructions,
                     created_at=timezone.now(),
                 )
                 if owner is not None:

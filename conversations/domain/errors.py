@@ -89,7 +89,7 @@ class StorageFull(LoomError):
 
 
 class ProviderError(LoomError):
-    """The provider failed to answer. ``code`` is one of :data:`PROVIDER_ERROR_CODES`.
+    """The provider failed to answer. ``code`` is one of ``providers.provider_errors.MESSAGES``.
     ``transient`` says that the same request may succeed later. ``retry_after`` is in seconds,
     where the provider named it. ``http_status`` and ``request_id`` are the provider's.
     ``limit`` is the number of tokens that the model takes and ``prompt_tokens`` what it was
@@ -120,11 +120,3 @@ class ProviderError(LoomError):
         self.retry_after = retry_after
         self.http_status = http_status
         self.request_id = request_id
-
-
-PROVIDER_ERROR_CODES = (
-    *("no_key", "bad_key", "permission", "billing", "unknown_model", "invalid_request"),
-    *("request_too_large", "context_window_exceeded", "rate_limited", "overloaded"),
-    *("server_error", "timeout", "connection_failed", "connection_lost", "stream_error"),
-    *("incomplete_stream", "bad_response"),
-)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from conversations.domain.errors import NotPermitted
 from conversations.domain.messages import say
 
-OPTIONAL, REQUIRED, OFF = "optional", "required", "off"  # Values of ``LOOM_REVIEW_REASON``
+REQUIRED, OFF = "required", "off"  # Values of ``LOOM_REVIEW_REASON``; else it is optional
 
 MAX_REASON_CHARS = 500  # Characters of a reason; the column of the audit log holds as many
 

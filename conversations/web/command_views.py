@@ -42,7 +42,6 @@ from conversations.runtime.models import describe_model
 
 from .commands import (
     COMMANDS,
-    ON_THE_PAGE,
     TEXT,
     CommandResult,
     NoCommand,
@@ -123,7 +122,6 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
                     "argument": translate(command.argument),
                     "needs_argument": command.needs_argument,
                     "choices": models if command.argument == "model" else choices,
-                    "on_the_page": command.name in ON_THE_PAGE,
                 }
             )
     return {
@@ -148,7 +146,6 @@ async def _list_offers(request: HttpRequest, user: User, uuid: UUID) -> dict[str
             "argument": " ".join(one.arguments),
             "needs_argument": bool(one.required),
             "choices": [],
-            "on_the_page": False,
         }
         for name, one in servers.prompts_of(slug).items()
     ]

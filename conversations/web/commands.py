@@ -2,7 +2,7 @@
 
 The one table of them: the list above the composer, the palette, the page of commands
 and keys and the plain form are made from it. Each is carried out below.
-The page does some of them by itself (:data:`ON_THE_PAGE`); here they have the meaning
+The page does some of them by itself (help, resume, history, clear); here they have the meaning
 that works without JavaScript: an address, as a rule.
 Commands are for this server; the model never gets them.
 """
@@ -129,9 +129,6 @@ def choice_of(command: Command, argument: str) -> str:
 
 
 # What each command of the composer does.
-
-# Commands that scripts carry out without asking the server.
-ON_THE_PAGE = frozenset({"help", "resume", "history", "clear"})
 
 PAGE, PANEL, FILE, TEXT = "page", "panel", "file", "text"
 

@@ -38,7 +38,6 @@ class Frame:
             "name": found.name,
             "slug": found.slug,
             "can_write": access.can_write,
-            "can_manage": access.can_manage,
         }
 
     @property

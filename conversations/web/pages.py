@@ -122,7 +122,6 @@ def _home(request: HttpRequest, form: forms.WorkspaceForm) -> HttpResponse:
     context = {
         "workspaces": archive_workspaces.list_workspaces(person(request).pk),
         "form": form,
-        "can_create": True,
         "roots": settings.LOOM.workspace_roots,
     }
     return render(request, "home.html", context, status=400 if form.errors else 200)
@@ -260,7 +259,6 @@ def _chat(
             "read": read,
             "pinned": found.pinned_at is not None,
             "owner_name": found.owner.get_username(),
-            "is_owner": found.owner_id == user.pk,
             "sees_readers": sees_readers(found, access, user),
             "archived": found.archived_at is not None,
             "expired": has_ended,

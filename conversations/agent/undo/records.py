@@ -327,7 +327,10 @@ def count_entries(*, files: int, folders: int) -> str:
     return of_folders if folders else of_files
 
 
-def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
+MAX_REVERTS_SHOWN = 5
+
+
+def recent_reverts(session_pk: int) -> list[PastRevert]:
     """The last reverts that can be taken back, the newest first."""
     standing = Q(file_changes__done_at__isnull=False, file_changes__reverted_by=None)
     found = (
@@ -342,7 +345,7 @@ def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
     )
     return [
         PastRevert(uuid=uuid, at=at, by=by or "", files=entries - folders, folders=folders)
-        for uuid, at, by, entries, folders in found[:limit]
+        for uuid, at, by, entries, folders in found[:MAX_REVERTS_SHOWN]
     ]
 
 

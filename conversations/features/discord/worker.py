@@ -32,7 +32,7 @@ discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
 
 
 class Bot(discord.Client):
-    """One connection to Discord, for one workspace. ``is_settled``: it knows all places."""
+    """One connection to Discord, for one workspace."""
 
     def __init__(
         self, runtime: Runtime, workspace: Workspace, rules: DiscordRules, **more: Any
@@ -64,7 +64,6 @@ class Bot(discord.Client):
             self._tree.add_command(
                 app_commands.Command(name=name, description=says, callback=callback)
             )
-        self.is_settled = False
 
     async def setup_hook(self) -> None:
         """Signed in, not connected yet: go on with what an earlier process has left."""
@@ -89,7 +88,6 @@ class Bot(discord.Client):
         for guild in self.guilds:
             await self._places.know_guild(guild)
         await self._places.know_people()
-        self.is_settled = True
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
         await self._places.know_guild(guild)

@@ -24,6 +24,7 @@ from .models import MutedSession, NoticeChoice, PushSubscription, SessionView
 
 # A page in view says so again before this is over (static/notices/watching.js).
 WATCHED = timedelta(seconds=15)
+MAX_ENDED = 100  # Subscriptions that are looked after at once
 
 
 def read_choice(user_pk: int) -> NoticeChoice:
@@ -50,12 +51,12 @@ def list_subscriptions(user_pk: int) -> QuerySet[PushSubscription]:
     return found.select_related("device").order_by("-created_at", "-pk")
 
 
-def list_ended(limit: int = 100) -> list[PushSubscription]:
+def list_ended() -> list[PushSubscription]:
     """Those whose device was signed out, wherever and however."""
     if not has_row("SELECT 1 FROM conversations_pushsubscription LIMIT 1"):
         return []  # as nearly everywhere, and this is asked every second
     ended = PushSubscription.objects.exclude(pk__in=_signed_in_subscriptions().values("pk"))
-    return list(ended.order_by("pk")[:limit])
+    return list(ended.order_by("pk")[:MAX_ENDED])
 
 
 def is_signed_in(subscription: PushSubscription) -> bool:

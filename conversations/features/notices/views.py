@@ -77,12 +77,10 @@ def notifications(request: HttpRequest) -> HttpResponse:
     ]
     context = {
         "form": form,
-        "is_saved": choice.pk is not None,
         "key": vapid.public_key(),
         "subscriptions": subscriptions,
         "current": next((one for one in subscriptions if one["is_current"]), None),
         "muted": service.list_muted(user.pk),
-        "has_mail": bool(settings.LOOM.mailer),
     }
     return render(
         request, "notices/notifications.html", context, status=400 if form.errors else 200

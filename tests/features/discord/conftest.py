@@ -52,6 +52,16 @@ def garden(transactional_db: None, tmp_path: Path) -> Workspace:
 RULES = DiscordRules(guilds=frozenset({GUILD}), people={ANN: "ann"}, everybody=True)
 
 
+class SettledBot(Bot):
+    """``is_settled``: it knows all places."""
+
+    is_settled = False
+
+    async def on_ready(self) -> None:
+        await super().on_ready()
+        self.is_settled = True
+
+
 class Club:
     """The bot, the server it talks to, and how to start another one on the same data."""
 
@@ -79,7 +89,7 @@ class Club:
             self._monkeypatch.setattr(settings.LOOM, f"discord_{name}", value)
         use_addresses()
         self.runtime: Runtime = await self._start(supervise=False)
-        bot = Bot(self.runtime, self.garden, rules, guild_ready_timeout=0.05)
+        bot = SettledBot(self.runtime, self.garden, rules, guild_ready_timeout=0.05)
         self._tasks.append(asyncio.create_task(bot.start(TOKEN)))
         self.bots.append(bot)
         async with asyncio.timeout(60):
