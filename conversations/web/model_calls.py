@@ -203,7 +203,7 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
     if state is not None:
         after = gettext("after turn %(number)s") % {"number": number_text(state.turn)}
         yield fact(gettext("Session state"), after, state.digest[:12])
-    elif manifest.version > 1 and manifest.kind != COMPACTION:
+    elif manifest.kind != COMPACTION:
         yield fact(gettext("Session state"), gettext("empty"))
     if (parent := manifest.parent) is not None:
         text = ngettext("%(session)s, %(count)s turns", "%(session)s, %(count)s turns", parent.turn)

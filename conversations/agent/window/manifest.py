@@ -1,7 +1,6 @@
 """The record of what one model call was given, read from its stored JSON.
 
-Version 2 says everything; version 1 what there was to say. What a manifest lacks is None or empty,
-so that the oldest and the newest are shown by the same page.
+What a manifest lacks is None or empty, so that all kinds are shown by the same page.
 """
 
 from collections.abc import Iterator, Mapping
@@ -69,7 +68,6 @@ class Manifest(_Read):
     the model takes tools and the window has some. ``reduced`` names what is shortened or
     left out to fit into a small window."""
 
-    version: int = Field(1, alias="v")
     kind: str = ""
     turns: tuple[tuple[int, int], ...] = ()
     floor: int | None = None
@@ -107,12 +105,10 @@ def read_manifest(text: str) -> Manifest:
         raise Malformed(say("it is not JSON")) from error
     if not isinstance(value, dict):
         raise Malformed(say("it is not an object"))
+    if value.get("v") != MANIFEST_VERSION:
+        raise Malformed(say("its version is unknown"))
     known = {name: part for name, part in value.items() if part is not None}
     try:
-        if "estimated" not in known and "estimated_tokens" in known:  # version 1
-            history, system = known["estimated_tokens"], known.get("system_tokens", 0)
-            parts = {"system": system, "history": history, "total": system + history}
-            known["estimated"] = parts
         places = [(name, *numbers[:1]) for name, *numbers in known.get("breakpoints", ())]
         known["breakpoints"] = [place if len(place) > 1 else (*place, None) for place in places]
         return Manifest.model_validate(known)

@@ -2,8 +2,7 @@
 what it is made of (``said``), so that a page can say it in another language.
 
 ``{"notes": [{"place": …, "text": …, "said": {"text": …}}], "error": …}``, where ``error`` is what
-the sentence is made of that stands in a column of its own. Older ones are lists of
-``[place, text]``.
+the sentence is made of that stands in a column of its own. What is no object notes nothing.
 """
 
 import json
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from conversations.domain.messages import Message, as_message, message_data, remake
-from conversations.domain.text import dump_json
+from conversations.domain.text import an_object, dump_json
 
 MAX_CHARS = 500  # Of a text; of a longer one nothing else is kept than its beginning.
 
@@ -31,20 +30,16 @@ def write_report(notes: Sequence[dict[str, Any]], error: str = "") -> str:
 def read_notes(report: str) -> list[tuple[str, str]]:
     """The place and the text of each note, as messages where they are known to be some."""
     found = json.loads(report)
-    return [_read_note(note) for note in (found["notes"] if isinstance(found, dict) else found)]
+    return [_read_note(note) for note in an_object(found).get("notes", ())]
 
 
 def read_error(report: str, error: str) -> str:
     """The column ``error`` as a message."""
     found = json.loads(report)
-    said = found.get("error") if isinstance(found, dict) else None
-    return as_message(remake(error, said))
+    return as_message(remake(error, an_object(found).get("error")))
 
 
-def _read_note(note: Any) -> tuple[str, str]:
-    if isinstance(note, list):
-        place, text = note
-        return place, as_message(text)
+def _read_note(note: dict[str, Any]) -> tuple[str, str]:
     place, text, said = note["place"], note["text"], note.get("said", {})
     # A place may be any file's name.
     return remake(place, said.get("place")), as_message(remake(text, said.get("text")))

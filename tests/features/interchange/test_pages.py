@@ -394,24 +394,22 @@ def test_why_it_failed_is_said_in_the_readers_language(owner: Client, workspace:
 
 
 @pytest.mark.parametrize(
-    ("report", "shown"),
+    ("note", "shown"),
     [
-        ([["line 3", "skipped: it is a link"]], "Skipped: it is a link"),
-        ([["line 3", "it is a link"]], "Ist ein Link"),
-        ([["line 3", "100 %(what)s"]], "100 %(what)s"),
-        ({"notes": [{"place": "line 3", "text": "it is a link"}]}, "Ist ein Link"),
-        (  # what it is made of is something else
-            {"notes": [as_note("line 3", say("skipped: %(reason)s", reason="a")) | {"text": "b"}]},
-            "B",
-        ),
+        ({"text": "skipped: it is a link"}, "Skipped: it is a link"),
+        ({"text": "it is a link"}, "Ist ein Link"),
+        ({"text": "100 %(what)s"}, "100 %(what)s"),
+        # what it is made of is something else
+        (as_note("line 3", say("skipped: %(reason)s", reason="a")) | {"text": "b"}, "B"),
     ],
 )
 def test_what_is_not_known_to_be_a_sentence_is_shown_as_it_is(
-    owner: Client, workspace: Workspace, report: Any, shown: str
+    owner: Client, workspace: Workspace, note: dict[str, Any], shown: str
 ) -> None:
     upload(owner)
     error = "The server stopped 3 times during this import."
-    Import.objects.update(report=json.dumps(report), error=error, state="failed")
+    report = write_report([{"place": "line 3"} | note])
+    Import.objects.update(report=report, error=error, state="failed")
     german = page_in_german(owner)
     assert f'<span>{shown}</span><span class="muted">line 3</span>' in german
     assert error in german
