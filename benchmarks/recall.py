@@ -168,13 +168,17 @@ def _uuid_of(chat: "Chat") -> UUID:
 def ask(chats: Iterable["Chat"], sessions: Mapping[str, int]) -> list[list[list[int]]]:
     """For each question of each chat the numbers of the turns that were found, best first."""
     from conversations.search.find import search_session
+    from conversations.search.query import parse_query
 
     return [
         [
             [
                 hit.turn
                 for hit in search_session(
-                    sessions[chat.name], question.text, limit=DEPTHS[-1], with_neighbours=True
+                    sessions[chat.name],
+                    parse_query(question.text),
+                    limit=DEPTHS[-1],
+                    with_neighbours=True,
                 ).hits
             ]
             for question in chat.questions

@@ -33,6 +33,7 @@ from conversations.search.indexing import (
     read_progress,
     store_batch,
 )
+from conversations.search.query import SearchQuery, parse_query
 
 SESSIONS, TURNS = 20, 50_000
 QUICK_SESSIONS, QUICK_TURNS = 4, 5_000
@@ -140,9 +141,9 @@ def _searching_everywhere(sessions: list[Session], searches: int) -> list[Figure
     return figures
 
 
-def _timed(work: Callable[[str], object], query: str) -> float:
+def _timed(work: Callable[[SearchQuery], object], query: str) -> float:
     began = perf_counter()
-    work(query)
+    work(parse_query(query))
     return 1000 * (perf_counter() - began)
 
 

@@ -131,9 +131,10 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
 def recall(request: HttpRequest, uuid: UUID, wanted: Query[RecallFilters]) -> dict[str, Any]:
     """Turns of one session, as the model finds them."""
     session, _ = get_session_for(request, uuid)
+    query = parse_query(wanted.q)
     with _unavailable():
-        found = search_session(session.pk, wanted.q, limit=wanted.limit, with_neighbours=True)
-    return as_answer(found, wanted.q)
+        found = search_session(session.pk, query, limit=wanted.limit, with_neighbours=True)
+    return as_answer(found, query)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from .best import Ranked, find_with_phrases, keep_phrases, rank_entries
 from .indexing import Progress, read_progress, sum_up
 from .matching import TURN_MASK, IndexMatch, match_filters, session_place
 from .meaning import find_similar
-from .query import SearchQuery, parse_query
+from .query import SearchQuery
 from .results import NOTHING, SearchResults, in_no_session, read_hits
 from .source import IndexSource, Lengths, catch_up
 
@@ -27,7 +27,7 @@ MAX_COUNTED = 1000  # Turns up to which matches are counted exactly in the order
 
 def search_session(
     session_pk: int,
-    query: str | SearchQuery,
+    asked: SearchQuery,
     *,
     limit: int = 10,
     cursor: str = "",
@@ -35,15 +35,14 @@ def search_session(
     before_turn: int | None = None,
     with_neighbours: bool = False,
 ) -> SearchResults:
-    """Turns of one session that match. Any text is a valid query; a cursor of another search gives
-    the first page. ``best`` ranks turns that have any of the words; ``newest`` has the turns with
-    all of them, or with any where none has all, the highest number first, and like that of
+    """Turns of one session that match. A cursor of another search gives the first page. ``best``
+    ranks turns that have any of the words; ``newest`` has the turns with all of them, or with any
+    where none has all, the highest number first, and like that of
     :func:`~.find_everywhere.search_sessions` pages with few hits where a phrase is rare and its
     words are not. ``before_turn`` leaves out that turn and what follows. ``with_neighbours`` ranks
     turns next to matches too, which are marked ``is_near``, as are those without the phrases of a
     query that has words as well; filters keep such turns out, and so does a query of nothing but
     phrases."""
-    asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     if progress is None or not (asked.has_words or asked.has_filters):
         return NOTHING

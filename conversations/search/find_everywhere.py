@@ -16,7 +16,7 @@ from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, mi
 from .indexing import IndexTotals, sum_up
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
 from .matching import IndexScope, match_filters, session_place
-from .query import SearchQuery, parse_query
+from .query import SearchQuery
 from .results import NOTHING, SearchResults, in_no_session, read_hits
 from .source import IndexSource, Lengths, catch_up_all
 
@@ -66,7 +66,7 @@ EVERYWHERE = Within()
 
 def search_sessions(
     sessions: QuerySet[Session],
-    query: str | SearchQuery,
+    asked: SearchQuery,
     *,
     within: Within = EVERYWHERE,
     limit: int = 20,
@@ -81,7 +81,6 @@ def search_sessions(
 
     A page of ``newest`` may have fewer hits than ``limit``, or none, and a cursor: where
     a phrase is rare and its words are not, each page looks through so many turns."""
-    asked = parse_query(query) if isinstance(query, str) else query
     if not (asked.has_words or asked.has_filters or lists_all):
         return NOTHING
     if asked.workspaces:

@@ -182,7 +182,7 @@ type Span = tuple[int, int]
 LEAD = 0.25  # The share of a snippet that comes before its first match.
 
 
-def mark_words(text: str, query: SearchQuery | str) -> list[tuple[str, bool]]:
+def mark_words(text: str, query: SearchQuery) -> list[tuple[str, bool]]:
     """The text in pieces, True for those that match. Joined they are the text."""
     pieces: list[tuple[str, bool]] = []
     end = 0
@@ -198,10 +198,9 @@ def mark_words(text: str, query: SearchQuery | str) -> list[tuple[str, bool]]:
     return [piece for piece in pieces if piece[0]]
 
 
-def snippet(text: str, query: SearchQuery | str, *, limit: int) -> str:
+def snippet(text: str, asked: SearchQuery, *, limit: int) -> str:
     """The part of the text with the most different matches, on one line, at most
     ``limit`` characters; its beginning if nothing matches."""
-    asked = parse_query(query) if isinstance(query, str) else query
     low, high = 0, len(text)
     if len(text) > READ:
         # Of a long one, around the longest word of the query that stands there as the index writes
@@ -224,8 +223,7 @@ def snippet(text: str, query: SearchQuery | str, *, limit: int) -> str:
     return lead + one_line(text[begin:], limit=max(1, limit - len(lead)))
 
 
-def _find_spans(text: str, query: SearchQuery | str) -> list[Span]:
-    asked = parse_query(query) if isinstance(query, str) else query
+def _find_spans(text: str, asked: SearchQuery) -> list[Span]:
     wanted = set(asked.tokens)
     parts = list(find_parts(text))
     spans = [(low, high) for low, high, tokens in parts if not wanted.isdisjoint(tokens)]

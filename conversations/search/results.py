@@ -18,7 +18,7 @@ from conversations.models.search import TURN_BITS
 
 from .indexing import searchable_of
 from .matching import TURN_MASK
-from .query import SearchQuery, parse_query, snippet
+from .query import SearchQuery, snippet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,8 @@ def in_no_session(query: SearchQuery) -> SearchResults:
 SNIPPET = 160  # Characters of a hit that are shown.
 
 
-def as_answer(found: SearchResults, query: str | SearchQuery) -> dict[str, Any]:
+def as_answer(found: SearchResults, asked: SearchQuery) -> dict[str, Any]:
     """``hits`` in their order, how many turns matched, and what matched nothing."""
-    asked = parse_query(query) if isinstance(query, str) else query
     hits = [
         {
             "turn": hit.turn,

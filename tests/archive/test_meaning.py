@@ -16,7 +16,6 @@ from conversations.domain.turns import NewTurn
 from conversations.models import SearchProgress, Session, TurnEmbedding, Workspace
 from conversations.models.search import entry_id
 from conversations.search import meaning
-from conversations.search.find import search_session
 from conversations.search.indexing import index_session, remove_session
 from conversations.search.meaning import (
     check_session,
@@ -26,6 +25,7 @@ from conversations.search.meaning import (
     store_embeddings,
 )
 from loomweb.env import find_embedding_model
+from tests.archive.searching import find_in
 
 # The published file of sentence-transformers/all-MiniLM-L6-v2.
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -114,27 +114,27 @@ def test_a_search_finds_it_without_a_word_in_common(session: Session) -> None:
         "See you soon.",
     )
     say(session, *["Nothing of note today."] * 20)
-    assert not search_session(session.pk, "tenants payday", with_neighbours=True).hits
+    assert not find_in(session.pk, "tenants payday", with_neighbours=True).hits
     embed_waiting()
-    [hit, *_] = search_session(session.pk, "tenants payday", with_neighbours=True).hits
+    [hit, *_] = find_in(session.pk, "tenants payday", with_neighbours=True).hits
     assert (hit.turn, hit.is_near) == (3, True)
-    assert not search_session(session.pk, "quantum chromodynamics", with_neighbours=True).hits
-    assert search_session(session.pk, "tenants payday").hits[0].turn == 3
+    assert not find_in(session.pk, "quantum chromodynamics", with_neighbours=True).hits
+    assert find_in(session.pk, "tenants payday").hits[0].turn == 3
     # Filters hold, and who names a phrase or a part of the entries wants these very words.
-    assert search_session(session.pk, "tenants payday role:user").hits[0].turn == 3
+    assert find_in(session.pk, "tenants payday role:user").hits[0].turn == 3
     for query in ("role:assistant tenants payday", "'tenants payday'", "in:text tenants payday"):
-        assert not search_session(session.pk, query.replace("'", '"')).hits
+        assert not find_in(session.pk, query.replace("'", '"')).hits
 
 
 def test_pages_stay_what_they_are_while_vectors_are_made(session: Session) -> None:
     say(session, *[f"The flat costs {n} a month." for n in range(100, 140)])
-    first = search_session(session.pk, "rent of the flat", limit=5, with_neighbours=True)
+    first = find_in(session.pk, "rent of the flat", limit=5, with_neighbours=True)
     batch = read_batch()
     assert batch is not None
     store_embeddings(batch, meaning.embed_texts(batch.texts.values()))
-    first = search_session(session.pk, "rent of the flat", limit=5, with_neighbours=True)
+    first = find_in(session.pk, "rent of the flat", limit=5, with_neighbours=True)
     embed_waiting()
-    second = search_session(
+    second = find_in(
         session.pk, "rent of the flat", limit=50, cursor=first.cursor, with_neighbours=True
     )
     shown = [hit.turn for hit in (*first.hits, *second.hits)]
@@ -144,9 +144,9 @@ def test_pages_stay_what_they_are_while_vectors_are_made(session: Session) -> No
 def test_a_page_goes_on_where_the_first_had_no_vectors_yet(session: Session) -> None:
     say(session, *[f"The flat costs {n} a month." for n in range(100, 110)])
     query = "rent of the flat after:2"
-    first = search_session(session.pk, query, limit=5)
+    first = find_in(session.pk, query, limit=5)
     embed_waiting()
-    second = search_session(session.pk, query, limit=50, cursor=first.cursor)
+    second = find_in(session.pk, query, limit=50, cursor=first.cursor)
     shown = [hit.turn for hit in (*first.hits, *second.hits)]
     assert sorted(shown) == list(range(3, 11))
 

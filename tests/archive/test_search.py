@@ -19,11 +19,10 @@ from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, Session, Workspace
 from conversations.search import best, find
-from conversations.search.find import search_session
-from conversations.search.find_everywhere import search_sessions
 from conversations.search.indexing import index_session, read_progress
 from conversations.search.results import SearchResults
 from conversations.search.source import SHORT_TAIL
+from tests.archive.searching import find_among, find_in
 from tests.properties import costly
 
 pytestmark = pytest.mark.django_db
@@ -59,7 +58,7 @@ def turns_of(found: SearchResults) -> list[int]:
 
 
 def search(session: Session, query: str, **options: Any) -> list[int]:
-    return turns_of(search_session(session.pk, query, **options))
+    return turns_of(find_in(session.pk, query, **options))
 
 
 @pytest.fixture(params=["indexed", "fresh"])
@@ -251,13 +250,13 @@ def test_a_workspace_that_is_none_is_named(session: Session, keep: Any, order: s
     write(session, "the stone is in:progress")
     keep(session)
     for query in ("stone in:Progress", "in:progress"):
-        found = search_session(session.pk, query, order=order)
+        found = find_in(session.pk, query, order=order)
         assert (found.hits, found.missing) == ([], ("in:progress",)), query
-        found = search_sessions(Session.objects.all(), query, order=order)
+        found = find_among(Session.objects.all(), query, order=order)
         assert (found.hits, found.missing) == ([], ("in:progress",)), query
     query = f"stone in:{session.workspace.slug} in:progress"
     assert search(session, query, order=order) == [1]
-    assert turns_of(search_sessions(Session.objects.all(), query, order=order)) == [1]
+    assert turns_of(find_among(Session.objects.all(), query, order=order)) == [1]
 
 
 def test_turns_before_the_window(session: Session, keep: Any) -> None:
@@ -270,10 +269,10 @@ def test_turns_before_the_window(session: Session, keep: Any) -> None:
 def test_it_names_what_is_missing(session: Session, keep: Any) -> None:
     write(session, "a stone wall")
     keep(session)
-    found = search_session(session.pk, 'a Stone of Marble "wall stone" "stone wall"')
+    found = find_in(session.pk, 'a Stone of Marble "wall stone" "stone wall"')
     assert found.missing == ("Marble", '"wall stone"')
     assert found.hits == []
-    found = search_session(session.pk, "marble stone", order="newest")
+    found = find_in(session.pk, "marble stone", order="newest")
     assert (turns_of(found), found.missing) == ([1], ("marble",))
 
 
@@ -285,21 +284,21 @@ def test_a_phrase_further_back_is_not_said_to_be_nowhere(
     monkeypatch.setattr(find, "MAX_PAGES", 1)
     write(session, "a dry wall", *["wall so dry"] * 4)
     keep(session)
-    found = search_session(session.pk, '"dry wall"')
+    found = find_in(session.pk, '"dry wall"')
     assert (found.hits, found.missing) == ([], ())
     assert (found.total_is_bound, found.is_phrase_cut) == (True, True)
     pages, cursor = [], ""
     for _ in range(6):
-        page = search_session(session.pk, '"dry wall"', order="newest", limit=1, cursor=cursor)
+        page = find_in(session.pk, '"dry wall"', order="newest", limit=1, cursor=cursor)
         pages.append(turns_of(page))
         assert (page.missing, page.total_is_bound) == ((), True)
         cursor = page.cursor
         if not cursor:
             break
     assert pages == [[], [], [1]]
-    found = search_session(session.pk, '"so wall"')
+    found = find_in(session.pk, '"so wall"')
     assert (found.missing, found.is_phrase_cut) == ((), True)
-    found = search_session(session.pk, '"wall a"')
+    found = find_in(session.pk, '"wall a"')
     assert (found.missing, found.is_phrase_cut) == (('"wall a"',), False)
 
 
@@ -313,7 +312,7 @@ def test_words_without_a_subject_count_only_alone(session: Session, keep: Any) -
 def test_it_counts_what_matched(session: Session, keep: Any) -> None:
     write(session, *["a stone"] * 30)
     keep(session)
-    found = search_session(session.pk, "stone", limit=7)
+    found = find_in(session.pk, "stone", limit=7)
     assert (len(found.hits), found.total, found.total_is_bound) == (7, 30, False)
 
 
@@ -326,7 +325,7 @@ def test_pages_follow_each_other_while_the_session_grows(
     whole = search(session, "stone sand", order=order, limit=100)
     pages, cursor = [], ""
     while True:
-        found = search_session(session.pk, "stone sand", order=order, limit=6, cursor=cursor)
+        found = find_in(session.pk, "stone sand", order=order, limit=6, cursor=cursor)
         pages += turns_of(found)
         cursor = found.cursor
         if not cursor:
@@ -360,7 +359,7 @@ def test_any_text_is_a_query(session: Session, query: str, order: str) -> None:
         write(session, "some AND words NOT NEAR", result("x: y", "tool"))
         index_session(session.pk)
         write(session, "and a tail OR so")
-    found = search_session(session.pk, query, order=order, with_neighbours=True)
+    found = find_in(session.pk, query, order=order, with_neighbours=True)
     assert found.total >= len([hit for hit in found.hits if not hit.is_near])
 
 
@@ -381,7 +380,7 @@ def test_odd_queries(session: Session) -> None:
 def test_the_number_of_queries_does_not_grow(session: Session) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
-            search_session(session.pk, "stone wall of sand", limit=50)
+            find_in(session.pk, "stone wall of sand", limit=50)
         return len(queries)
 
     write(session, *["a stone wall", "sand"] * 10)

@@ -12,8 +12,6 @@ from conversations.domain import words
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
-from conversations.search.find import search_session
-from conversations.search.find_everywhere import search_sessions
 from conversations.search.indexing import (
     IndexTotals,
     index_session,
@@ -27,6 +25,7 @@ from conversations.search.indexing import (
 )
 from conversations.search.rebuild import check_index, check_session, rebuild_session
 from conversations.search.source import SHORT_TAIL
+from tests.archive.searching import find_among, find_in
 from tests.refused import refused_entries
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +75,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(session: Session) -> None:
         store_batch(prepare_batch(progress))
         transaction.set_rollback(True)
     assert SearchEntry.objects.count() == 0
-    assert search_session(session.pk, "two").total == 1
+    assert find_in(session.pk, "two").total == 1
     index_session(session.pk)
     assert check_session(session.pk) == ""
 
@@ -119,8 +118,8 @@ def test_damage_is_named_and_mended(session: Session, statement: str, problem: s
     for _ in rebuild_session(session.pk):
         pass
     assert check_session(session.pk) == ""
-    assert search_session(session.pk, "two").total == 1
-    assert search_session(session.pk, "forged").total == 0
+    assert find_in(session.pk, "two").total == 1
+    assert find_in(session.pk, "forged").total == 0
     assert check_index() == ""
 
 
@@ -131,8 +130,8 @@ def test_other_rules_for_words_make_the_index_anew(
     index_session(session.pk)
     SearchProgress.objects.update(version=words.VERSION - 1)
     SearchEntry.objects.update(said="old")
-    assert search_session(session.pk, "two").total == 1
-    assert search_session(session.pk, "old").total == 0
+    assert find_in(session.pk, "two").total == 1
+    assert find_in(session.pk, "old").total == 0
     index_session(session.pk)
     assert check_session(session.pk) == ""
     assert check_index() == ""
@@ -174,8 +173,8 @@ def test_a_tool_with_a_very_long_name_is_indexed_and_found(session: Session) -> 
     index_session(session.pk)
     marks = SearchEntry.objects.get().marks.split()
     assert max(len(mark.encode()) for mark in marks) < 2_000
-    assert search_session(session.pk, f"tool:{name}").total == 1
-    assert search_session(session.pk, "tool:another").total == 0
+    assert find_in(session.pk, f"tool:{name}").total == 1
+    assert find_in(session.pk, "tool:another").total == 0
 
 
 def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(session: Session) -> None:
@@ -183,7 +182,7 @@ def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(session: Sessi
     for one in (other, session):  # the latest active is indexed first
         write(one, *["a stone"] * (SHORT_TAIL // 2 + 1))
     with refused_entries(session):
-        found = search_sessions(Session.objects.all(), "stone")
+        found = find_among(Session.objects.all(), "stone")
         assert found.total == SHORT_TAIL + 2
         assert [progress.session_pk for progress in sessions_to_index()] == [session.pk]
 
@@ -194,8 +193,8 @@ def test_a_session_that_cannot_be_indexed_is_left_alone_for_a_while(
     write(session, *["a stone"] * (SHORT_TAIL + 1))
     with refused_entries(session):
         for _ in range(2):
-            assert search_session(session.pk, "stone").total == SHORT_TAIL + 1
-            assert search_sessions(Session.objects.all(), "stone").total == SHORT_TAIL + 1
+            assert find_in(session.pk, "stone").total == SHORT_TAIL + 1
+            assert find_among(Session.objects.all(), "stone").total == SHORT_TAIL + 1
     ours = [one for one in caplog.records if one.name == "conversations.search.indexing"]
     assert [record.getMessage() for record in ours] == ["session_not_indexed"]
 
@@ -209,7 +208,7 @@ def test_merging_changes_nothing_that_is_found(session: Session) -> None:
             break
     else:
         pytest.fail("merging has no end")
-    assert search_session(session.pk, "stone").total == 40
+    assert find_in(session.pk, "stone").total == 40
     assert check_index() == ""
 
 

@@ -7,8 +7,8 @@ from conversations.archive.append import append
 from conversations.archive.sessions import create_session
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
-from conversations.search.find import search_session
 from conversations.search.indexing import index_waiting
+from tests.archive.searching import find_in
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +48,7 @@ def talk(session: Session) -> Session:
 
 
 def ranked(session: Session, query: str, *, with_neighbours: bool = True) -> list[int]:
-    found = search_session(session.pk, query, limit=50, with_neighbours=with_neighbours)
+    found = find_in(session.pk, query, limit=50, with_neighbours=with_neighbours)
     return [hit.turn for hit in found.hits]
 
 
@@ -58,7 +58,7 @@ def test_an_answer_beside_its_question_is_among_the_first(talk: Session) -> None
 
 
 def test_turns_without_a_word_are_marked_or_left_out(talk: Session) -> None:
-    found = search_session(talk.pk, "kiln", limit=50, with_neighbours=True)
+    found = find_in(talk.pk, "kiln", limit=50, with_neighbours=True)
     assert [hit.turn for hit in found.hits if not hit.is_near] == [11]
     assert {12, 13} <= {hit.turn for hit in found.hits if hit.is_near}
     assert found.total == 1
@@ -72,20 +72,20 @@ def test_inflected_and_irregular_forms_meet(talk: Session) -> None:
 
 def test_what_is_rare_is_judged_by_the_session(talk: Session) -> None:
     """Another session is full of kilns; here the word is as telling as before."""
-    before = search_session(talk.pk, "kiln clock").hits
+    before = find_in(talk.pk, "kiln clock").hits
     other = create_session(talk.workspace, owner=talk.owner)
     turns = [NewTurn(role="user", content="kiln kiln kiln")] * 50
     append(other.pk, session_uuid=other.uuid, turns=turns)
     index_waiting()
-    assert search_session(talk.pk, "kiln clock").hits == before
+    assert find_in(talk.pk, "kiln clock").hits == before
     assert before[0].turn == 11
 
 
 def test_a_question_with_a_phrase_leads_with_it(talk: Session) -> None:
-    found = search_session(talk.pk, 'price of the "pottery class" kiln', with_neighbours=True)
+    found = find_in(talk.pk, 'price of the "pottery class" kiln', with_neighbours=True)
     assert found.hits[0].turn == 11
     assert len(found.hits) > 1
-    found = search_session(talk.pk, '"pottery class"', with_neighbours=True)
+    found = find_in(talk.pk, '"pottery class"', with_neighbours=True)
     assert [hit.turn for hit in found.hits] == [11]
 
 

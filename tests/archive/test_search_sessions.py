@@ -17,9 +17,10 @@ from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
 from conversations.models import UNINDEXED, Session, Workspace
 from conversations.search import find_everywhere, latest
-from conversations.search.find_everywhere import Within, search_sessions
+from conversations.search.find_everywhere import Within
 from conversations.search.indexing import index_waiting
 from conversations.search.results import SearchResults
+from tests.archive.searching import find_among
 
 pytestmark = pytest.mark.django_db
 
@@ -72,11 +73,11 @@ def test_only_the_given_sessions_are_searched(sessions: list[Session]) -> None:
     index_waiting()
     write(sessions[0], "another stone")
     some = Session.objects.filter(pk__in=[sessions[0].pk, sessions[2].pk])
-    found = search_sessions(some, "stone")
+    found = find_among(some, "stone")
     assert sorted(places(found)) == [(sessions[0].pk, 1), (sessions[0].pk, 2), (sessions[2].pk, 1)]
     assert found.total == 3
     assert found.hits[0].session in {sessions[0].uuid, sessions[2].uuid}
-    assert search_sessions(Session.objects.none(), "stone").hits == []
+    assert find_among(Session.objects.none(), "stone").hits == []
 
 
 @pytest.mark.usefixtures("_is_few")
@@ -85,7 +86,7 @@ def test_rare_words_count_more(sessions: list[Session]) -> None:
         write(session, "the wall", "the wall again", "and the wall")
     write(sessions[3], "an obelisk")
     index_waiting()
-    assert places(search_sessions(everything(), "wall obelisk"))[0] == (sessions[3].pk, 4)
+    assert places(find_among(everything(), "wall obelisk"))[0] == (sessions[3].pk, 4)
 
 
 @pytest.mark.usefixtures("_is_few")
@@ -96,7 +97,7 @@ def test_filters_hold_everywhere(sessions: list[Session], workspace: Workspace) 
     first, second = sessions[0].pk, sessions[1].pk
 
     def found(query: str) -> list[tuple[int, int]]:
-        return sorted(places(search_sessions(everything(), query)))
+        return sorted(places(find_among(everything(), query)))
 
     assert found("stone after:1") == [(first, 2)]
     assert found("stone before:2") == [(first, 1), (second, 1)]
@@ -111,7 +112,7 @@ def test_the_newest_come_first_whatever_the_session(sessions: list[Session]) -> 
     for hour, session in zip((3, 0, 4, 1, 2), sessions, strict=True):
         write(session, "a stone", "sand", "a stone", at=START + timedelta(hours=hour))
     index_waiting()
-    found = search_sessions(everything(), "stone", order="newest", limit=20)
+    found = find_among(everything(), "stone", order="newest", limit=20)
     moments = [hit.created_at for hit in found.hits]
     assert len(moments) == 10
     assert moments == sorted(moments, reverse=True)
@@ -140,20 +141,20 @@ def test_pages_have_every_hit_once(
     pages: list[tuple[int, int]] = []
     cursor = ""
     while True:
-        found = search_sessions(everything(), "stone", order=order, limit=7, cursor=cursor)
+        found = find_among(everything(), "stone", order=order, limit=7, cursor=cursor)
         pages += places(found)
         cursor = found.cursor
         if not cursor:
             break
     assert len(pages) == len(set(pages)) == 30
-    whole = search_sessions(everything(), "stone", order=order, limit=100)
+    whole = find_among(everything(), "stone", order=order, limit=100)
     assert pages == places(whole)
 
 
 def test_the_number_of_queries_does_not_grow(workspace: Workspace, user: User) -> None:
     def count(order: str) -> int:
         with CaptureQueriesContext(connection) as queries:
-            search_sessions(everything(), "stone wall", order=order)
+            find_among(everything(), "stone wall", order=order)
         return len(queries)
 
     def add(number: int) -> None:
@@ -206,7 +207,7 @@ def test_errors_and_models_are_found(sessions: list[Session], is_indexed: bool) 
         index_waiting()
 
     def found(query: str) -> list[int]:
-        return sorted(turn for _, turn in places(search_sessions(everything(), query)))
+        return sorted(turn for _, turn in places(find_among(everything(), query)))
 
     assert found("stone is:error") == [2, 4]
     assert found("stone model:claude-opus-5") == [3]
@@ -236,7 +237,7 @@ def test_a_person_and_a_workspace_narrow_it_down(
 
     def found(within: Within) -> set[int]:
         best, newest = (
-            {hit.session_pk for hit in search_sessions(everything(), "stone", **how).hits}
+            {hit.session_pk for hit in find_among(everything(), "stone", **how).hits}
             for how in ({"within": within}, {"within": within, "order": "newest"})
         )
         assert best == newest
@@ -259,7 +260,7 @@ def test_a_person_is_found_in_sessions_of_others_too(
     ben = others[0].owner
     accept_message(sessions[1], client_id="one", text="stone", user_pk=ben.pk, max_queued=5)
     index_waiting()
-    found = search_sessions(everything(), "stone", within=Within(person=ben.pk))
+    found = find_among(everything(), "stone", within=Within(person=ben.pk))
     assert {pk for pk, _ in places(found)} == {sessions[1].pk}
 
 
@@ -279,10 +280,10 @@ def test_however_sessions_are_singled_out_the_same_is_found(
         for order, at_once in (("best", 300), ("newest", 300), ("newest", 3)):
             monkeypatch.setattr(latest, "AT_ONCE", at_once)
             how = (named, listed, share, order, at_once)
-            found = search_sessions(few, "stone", order=order, limit=20)
+            found = find_among(few, "stone", order=order, limit=20)
             expected = [(pk, turn) for pk in chosen for turn in range(1, 6)]
             assert sorted(places(found)) == expected, how
-        everywhere = search_sessions(few, "", order="newest", limit=20, lists_all=True)
+        everywhere = find_among(few, "", order="newest", limit=20, lists_all=True)
         assert len(everywhere.hits) == 10, how
 
 
@@ -297,7 +298,7 @@ def test_a_rare_phrase_of_frequent_words_is_found_further_back(
     index_waiting()
     pages, cursor = 0, ""
     while True:
-        found = search_sessions(everything(), '"dry wall"', order="newest", cursor=cursor)
+        found = find_among(everything(), '"dry wall"', order="newest", cursor=cursor)
         pages += 1
         cursor = found.cursor
         if found.hits or not cursor:
@@ -314,7 +315,7 @@ def test_stretches_of_time_with_nothing_are_passed_over_together(
     write(sessions[1], *["a stone"] * 3, at=datetime(2026, 1, 1, 3, tzinfo=UTC))
     index_waiting()
     with CaptureQueriesContext(connection) as queries:
-        found = search_sessions(everything(), "stone", order="newest")
+        found = find_among(everything(), "stone", order="newest")
     assert len(found.hits) == 6
     assert len(queries) < 55  # eleven months, thirty days and twenty hours are empty
 
@@ -327,7 +328,7 @@ def test_turns_of_any_year_are_put_in_order(sessions: list[Session]) -> None:
     pages: list[datetime] = []
     cursor = ""
     while True:
-        found = search_sessions(everything(), "stone", order="newest", limit=5, cursor=cursor)
+        found = find_among(everything(), "stone", order="newest", limit=5, cursor=cursor)
         pages += [hit.created_at for hit in found.hits]
         cursor = found.cursor
         if not cursor:

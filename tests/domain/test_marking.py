@@ -9,7 +9,7 @@ from conversations.search.query import mark_words, parse_query, snippet
 
 
 def marked(text: str, query: str) -> list[str]:
-    return [piece for piece, is_match in mark_words(text, query) if is_match]
+    return [piece for piece, is_match in mark_words(text, parse_query(query)) if is_match]
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,9 @@ def test_words_are_marked_as_they_are_found(text: str, query: str, words: list[s
 
 @given(text=st.text(max_size=200), query=st.text(max_size=40))
 def test_the_pieces_are_the_text(text: str, query: str) -> None:
-    assert "".join(piece for piece, _ in mark_words(text, query)) == text
-    assert len(snippet(text, query, limit=50)) <= 50
+    asked = parse_query(query)
+    assert "".join(piece for piece, _ in mark_words(text, asked)) == text
+    assert len(snippet(text, asked, limit=50)) <= 50
 
 
 @given(text=st.text(max_size=300))
@@ -48,11 +49,11 @@ def test_tokens_are_letters_and_digits_of_some_size(text: str) -> None:
 
 def test_a_snippet_is_the_place_with_most_of_the_words() -> None:
     text = "beans " + "filler " * 100 + "beans beside the peas " + "filler " * 100
-    found = snippet(text, "beans peas", limit=60)
+    found = snippet(text, parse_query("beans peas"), limit=60)
     assert "beans beside the peas" in found
     assert found.startswith("…")
     assert found.endswith("…")
-    assert snippet("short text", "peas", limit=60) == "short text"
+    assert snippet("short text", parse_query("peas"), limit=60) == "short text"
 
 
 @given(st.text(max_size=200))

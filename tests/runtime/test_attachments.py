@@ -23,8 +23,8 @@ from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import Attachment, ChatEvent, ModelCall, Run, Session, Turn
 from conversations.runtime.service import Runtime
-from conversations.search.find import search_session
 from tests.archive import files
+from tests.archive.searching import find_in
 from tests.archive.turns import read_turns
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -345,7 +345,7 @@ async def test_names_of_attachments_are_found(runtime: Runtime, garden: Session)
     assert "attached: Invoice Kowalski.pdf" in said.head
     stored, *_ = await sync_to_async(read_turns)(garden.pk)
     assert "(attached: Invoice Kowalski.pdf)\nplease check" in make_part(stored, SummaryCaps()).text
-    found = await sync_to_async(search_session)(garden.pk, "kowalski")
+    found = await sync_to_async(find_in)(garden.pk, "kowalski")
     assert [hit.turn for hit in found.hits] == [1]
 
 

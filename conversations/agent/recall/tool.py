@@ -275,7 +275,7 @@ def search(request: Request) -> str:
     about = ("search", target.session.uuid, query)
     found = search_session(
         target.session.pk,
-        query,
+        parse_query(query),
         limit=request.limit,
         cursor=request.sealed_cursor(*about),
         before_turn=target.before,
@@ -400,7 +400,7 @@ def siblings(request: Request) -> str:
         about = ("sessions", context.session, query)
         found = search_sessions(
             quotable_sessions(context.session_pk, context.user_pk),
-            query,
+            parse_query(query),
             limit=limit,
             cursor=request.sealed_cursor(*about),
         )

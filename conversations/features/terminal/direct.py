@@ -27,7 +27,7 @@ from conversations.runtime.options import read_options
 from conversations.runtime.publish import Frame, Subscriber
 from conversations.runtime.service import Runtime
 from conversations.search.find import search_session
-from conversations.search.query import snippet
+from conversations.search.query import parse_query, snippet
 
 from .connection import CHANNEL, Delta, Doing, Happening, OpenSession, RunEnded, Seen, SessionChoice
 
@@ -241,7 +241,8 @@ def _read_history(
     return (shown[0].number if shown else None), rows
 
 
-def _find_words(uuid: UUID, query: str, *, limit: int) -> list[tuple[int, str, str]]:
+def _find_words(uuid: UUID, text: str, *, limit: int) -> list[tuple[int, str, str]]:
+    query = parse_query(text)
     found = search_session(get_session(uuid).pk, query, limit=limit, with_neighbours=False)
     return [
         (hit.turn, hit.tool_name or hit.role, snippet(hit.text, query, limit=SNIPPET))

@@ -11,7 +11,7 @@ from conversations.management.base import DatabaseCommand, read_lines, shown
 from conversations.search.best import PHRASE_CUT
 from conversations.search.find import search_session
 from conversations.search.indexing import index_session
-from conversations.search.query import snippet
+from conversations.search.query import SearchQuery, parse_query, snippet
 from conversations.search.results import SNIPPET, SearchResults, as_answer
 
 
@@ -35,8 +35,8 @@ class Command(DatabaseCommand):
         session = find_session(options["session"])
         with suppress(OperationalError):  # the database may only be read
             index_session(session.pk)
-        for query in read_lines() if options["stdin"] else [options["query"]]:
-            limit = options["limit"]
+        for text in read_lines() if options["stdin"] else [options["query"]]:
+            query, limit = parse_query(text), options["limit"]
             found = search_session(session.pk, query, limit=limit, with_neighbours=True)
             if options["json"] or options["stdin"]:
                 self.stdout.write(dump_json(as_answer(found, query)))
@@ -44,7 +44,7 @@ class Command(DatabaseCommand):
             else:
                 self._print(found, query)
 
-    def _print(self, found: SearchResults, query: str) -> None:
+    def _print(self, found: SearchResults, query: SearchQuery) -> None:
         for hit in found.hits:
             about = hit.tool_name or hit.role
             when = f"{hit.created_at:%Y-%m-%d %H:%M}"
