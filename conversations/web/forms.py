@@ -64,7 +64,8 @@ class SharedForm(forms.Form):
                 continue
             shown, written, now = map(_as_text, (shown, field.data, field.initial))
             if written == shown:
-                merged[field.html_name] = now
+                kept = field.initial if isinstance(field.initial, list) else [now]
+                merged.setlist(field.html_name, kept)
             elif now not in (shown, written):
                 self._overtaken.append(str(field.label))
 

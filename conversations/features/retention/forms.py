@@ -1,18 +1,22 @@
 """What people type about how long sessions are kept, checked."""
 
+from typing import Any
+
 from django import forms
+from django.forms import model_to_dict
 from django.utils.translation import gettext_lazy
 
 from conversations.domain.errors import LoomError
 from conversations.models import Session, Workspace
 from conversations.rendering.messages import translate
+from conversations.web.forms import SharedForm
 
 from .service import MAX_REASON_CHARS, find_for_hold
 
 MAX_RETENTION_DAYS = 36_500
 
 
-class PoliciesForm(forms.Form):
+class PoliciesForm(SharedForm):
     expire_after_hours = forms.IntegerField(
         required=False,
         min_value=1,
@@ -32,6 +36,9 @@ class PoliciesForm(forms.Form):
         label=gettext_lazy("Members may permanently delete their own sessions"),
         help_text=gettext_lazy("Owners of the workspace may delete any of its sessions."),
     )
+
+    def __init__(self, workspace: Workspace, data: Any = None) -> None:
+        super().__init__(data, initial=model_to_dict(workspace, self.base_fields))
 
 
 class PurgeForm(forms.Form):

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db import transaction
 from django.db.models import QuerySet
-from django.forms import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -26,6 +26,7 @@ from conversations.access import (
 )
 from conversations.archive.purge import digest_of_receipt, plan_purge
 from conversations.archive.rights import MANAGE, WRITE
+from conversations.archive.workspaces import lock_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
@@ -116,14 +117,14 @@ def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = PoliciesForm(
-        request.POST if request.method == "POST" else None,
-        initial=model_to_dict(found, PoliciesForm.base_fields),
-    )
-    if form.is_valid():
-        service.change_policies(found, origin=visit_of(request).origin, **form.cleaned_data)
-        messages.success(request, gettext("Saved."))
-        return redirect("workspace_retention", slug=slug)
+    form = PoliciesForm(found)
+    if request.method == "POST":
+        with transaction.atomic():
+            form = PoliciesForm(lock_workspace(found), request.POST)
+            if form.is_valid():
+                service.change_policies(found, origin=visit_of(request).origin, **form.cleaned_data)
+                messages.success(request, gettext("Saved."))
+                return redirect("workspace_retention", slug=slug)
     context = {"workspace": found, "form": form}
     return render(request, "retention/policies.html", context, status=400 if form.errors else 200)
 

@@ -7,6 +7,7 @@ from conversations.accounts.forms import choices_of
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 from conversations.rendering.messages import translate
+from conversations.web.forms import SharedForm
 
 from .models import EVENTS, RUN_COMPLETED, RUN_FAILED, WAITING_APPROVAL
 from .worker import check_webhook_url
@@ -49,5 +50,5 @@ class WebhookForm(forms.Form):
             raise forms.ValidationError(translate(error.message)) from error
 
 
-class ChangeForm(WebhookForm):
+class ChangeForm(SharedForm, WebhookForm):
     is_active = forms.BooleanField(label=gettext_lazy("On"), required=False)

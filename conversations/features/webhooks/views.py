@@ -1,9 +1,11 @@
 """The webhooks of a workspace: set up, tried out, looked after by its owners."""
 
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db import transaction
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -12,6 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from conversations.access import get_workspace_for, post_by_person, visit_of
 from conversations.archive.rights import MANAGE
+from conversations.archive.workspaces import lock_workspace
 from conversations.domain.errors import Rejected
 from conversations.models import Workspace
 from conversations.rendering.messages import translate
@@ -67,14 +70,17 @@ def _show_secret(request: HttpRequest, webhook: Webhook) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     workspace, found = _find(request, slug, webhook)
-    initial = model_to_dict(found) | {"events": service.read_events(found)}
-    form = ChangeForm(request.POST if request.method == "POST" else None, initial=initial)
-    if form.is_valid():
-        service.change_webhook(
-            found, **form.cleaned_data, site=site_of(request), origin=visit_of(request).origin
-        )
-        messages.success(request, gettext("Saved."))
-        return redirect("workspace_webhook", slug=slug, webhook=webhook)
+    form = ChangeForm(initial=_as_shown(found))
+    if request.method == "POST":
+        with transaction.atomic():
+            lock_workspace(workspace)
+            found = service.get_webhook(workspace, webhook)
+            form = ChangeForm(request.POST, initial=_as_shown(found))
+            if form.is_valid():
+                site, origin = site_of(request), visit_of(request).origin
+                service.change_webhook(found, **form.cleaned_data, site=site, origin=origin)
+                messages.success(request, gettext("Saved."))
+                return redirect("workspace_webhook", slug=slug, webhook=webhook)
     context = {
         "workspace": workspace,
         "webhook": found,
@@ -83,6 +89,10 @@ def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpRes
         "deliveries": deliveries.walk_deliveries(found),
     }
     return render(request, "webhooks/one.html", context, status=400 if form.errors else 200)
+
+
+def _as_shown(webhook: Webhook) -> dict[str, Any]:
+    return model_to_dict(webhook) | {"events": service.read_events(webhook)}
 
 
 def _find(request: HttpRequest, slug: str, uuid: UUID) -> tuple[Workspace, Webhook]:

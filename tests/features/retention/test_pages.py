@@ -158,6 +158,12 @@ def test_policies_are_set_by_owners_and_kept(owner: Client, workspace: Workspace
     refused = owner.post(address, {"retention_days": "0"})
     assert refused.status_code == 400
     assert "greater than or equal to 1" in refused.text
+    # Another owner's page is older than what was set: what they leave alone stays.
+    shown = dict(owner.get(address).context["form"].shown)
+    Workspace.objects.update(expire_after_hours=None)
+    owner.post(address, shown | {"expire_after_hours": "24", "retention_days": "30"})
+    workspace.refresh_from_db()
+    assert (workspace.expire_after_hours, workspace.retention_days) == (None, 30)
 
 
 @pytest.fixture

@@ -89,7 +89,18 @@ def test_what_the_server_has_turned_off_can_be_turned_on(
     owner.post(page, WISH | {"is_active": "on"})
     webhook.refresh_from_db()
     assert (webhook.is_active, webhook.failing_since) == (True, None)
-    owner.post(page, WISH)
+    # What another owner has set since this page was opened stays, where this one leaves it alone.
+    shown = dict(owner.get(page).context["form"].shown)
+    Webhook.objects.update(events='["run.failed"]', with_text=True)
+    owner.post(page, shown | WISH)
+    webhook.refresh_from_db()
+    assert (webhook.is_active, read_events(webhook), webhook.with_text) == (
+        False,
+        ["run.failed"],
+        True,
+    )
+    overtaken = owner.post(page, shown | WISH | {"events": ["run.completed"]})
+    assert "Somebody else has changed this meanwhile: Events." in overtaken.text
     assert re.search(r'class="tag">off<', owner.get(page).text)
     owner.post(f"{page}remove/")
     assert not Webhook.objects.exists()
