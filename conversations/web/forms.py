@@ -87,9 +87,17 @@ def _as_text(value: Any) -> str:
     return "" if value is None else normalize_newlines(str(value))
 
 
+class LinesField(forms.CharField):
+    """Text of several lines. The end of one counts as a browser counts it, which says how
+    much fits: as one character, though it sends two."""
+
+    def to_python(self, value: Any) -> str | None:
+        return super().to_python(value.replace("\r\n", "\n") if value else value)
+
+
 class WorkspaceSettingsForm(SharedForm):
     name = forms.CharField(max_length=120, label=gettext_lazy("Name"), strip=True)
-    instructions = forms.CharField(
+    instructions = LinesField(
         required=False,
         max_length=100_000,
         label=gettext_lazy("Instructions"),
@@ -350,11 +358,3 @@ class PersonField(forms.CharField):
             return find_user(name, even_closed=True) if name else None
         except Rejected as error:
             raise forms.ValidationError(gettext("This username does not exist.")) from error
-
-
-class LinesField(forms.CharField):
-    """Text of several lines. The end of one counts as a browser counts it, which says how
-    much fits: as one character, though it sends two."""
-
-    def to_python(self, value: Any) -> str | None:
-        return super().to_python(value.replace("\r\n", "\n") if value else value)

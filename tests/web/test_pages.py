@@ -156,6 +156,11 @@ def test_settings_are_changed(owner: Client, workspace: Workspace) -> None:
     assert "Orchard" in saved.text
     assert "Be brief." in saved.text
     assert "Saved." in saved.text
+    # A browser counts the end of a line as one character and sends two.
+    lines = "x\n" * 50_000
+    owner.post(page, new | {"instructions": lines.replace("\n", "\r\n")})
+    workspace.refresh_from_db()
+    assert workspace.instructions == lines
 
 
 def test_a_workspace_can_have_rules_of_its_own_for_the_window(
