@@ -22,6 +22,7 @@ from conversations.archive import model_calls as archive_calls
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Malformed
 from conversations.domain.keyset import parse_optional_number
+from conversations.domain.messages import as_message
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import (
     cost_text,
@@ -223,7 +224,9 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
     elif manifest.tools:
         yield fact(gettext("Tools"), ", ".join(manifest.tools))
     if manifest.reduced:
-        yield fact(gettext("Shortened or left out to fit"), ", ".join(manifest.reduced))
+        yield fact(
+            gettext("Shortened or left out to fit"), ", ".join(map(reduced_text, manifest.reduced))
+        )
     if manifest.lacks_thinking:
         ranges = ", ".join(range_text(low, high) for low, high in manifest.lacks_thinking)
         text = gettext("another model’s thinking in turns %(ranges)s") % {"ranges": ranges}
@@ -237,6 +240,16 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
     for name, value in manifest.choices.items():
         text = one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
         yield fact(gettext("Parameter: %(name)s") % {"name": name}, text)
+
+
+def reduced_text(part: str) -> str:
+    """The manifest has the English text; a tool's and a skill's name are in it."""
+    kind, _, name = part.partition(" ")
+    if kind == "tool":
+        return gettext("tool %(name)s") % {"name": name}
+    if kind == "skill":
+        return gettext("skill %(name)s") % {"name": name}
+    return translate(as_message(part))
 
 
 def list_shortened(manifest: Manifest) -> Iterator[FactText]:

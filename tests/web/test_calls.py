@@ -48,6 +48,7 @@ MANIFEST = {
     "breakpoints": [["system", 0], ["messages", 41, 0]],
     "tools": ["conversation_recall"],
     "choices": {"max_tokens": 8000, "stop_sequences": ["END"]},
+    "reduced": ["descriptions of tools", "tool fetch_url", "skill baking"],
 }
 
 
@@ -114,9 +115,12 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
         "continue where the answer ended",
         "conversation_recall",
         "Parameter: stop_sequences [&quot;END&quot;]",
+        "descriptions of tools, tool fetch_url, skill baking",
     ):
         assert said in page, said
     assert f'href="/s/{answered.uuid}/t/1210/"' in owner.get(of_turn(answered)).text
+    german = words(owner.get(of_turn(answered), headers={"Accept-Language": "de"}))
+    assert "Beschreibungen von Werkzeugen, Werkzeug fetch_url, Skill baking" in german
 
 
 def test_a_record_of_an_unknown_version_says_so(owner: Client, answered: Session) -> None:

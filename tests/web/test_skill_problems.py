@@ -20,3 +20,5 @@ def test_the_settings_name_what_cannot_be_used_of_a_skill(
     assert "Skills with problems" in page
     assert r"skills/a\u202eb/SKILL.md: its front matter is read line by line" in page
     assert "\u202e" not in page
+    german = owner.get(url, headers={"Accept-Language": "de"}).text
+    assert r"skills/a\u202eb/SKILL.md: das Front Matter wird zeilenweise gelesen" in german

@@ -108,7 +108,7 @@ def fit_parts(
     if parent and fits(say("account of the earlier session"), estimate_tokens(parent.text)):
         parts.parent = parent
     for skill in reversed(skills):  # the one that was loaded last first
-        if fits(f"skill {skill.name}", estimate_tokens(skill.content)):
+        if fits(say("skill %(name)s", name=skill.name), estimate_tokens(skill.content)):
             parts.skills.insert(0, skill)
     parts.lines = LINES if fits(say("index of omitted messages"), LINES * LINE_CHARS // 4) else 0
     return parts
@@ -148,7 +148,9 @@ def choose_forms(system: str, tools: str, *, room: int, first: tuple[str, ...] =
     kept = [tool for tool in bare if tool in kept]
     if bare != brief:
         reduced += (say("arguments of tools"),)
-    reduced += tuple(f"tool {name}" for name, text in bare if (name, text) not in kept)
+    reduced += tuple(
+        say("tool %(name)s", name=name) for name, text in bare if (name, text) not in kept
+    )
     return Forms(short, _join(kept), reduced)
 
 
