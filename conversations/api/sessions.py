@@ -29,7 +29,7 @@ from conversations.domain.session_keys import (
     check_key,
 )
 from conversations.models import Session
-from conversations.runtime.current import announce, compact_at_end, list_models
+from conversations.runtime.current import announce, compact_at_end, list_models, model_of
 
 from .auth import caller_of, needs, open_for_writing
 from .fields import (
@@ -214,8 +214,9 @@ def change_one_session(
     record = session_records.read_session_record(session.pk)
     if patch.title is not None:
         announce(session.pk, "title", record.title)
-    if patch.model:
-        announce(session.pk, "model", patch.model)
+    if patch.model is not None:
+        session.model = patch.model
+        announce(session.pk, "model", model_of(session))
     if is_archived_now:
         compact_at_end(session, user_pk=caller_of(request).user.pk)
     return record

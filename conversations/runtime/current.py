@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from django.conf import settings
 
+from conversations.archive import sessions as archive_sessions
 from conversations.archive.runs import active_runs, count_runs_by_state
 from conversations.archive.storage import data_free_bytes
 from conversations.domain.errors import Rejected, Unavailable
@@ -165,10 +166,29 @@ def find_default_model() -> str:
     return default_model(settings.LOOM.model, settings.LOOM.providers, list_models())
 
 
+def model_of(session: Session) -> str:
+    """Its own, or else the default; empty where none is on offer."""
+    return session.model or session.workspace.default_model or find_default_model()
+
+
 def is_demo() -> bool:
     """Whether the demo model answers."""
     runtime = started_runtime()
     return runtime.models.is_demo if runtime is not None else not settings.LOOM.providers
+
+
+def rename_session(session: Session, *, title: str) -> str:
+    """Give the session a title of the person's choice, and show it on its pages. Raises
+    Rejected."""
+    chosen = archive_sessions.rename_session(session, title=title)
+    announce(session.pk, "title", chosen)
+    return chosen
+
+
+def choose_model(session: Session, *, model: str) -> None:
+    """Have it answer from now on, and show it on the session's pages."""
+    archive_sessions.choose_model(session, model=model)
+    announce(session.pk, "model", model)
 
 
 def announce(session_pk: int, name: str, value: str) -> None:

@@ -21,13 +21,19 @@ from django.urls import reverse
 from django.utils.translation import gettext
 
 from conversations.agent.undo.records import has_changes, last_changing_run
-from conversations.archive import sessions as archive_sessions
 from conversations.archive.rights import READ, WRITE
+from conversations.archive.sessions import open_empty_session
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 from conversations.feature import features
 from conversations.models import Session
-from conversations.runtime.current import announce, current_runtime, find_model, list_models
+from conversations.runtime.current import (
+    choose_model,
+    current_runtime,
+    find_model,
+    list_models,
+    rename_session,
+)
 
 from .hydration import hydrate
 
@@ -165,9 +171,7 @@ class CommandOrders:
         return CommandResult(url=reverse("help"))
 
     async def new(self, argument: str) -> CommandResult:
-        session = await sync_to_async(archive_sessions.open_empty_session)(
-            self.session.workspace, owner=self.user
-        )
+        session = await sync_to_async(open_empty_session)(self.session.workspace, owner=self.user)
         return CommandResult(url=reverse("session", args=[session.uuid]))
 
     async def resume(self, argument: str) -> CommandResult:
@@ -198,15 +202,13 @@ class CommandOrders:
         )
 
     async def rename(self, argument: str) -> CommandResult:
-        title = await sync_to_async(archive_sessions.rename_session)(self.session, title=argument)
-        announce(self.session.pk, "title", title)
+        title = await sync_to_async(rename_session)(self.session, title=argument)
         said = gettext("Session renamed to %(title)s.") % {"title": title}
         return CommandResult(said=said, value=title)
 
     async def model(self, argument: str) -> CommandResult:
         model = find_model(argument, list_models())
-        await sync_to_async(archive_sessions.choose_model)(self.session, model=model.id)
-        announce(self.session.pk, "model", model.id)
+        await sync_to_async(choose_model)(self.session, model=model.id)
         said = gettext("Model: %(name)s.") % {"name": model.name}
         return CommandResult(said=said, value=model.id)
 

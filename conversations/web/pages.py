@@ -61,14 +61,15 @@ from conversations.rendering.rows import (
 )
 from conversations.review.transcript_pages import show_for_review
 from conversations.runtime.current import (
-    announce,
+    choose_model,
     compact_at_end,
     current_runtime,
-    find_default_model,
     has_open,
     is_demo,
     list_models,
+    model_of,
     recover_session,
+    rename_session,
 )
 from conversations.runtime.models import group_models
 
@@ -254,7 +255,7 @@ def _chat(
             "uuid": found.uuid,
             "title": found.title,
             "workspace": {"name": found.workspace.name, "slug": found.workspace.slug},
-            "model": found.model or found.workspace.default_model or find_default_model(),
+            "model": model_of(found),
             "can_write": access.can_write,
             "read": read,
             "pinned": found.pinned_at is not None,
@@ -455,7 +456,7 @@ def _refused(
 def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
     try:
-        archive_sessions.rename_session(found, title=request.POST.get("title", ""))
+        rename_session(found, title=request.POST.get("title", ""))
     except Rejected as error:
         messages.error(request, translate(error.message))
     return _back(request, found)
@@ -485,8 +486,7 @@ def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
     chosen = request.POST.get("model", "")
     if chosen not in {model.id for model in list_models()}:
         raise Rejected("This model is not available.", code="unknown_model")
-    archive_sessions.choose_model(found, model=chosen)
-    announce(found.pk, "model", chosen)
+    choose_model(found, model=chosen)
     return _back(request, found)
 
 

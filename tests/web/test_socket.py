@@ -167,7 +167,7 @@ async def test_the_page_of_somebody_else_is_refused(connect: Connect, user: User
     assert await (await connect(query=f"?person={user.pk}0")).close_code() == 4401
 
 
-async def test_pages_are_told_the_model_that_is_chosen(
+async def test_pages_are_told_the_model_and_the_title_that_are_chosen(
     connect: Connect, session: Session, user: User
 ) -> None:
     page = await connect()
@@ -177,6 +177,13 @@ async def test_pages_are_told_the_model_that_is_chosen(
     await sync_to_async(lambda: browser_of(user).post(address, {"model": "demo"}))()
     assert await page.until("model") == {"type": "model", "model": "demo"}
     assert (await (await connect()).until("model"))["model"] == "demo"
+    api = f"/api/v1/sessions/{session.uuid}"
+    as_json = {"content_type": "application/json"}
+    await sync_to_async(lambda: browser_of(user).patch(api, {"model": ""}, **as_json))()
+    assert await page.until("model") == {"type": "model", "model": "demo"}
+    address = reverse("session_rename", args=[session.uuid])
+    await sync_to_async(lambda: browser_of(user).post(address, {"title": "Beans"}))()
+    assert await page.until("title") == {"type": "title", "title": "Beans"}
 
 
 async def test_what_is_not_there_and_what_is_not_yours_look_the_same(

@@ -51,6 +51,7 @@ from conversations.domain.tool_calls import INTERRUPTED as CALL_INTERRUPTED
 from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import ASSISTANT, USER, calls_of, text_of_blocks
 from conversations.models import Run, Session, ToolCall, Turn, Workspace
+from conversations.runtime.current import choose_model
 from conversations.web.forms import check_message_text
 
 from .client_request import ClientRequest, list_said, read_result_blocks, read_words
@@ -340,7 +341,7 @@ def _follow(session: Session, asked: ClientRequest) -> None:
         with suppress(Conflict):  # another request was first
             import_history(session, brought, user_pk=session.owner_id)
     if session.model != asked.model:
-        archive_sessions.choose_model(session, model=asked.model)
+        choose_model(session, model=asked.model)
     if asked.instructions and session.instructions != asked.instructions:
         archive_sessions.instruct_session(session, instructions=asked.instructions)
 

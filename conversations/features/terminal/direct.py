@@ -118,12 +118,15 @@ class DirectConnection:
 
     async def rename(self, session: UUID, title: str) -> str:
         row = await self._read(get_session, session)
-        return await self._write(archive_sessions.rename_session, row, title=title)
+        chosen = await self._write(archive_sessions.rename_session, row, title=title)
+        self._runtime.publisher.publish(row.pk, {"type": "title", "title": chosen})
+        return chosen
 
     async def choose_model(self, session: UUID, model: str) -> str:
         row = await self._read(get_session, session)
         found = find_model(model, self._runtime.models.listed)
         await self._write(archive_sessions.choose_model, row, model=found.id)
+        self._runtime.publisher.publish(row.pk, {"type": "model", "model": found.id})
         return found.name
 
     async def _follow(

@@ -1,6 +1,7 @@
 """Two processes on one data folder: what one carries out, the other follows and steers."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from conversations.domain.events import (
 from conversations.features.terminal.connection import Delta, Happening, RunEnded, Seen
 from conversations.features.terminal.direct import DirectConnection
 from conversations.models import Run, Session, ToolCall
-from conversations.runtime.publish import rows_frame
+from conversations.runtime.publish import Subscriber, rows_frame
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario
@@ -42,6 +43,20 @@ async def two(
     yield both
     for one in both:
         await one.close(at_once=True)
+
+
+async def test_pages_are_told_a_title_and_a_model(
+    two: tuple[DirectConnection, DirectConnection], session: Session
+) -> None:
+    here, told = two[0], list[str]()
+    here._runtime.hub.add(Subscriber(session.pk, told.append, held=False))
+    await here.rename(session.uuid, " Beans ")
+    model = here._runtime.models.listed[0]
+    await here.choose_model(session.uuid, model.id)
+    assert [json.loads(text) for text in told] == [
+        {"type": "title", "title": "Beans"},
+        {"type": "model", "model": model.id},
+    ]
 
 
 async def next_delta(happenings: AsyncIterator[Happening]) -> str:
