@@ -1,7 +1,6 @@
 // What can be done with a row: copy, link, edit, regenerate, retry, continue.
 // Loaded with the first use.
-import { announce, byId, create, find, fromTemplate } from "./dom.js";
-import { refuse } from "./composer.js";
+import { announce, byId, create, find, fromTemplate, refuse } from "./dom.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { putBack } from "./refused.js";
 import { LOST } from "./socket.js";

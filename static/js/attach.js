@@ -1,6 +1,6 @@
 // Files of the next message: chosen, pasted or dropped, uploaded at once, kept by uuid
 // until they are sent. Loaded with the first use.
-import { announce, byId, create, find, findAll, keep, recall } from "./dom.js";
+import { announce, byId, create, find, findAll, keep, recall, refuse } from "./dom.js";
 import { loadStyle } from "./view.js";
 import { gettext, ngettext } from "./words.js";
 
@@ -20,13 +20,6 @@ veil.append(create("p", { textContent: gettext("Drop files to attach them") }));
 form.prepend(tray);
 main.append(veil);
 loadStyle();
-
-// Its twin is in composer.js, which loads this module; names by content allow no circle.
-function refuse(text = "") {
-  const box = byId("refused");
-  box.hidden = !text;
-  box.textContent = text;
-}
 
 const isUnderWay = (item) => !item.uuid && !item.reason;
 function reasonToWait() {

@@ -1,8 +1,7 @@
 // Calls of tools: what they say while they run, and the questions before they do.
 // Loaded with the first row of a tool. When a call has ended, its row from the server
 // stands for it, and nothing of this is left.
-import { announce, byId, create, find, findAll, parseHtml } from "./dom.js";
-import { refuse } from "./composer.js";
+import { announce, byId, create, find, findAll, parseHtml, refuse } from "./dom.js";
 import { gettext } from "./words.js";
 
 const log = byId("transcript");

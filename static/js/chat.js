@@ -1,6 +1,6 @@
 // A batch of frames per animation frame.
-import { byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
-import { acknowledged, refuse, settleMessage, startComposer } from "./composer.js";
+import { byId, find, findAll, fromTemplate, parseHtml, refuse } from "./dom.js";
+import { acknowledged, settleMessage, startComposer } from "./composer.js";
 import { LOST, Socket } from "./socket.js";
 import { addRows, afterFrames, cursor, follow, lacksNewer, replaceRows, start } from "./transcript.js";
 

@@ -1,6 +1,6 @@
 // Commands in the composer, and files by name. Loaded with the first "/" or "@" in it,
 // and by the palette. The server has the table of commands and carries most of them out.
-import { announce, byId, create, find, findAll } from "./dom.js";
+import { announce, byId, create, find, findAll, refuse } from "./dom.js";
 import { addStyle, Choices, fitting } from "./choices.js";
 import { gettext } from "./words.js";
 
@@ -119,14 +119,6 @@ function showSaid(said) {
   const line = create("p", { id: "said", className: "notice", textContent: said });
   find(".dock > .status").after(line);
   setTimeout(() => line.remove(), 8000);
-}
-
-/** What is wrong, above the composer; nothing any more, without a text. */
-function refuse(text = "") {
-  const box = byId("refused");
-  if (!box) return;
-  box.hidden = !text;
-  box.textContent = text;
 }
 
 function tell(problem) {

@@ -1,5 +1,5 @@
 // What is typed survives a reload; what is sent is known by its id until it is on disk.
-import { byId, find, findAll, fromTemplate, keep, newId, ngettext, recall } from "./dom.js";
+import { byId, find, findAll, fromTemplate, keep, newId, ngettext, recall, refuse } from "./dom.js";
 import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
 
@@ -18,13 +18,6 @@ function keepText() {
 }
 const keepPending = () => keep(PENDING, pending.size && [...pending]);
 const standIn = (id) => find(`#pending [data-client-id="${id}"]`);
-
-export function refuse(text = "") {
-  const box = byId("refused");
-  if (!box) return;
-  box.hidden = !text;
-  box.textContent = text;
-}
 
 export function setText(text) {
   field.value = text;

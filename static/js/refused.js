@@ -1,6 +1,6 @@
 // What the server refused: back in the composer, or sent again. Loaded with the first refusal.
-import { byId } from "./dom.js";
-import { refuse, setText, takePending } from "./composer.js";
+import { byId, refuse } from "./dom.js";
+import { setText, takePending } from "./composer.js";
 
 const AGAIN_MS = 2000;
 const field = byId("message");

@@ -1,7 +1,6 @@
 // Versions of a message or an answer: which one a row is, and the others in its place. Loaded
 // where something was edited or answered again.
-import { byId, create, find, findAll, localise, parseHtml } from "./dom.js";
-import { refuse } from "./composer.js";
+import { byId, create, find, findAll, localise, parseHtml, refuse } from "./dom.js";
 import { allRows } from "./marks.js";
 import { unfollow } from "./transcript.js";
 import { gettext } from "./words.js";
