@@ -74,7 +74,7 @@ const clearDraft = () => draft?.clearDraft();
 function writeDraft(frame) {
   if (draft) return draft.writeDraft(frame) || sync();
   import("./draft.js").then((module) => {
-    draft ??= module;
+    draft = module;
     sync();
   });
 }
@@ -105,10 +105,7 @@ const FRAMES = {
     replaceRows(frame);
   },
   window: (frame) => frame.key !== dataset.window && import("./window.js").then(({ showWindow }) => showWindow(frame)),
-  title: ({ title }) => {
-    for (const name of findAll("#title, [aria-current=page] .title")) name.textContent = title;
-    document.title = `${title} · Loom Web`;
-  },
+  title: ({ title }) => import("./tab.js").then(({ rename }) => rename(title)),
   model: ({ model }) => {
     for (const option of findAll("#model option")) option.selected = option.defaultSelected = option.value === model;
   },

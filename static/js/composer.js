@@ -106,6 +106,5 @@ export function startComposer(socket) {
     for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
     if (matchMedia("(pointer: fine)").matches && !target) field.focus();
   }
-  /** Post what waits. */
   return () => [...pending].forEach(post);
 }

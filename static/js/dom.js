@@ -22,13 +22,8 @@ export function announce(text) {
   setTimeout(() => { byId("announce").textContent = text; }, 50);
 }
 
-/** Say what is wrong above the composer, if there is one; without a text, that nothing is. */
-export function refuse(text = "") {
-  const box = byId("refused");
-  if (!box) return;
-  box.hidden = !text;
-  box.textContent = text;
-}
+/** Above the composer; nothing without a text. */
+export const refuse = (text = "") => Object.assign(byId("refused") ?? {}, { hidden: !text, textContent: text });
 
 const { lang, dataset } = document.documentElement;
 const { dates = navigator.language.startsWith(lang) ? undefined : lang, clock: hourCycle = "h23", times } = dataset;

@@ -1,5 +1,5 @@
 // The tab says what the session does: by its title, and by a dot on its icon.
-import { find } from "./dom.js";
+import { find, findAll } from "./dom.js";
 
 const MARKS = { queued: "…", running: "…", retrying: "…", waiting_approval: "!", done: "●" };
 const COLOURS = { "…": "#9aa0b5", "!": "#e8a317", "●": "#2f9e5b" };
@@ -19,12 +19,17 @@ export async function show(state) {
   if (now === mark) icon.href = now ? `data:image/svg+xml,${encodeURIComponent(marked)}` : plain;
 }
 
+export function rename(title) {
+  for (const name of findAll("#title, [aria-current=page] .title")) name.textContent = title;
+  document.title = `${title} · Loom Web`;
+  writeTitle();
+}
+
 function writeTitle() {
   const name = document.title.replace(/^\([…!●]\) /, "");
   document.title = mark ? `(${mark}) ${name}` : name;
 }
 
-document.addEventListener("loom:frame", ({ detail }) => detail.type === "title" && writeTitle());
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && mark === MARKS.done) show("");
 });

@@ -160,9 +160,7 @@ export function start(onComplete) {
     arrange();
     const row = restore();
     noteEnd();
-    const dropped = trim(loaded);
-    const room = loaded === "older" ? distance() : log.scrollTop;
-    if (dropped && room < ROOM) edge.scrollIntoView(); // or the other end would load at once
+    if (trim(loaded) && (loaded === "older" ? distance() : log.scrollTop) < ROOM) edge.scrollIntoView(); // or the other end would load at once
     if (byKeyboard && row) {
       row.tabIndex = -1;
       row.focus({ preventScroll: true });
