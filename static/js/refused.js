@@ -10,7 +10,7 @@ let isAway = false;
 
 /** Before what was written since, after what came back before. */
 export function putBack(text) {
-  if (!field.value.startsWith(given)) given = "";
+  if (!`${field.value}\n\n`.startsWith(`${given}\n\n`)) given = "";
   const since = field.value.slice(given.length);
   given = `${given}\n\n${text}`.trim();
   setText(`${given}\n\n${since.trim()}`.trim());
