@@ -4,7 +4,6 @@ import { announce, byId, create, find, fromTemplate, refuse } from "./dom.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { putBack } from "./refused.js";
 import { LOST } from "./socket.js";
-import { follow } from "./transcript.js";
 import { gettext } from "./words.js";
 
 async function sourceOf({ dataset }) {
@@ -48,7 +47,6 @@ function request(socket, button, frame, end = refuse) {
   socket.request(frame, (problem) => {
     button.disabled = false;
     end(problem);
-    if (!problem) follow();
   });
 }
 
@@ -184,8 +182,7 @@ const ACTIONS = {
     request(socket, button, { type: "withdraw", run: item.dataset.run }, (problem) => {
       refuse(problem);
       if (problem) return; // it may have begun
-      putBack(find("span", item).textContent);
-      if (item.dataset.files) import("./attach.js").then(({ put }) => put(item.dataset.files.split(" ")));
+      putBack(find("span", item).textContent, item.dataset.files?.split(" "));
     });
   },
   now: (button, row, socket) => {

@@ -86,8 +86,8 @@ const FRAMES = {
     sendAgain();
   },
   ack: (frame) => {
-    if (!socket.answer(frame.client_id)) acknowledged(frame);
-    if (lacksNewer()) toLatest();
+    acknowledged(frame);
+    if ((socket.answer(frame.client_id) || lacksNewer()) && "seq" in frame) toLatest(); // a run began
   },
   error: (frame) => socket.answer(frame.client_id, frame.message) || (refused ??= import("./refused.js")).then(({ take }) => take(frame, sendAgain)),
   rows: ({ rows, after, ends_draft: ends }) => {

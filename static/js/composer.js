@@ -7,6 +7,7 @@ const { session, target } = byId("transcript").dataset;
 const form = byId("composer");
 const field = byId("message");
 const DRAFT = `draft:${session}`;
+export const FILES = `files:${session}`;
 const PENDING = `pending:${session}`;
 const pending = new Map(recall(PENDING));
 const withFiles = (use) => import("./attach.js").then(use, () => refuse(LOST));
@@ -95,7 +96,7 @@ export function startComposer(socket) {
       event.preventDefault();
       send(event.altKey);
     });
-    if (recall(`files:${session}`)) withFiles();
+    if (recall(FILES)) withFiles();
     for (const kind of ["paste", "dragover", "drop"]) byId("main").addEventListener(kind, (event) => {
       const { files, types } = event.clipboardData ?? event.dataTransfer;
       if (!types.includes("Files") || types.includes("text/plain")) return;

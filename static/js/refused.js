@@ -1,6 +1,7 @@
 // What the server refused: back in the composer, or sent again. Loaded with the first refusal.
-import { byId, refuse } from "./dom.js";
-import { setText, takePending } from "./composer.js";
+import { byId, keep, recall, refuse } from "./dom.js";
+import { FILES, setText, takePending } from "./composer.js";
+import { LOST } from "./socket.js";
 
 const AGAIN_MS = 2000;
 const field = byId("message");
@@ -8,8 +9,13 @@ let given = "";
 let again = 0;
 let isAway = false;
 
-/** Before what was written since, after what came back before. */
-export function putBack(text) {
+/** Before what was written since, after what came back before. Files are kept at once: the page may go. */
+export function putBack(text, files) {
+  if (files?.[0]) {
+    keep(FILES, [...(recall(FILES) ?? []), ...files]);
+    import("./attach.js").then(({ put }) => put(files), () => refuse(LOST));
+  }
+  if (!text) return;
   if (!`${field.value}\n\n`.startsWith(`${given}\n\n`)) given = "";
   const since = field.value.slice(given.length);
   given = `${given}\n\n${text}`.trim();
@@ -18,10 +24,7 @@ export function putBack(text) {
 
 /** Without a composer the message stays in sight. */
 function giveBack(id) {
-  if (!field) return;
-  const [text, files] = takePending(id);
-  if (text) putBack(text);
-  if (files) import("./attach.js").then(({ put }) => put(files));
+  if (field) putBack(...takePending(id));
 }
 
 /** It may be on disk: it keeps its id, and is said once. */

@@ -21,6 +21,7 @@ from tests.e2e.conftest import (
     take_picture,
     wait_until,
 )
+from tests.e2e.test_attachments import choose, there, tray
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -405,7 +406,7 @@ def test_the_render_cap_drops_the_far_end_which_can_be_loaded_again(
 
 
 def test_a_permalink_opens_the_page_around_a_turn(
-    server: Server, open_chat: Callable[..., Chat]
+    server: Server, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     uuid = long_session(server, turns=220)
     chat = open_chat().open(uuid, "t/100/")
@@ -417,23 +418,52 @@ def test_a_permalink_opens_the_page_around_a_turn(
     expect(chat.page.locator('[data-turn="100"]')).to_be_in_viewport()
     expect(chat.page.locator('[data-seq="220"]')).not_to_be_attached()
 
+    other = open_chat().open(uuid).wait_connected()
+    wire.enqueue(Scenario(words=900, rate=40), Scenario(text="To this."))
+    other.send("one")
+    expect(other.page.locator("#draft .md")).to_contain_text("archive")
+    choose(other.page, ("later.txt", b"later"))
+    there(other.page, 1)
+    other.send("and this")
+    chat.page.route("**/attach*.js", lambda route: None)  # it takes its time
+    chat.page.locator("#queue").get_by_role("button", name="Withdraw").click()
+    expect(chat.message).to_have_value("and this")
+    settle()
+    expect(chat.page.locator('[data-turn="100"]')).to_be_in_viewport()
+    chat.page.unroute_all()
+    chat.page.reload()
+    expect(tray(chat.page)).to_contain_text("later.txt")
+    chat.message.press("Enter")
+    chat.page.wait_for_url(f"**/s/{uuid}/")
+    other.message.press("Escape")
+    expect(chat.rows.last).to_be_in_viewport()
+    expect(chat.page.locator("#rows")).to_contain_text("To this.")
+    expect(chat.page.locator("#rows")).to_contain_text("later.txt")
+    chat.wait_idle()
+
 
 def test_the_view_follows_only_at_the_bottom(
     server: Server, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     chat = open_chat().open(long_session(server, turns=80))
-    wire.enqueue(Scenario(words=300, rate=150))
+    wire.enqueue(Scenario(words=900, rate=40))
     chat.send("go")
     expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    chat.send("and this")
+    withdraw = chat.page.locator("#queue").get_by_role("button", name="Withdraw")
+    expect(withdraw).to_be_visible()
     chat.transcript.hover()
     chat.page.mouse.wheel(0, -900)
     settle()
     top = chat.page.evaluate("document.querySelector('#transcript').scrollTop")
+    withdraw.click()
+    expect(chat.message).to_have_value("and this")
     settle(1)
     assert abs(chat.page.evaluate("document.querySelector('#transcript').scrollTop") - top) < 2
     pill = chat.page.get_by_role("button", name="Jump to latest")
     expect(pill).to_be_visible()
     pill.click()
+    chat.message.press("Escape")
     chat.wait_idle()
     expect(chat.rows.last).to_be_in_viewport()
 
