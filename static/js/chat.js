@@ -10,7 +10,7 @@ const stopButton = byId("stop");
 let waiting = [];
 let synced = 0;
 let later;
-let refused;
+let refused = Promise.resolve(); // in their order
 let draft;
 let since = 0;
 let clock = 0;
@@ -89,7 +89,8 @@ const FRAMES = {
     acknowledged(frame);
     if ((socket.answer(frame.client_id) || lacksNewer()) && "seq" in frame) toLatest(); // a run began
   },
-  error: (frame) => socket.answer(frame.client_id, frame.message) || (refused ??= import("./refused.js")).then(({ take }) => take(frame, sendAgain)),
+  error: (frame) => socket.answer(frame.client_id, frame.message) || (refused = refused
+    .then(() => import("./refused.js")).then(({ take }) => take(frame, sendAgain), () => refuse(LOST))),
   rows: ({ rows, after, ends_draft: ends }) => {
     if (ends) clearDraft();
     for (const row of rows) settleMessage(row.client_id);

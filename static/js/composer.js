@@ -11,7 +11,7 @@ export const FILES = `files:${session}`;
 const PENDING = `pending:${session}`;
 const pending = new Map(recall(PENDING));
 const withFiles = (use) => import("./attach.js").then(use, () => refuse(LOST));
-const withCommands = (use) => import("./commands.js").then(use);
+const withCommands = (use) => import("./commands.js").then(use, () => use && refuse(LOST));
 
 function keepText() {
   keep(DRAFT, field.value);

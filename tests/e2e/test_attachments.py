@@ -234,7 +234,7 @@ def test_a_message_waits_for_a_file_that_did_not_arrive(chat: Chat, wire: WireTh
 
 
 @pytest.mark.noisy
-def test_a_file_that_is_pasted_offline_is_not_taken_silently(chat: Chat) -> None:
+def test_what_needs_a_script_that_does_not_come_says_so_and_works_later(chat: Chat) -> None:
     page = chat.page
     page.context.set_offline(True)
     assert hand_over(page, "paste", "a.txt", b"words")
@@ -243,6 +243,21 @@ def test_a_file_that_is_pasted_offline_is_not_taken_silently(chat: Chat) -> None
     assert hand_over(page, "paste", "a.txt", b"words")
     there(page, 1)
     expect(page.get_by_role("alert")).to_be_hidden()
+    page.route(re.compile(r"/(commands|refused)\.\w+\.js"), lambda route: route.abort())
+    chat.message.press_sequentially("/help")
+    expect(page.get_by_role("alert")).to_be_hidden()
+    chat.message.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
+    expect(chat.message).to_have_value("/help")
+    too_long = "x" * 400_001
+    page.evaluate("document.querySelector('#composer').dataset.max = '9999999'")
+    chat.send(too_long)
+    expect(chat.message).to_have_value("")
+    expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
+    page.unroute_all()
+    chat.send(too_long)
+    expect(page.get_by_role("alert").filter(has_text="characters")).to_be_visible()
+    expect(chat.message).to_have_value(too_long)
 
 
 def test_nothing_moves_out_of_place_on_a_narrow_page(
