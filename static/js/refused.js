@@ -34,11 +34,11 @@ function sendLater(sendAgain) {
 }
 
 export function take({ client_id: id, code, message }, sendAgain) {
-  const wasAway = isAway;
   isAway = code === "database_unavailable";
   if (isAway) sendLater(sendAgain);
   else giveBack(id);
-  if (!isAway || !wasAway) refuse(message);
+  // Not each time: it would be read out again.
+  if (!isAway || byId("refused")?.textContent !== message) refuse(message);
 }
 
 // Something was stored.
