@@ -59,7 +59,12 @@ export function recall(name) {
 }
 export function keep(name, value) {
   try {
-    if (value) sessionStorage.setItem(own + name, JSON.stringify(value));
+    if (value && !isOver) sessionStorage.setItem(own + name, JSON.stringify(value));
     else sessionStorage.removeItem(own + name);
   } catch { /* off or full */ }
+}
+let isOver;
+export function forget() {
+  isOver = true;
+  sessionStorage.clear();
 }

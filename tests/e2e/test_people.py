@@ -98,3 +98,11 @@ def test_what_is_written_is_there_after_signing_in_again(
     page.goto(server.sign_in_link())
     page.goto(url)
     expect(chat.message).to_have_value("Beans in May")
+
+    chat.ask("Beans in May")
+    page.locator('[data-event-type="user_message"]').hover()
+    page.get_by_role("button", name="Edit").click()
+    page.locator("#rows textarea").fill("Beans in June")
+    page.locator("[data-sign-out] button").evaluate("button => button.click()")
+    expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
+    assert page.evaluate("Object.keys(sessionStorage)") == []
