@@ -157,6 +157,8 @@ function unfoldCode(button) {
 
 const blockOf = (button) => button.closest(".code");
 
+const openPalette = () => import("./palette.js").then(({ open }) => open());
+
 const ACTIONS = {
   copy: (button, row) => copy(button, row.dataset.turn ? sourceOf(row) : find(".md", row).innerText),
   "copy-output": (button, row) => copy(button, outputOf(button.parentElement.nextElementSibling, row)),
@@ -196,9 +198,10 @@ const ACTIONS = {
     form.action = `${link.href}fork/`;
     form.submit();
   },
+  palette: openPalette,
   models: () => {
     document.body.dataset.step = "model";
-    import("./palette.js").then(({ open }) => open());
+    openPalette();
   },
   unfold: (button, row) => {
     row.classList.remove("folding");

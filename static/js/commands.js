@@ -90,10 +90,14 @@ async function history(words) {
   return { said: gettext("Older messages are loaded.") };
 }
 
-/** The palette, which any page opens by its keys, with sessions only. */
+/** The palette with sessions only, by an action: it loads this module; names by content allow no circle. */
 function resume(words) {
   document.body.dataset.resume = words;
-  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true, bubbles: true }));
+  const button = create("button", {});
+  button.dataset.action = "palette";
+  document.body.append(button);
+  button.click();
+  button.remove();
 }
 
 const HERE = {
