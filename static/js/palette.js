@@ -50,6 +50,7 @@ function build() {
 }
 
 function press(event) {
+  if (event.isComposing || event.keyCode === 229) return;
   if (event.key === "Escape" && step) {
     askFor(null);
     draw();

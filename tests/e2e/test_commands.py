@@ -208,6 +208,12 @@ def test_the_palette_finds_sessions_commands_and_pages(
     field.press("Enter")
     expect(field).to_have_attribute("placeholder", "/rename title")
     field.press_sequentially("From the palette")
+    composes = {"bubbles": True, "isComposing": True}
+    field.dispatch_event("keydown", {"key": "Enter", **composes})
+    field.dispatch_event("keydown", {"key": "Enter", "bubbles": True, "keyCode": 229})
+    field.dispatch_event("keydown", {"key": "Escape", **composes})
+    expect(palette(page)).to_be_visible()
+    expect(field).to_have_value("From the palette")
     field.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("From the palette")
     expect(chat.message).to_have_value("a draft")
