@@ -7,7 +7,7 @@ import { LOST } from "./socket.js";
 import { gettext } from "./words.js";
 
 async function sourceOf({ dataset }) {
-  const response = await fetch(`${byId("transcript").dataset.url}t/${dataset.turn}/source/`);
+  const response = await fetch(`${byId("transcript").dataset.url}t/${dataset.turn}/source/`, { redirect: "error" });
   if (!response.ok) throw new Error(`status ${response.status}`);
   return response.text();
 }

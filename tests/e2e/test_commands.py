@@ -121,6 +121,12 @@ def test_what_is_no_command_can_be_sent_as_it_is(chat: Chat, wire: WireThread) -
     wire.enqueue(Scenario(text="A table of names."))
     chat.ask("/etc/hosts is what?")
     assert sent(wire) == 2
+    # Nor is the page of the sign-in the text of a message.
+    page.context.clear_cookies()
+    page.locator('[data-event-type="user_message"]').last.hover()
+    page.get_by_role("button", name="Edit").last.click()
+    expect(problem).to_have_text("The text could not be loaded. Try again.")
+    expect(page.locator("#rows textarea")).to_have_count(0)
 
 
 def test_clear_hides_the_view_only_and_history_brings_it_back(
