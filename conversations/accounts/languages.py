@@ -1,6 +1,8 @@
-"""The language of pages: what the person has chosen, or else what the browser asks for."""
+"""The language of pages: what the person has chosen, or else what the browser asks for; and
+the zone of their days."""
 
 from collections.abc import Callable
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -11,6 +13,7 @@ from django.utils import translation
 
 from conversations.api.problems import ROOT
 from conversations.archive.storage import is_storage_error
+from conversations.domain.text import zone_of
 from conversations.models import Preferences
 
 from .people import read_preferences
@@ -42,6 +45,12 @@ def _chosen(request: HttpRequest) -> str:
         if is_storage_error(error):
             return ""
         raise
+
+
+def zone_of_browser(request: HttpRequest) -> ZoneInfo:
+    """Where the reader's days begin: the page's script keeps it in a cookie. UTC before the
+    first page, and without scripts."""
+    return zone_of(request.COOKIES.get("loom_zone", "")[:64])
 
 
 def preferences_of(request: HttpRequest) -> Preferences:

@@ -10,8 +10,8 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
+from conversations.accounts.languages import zone_of_browser
 from conversations.archive.outline import first_turn_since, read_outline
-from conversations.domain.text import zone_of
 
 from .forms import date_field, midnight
 from .panel import render_panel
@@ -29,9 +29,6 @@ class JumpForm(forms.Form):
         widget=forms.NumberInput(attrs={"min": 1}),
     )
     date = date_field(gettext_lazy("Day"))
-    zone = forms.CharField(
-        max_length=64, required=False, widget=forms.HiddenInput(attrs={"data-zone": ""})
-    )
     before = forms.IntegerField(min_value=1, required=False, widget=forms.HiddenInput)
 
     use_required_attribute = False
@@ -45,8 +42,8 @@ def session_outline(request: HttpRequest, uuid: UUID) -> HttpResponse:
     form = JumpForm(request.GET.dict(), auto_id="jump-%s")
     is_valid = form.is_valid()
     if is_valid and found.turn_count:
-        turn, zone = form.cleaned_data["turn"], zone_of(form.cleaned_data["zone"])
-        moment = midnight(form.cleaned_data["date"], zone)
+        turn = form.cleaned_data["turn"]
+        moment = midnight(form.cleaned_data["date"], zone_of_browser(request))
         if turn:
             return redirect("turn", uuid=uuid, number=min(turn, found.turn_count))
         if moment is not None:

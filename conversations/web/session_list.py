@@ -6,11 +6,12 @@ nothing of it changes. Who may see which items is asked of the database for ever
 
 import secrets
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.http import HttpRequest, QueryDict
@@ -19,9 +20,10 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import get_language, gettext, gettext_lazy
+from django.utils.translation import get_language, gettext, gettext_lazy, override
 
 from conversations.access import Access, person
+from conversations.accounts.languages import preferences_of, zone_of_browser
 from conversations.archive.session_records import (
     CREATED,
     HAS_FAILED,
@@ -115,10 +117,17 @@ def read_session_list(
     asked |= {name: getattr(filters, name) for name in ("state", "model", "person", "channel")}
     asked["order"] = "" if filters.order == LATEST else filters.order
     following = {"before": page.next_cursor} | asked
-    today, language = timezone.localdate(), get_language() or ""
+    zone, language = zone_of_browser(request), get_language() or ""
+    dates = preferences_of(request).language or language
     groups, has_actions = [], access is not None and access.can_write
     links = _row_links(request, workspace, access) if has_actions else {}
-    for label, items in groupby(shown, key=lambda item: _label_of(item, filters.order, today)):
+
+    def label(item: ListedSession) -> str:
+        return (
+            label_of(item, zone, dates) if filters.order == LATEST else str(ORDERS[filters.order])
+        )
+
+    for name, items in groupby(shown, key=label):
         html = "".join(
             render_item(
                 item,
@@ -131,7 +140,7 @@ def read_session_list(
         )
         if has_actions:
             html = html.replace(_TOKEN_MARK, get_token(request))
-        groups.append({"label": label, "items": mark_safe(html)})
+        groups.append({"label": name, "items": mark_safe(html)})
     return {
         "groups": groups,
         "query": filters.query,
@@ -160,14 +169,12 @@ def _row_links(
     }
 
 
-def _label_of(item: ListedSession, order: str, today: date) -> str:
-    return label_of(item, today) if order == LATEST else str(ORDERS[order])
-
-
-def label_of(item: ListedSession, today: date) -> str:
+def label_of(item: ListedSession, zone: ZoneInfo, dates: str) -> str:
+    """Its days are those of the ``zone``, its months in the language of ``dates``."""
     if item.pinned:
         return gettext("Pinned")
-    day = timezone.localtime(item.last_active_at).date()
+    today = timezone.localdate(timezone=zone)
+    day = timezone.localdate(item.last_active_at, zone)
     if day >= today:
         return gettext("Today")
     if day == today - timedelta(days=1):
@@ -176,7 +183,8 @@ def label_of(item: ListedSession, today: date) -> str:
         return gettext("Previous 7 days")
     if day > today - timedelta(days=30):
         return gettext("Previous 30 days")
-    return date_format(day, "YEAR_MONTH_FORMAT")
+    with override(dates):
+        return date_format(day, "YEAR_MONTH_FORMAT")
 
 
 @lru_cache(maxsize=MAX_ITEMS_RENDERED)

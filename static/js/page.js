@@ -4,10 +4,7 @@ const root = document.documentElement;
 const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 
 // A day is that of whoever asks for it.
-document.addEventListener("formdata", ({ target, formData }) => {
-  const name = find("[data-zone]", target)?.name;
-  if (name) formData.set(name, new Intl.DateTimeFormat().resolvedOptions().timeZone);
-});
+document.cookie = `loom_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone};path=/;max-age=31536000`;
 
 // Rows get theirs from marks.js.
 findAll(document.body.matches(".chat") ? ".side, .dock" : "body").forEach(localise);

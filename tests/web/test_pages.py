@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import override
 
 from conversations.archive.append import NewEvent, append
 from conversations.archive.messages import accept_message
@@ -36,7 +38,7 @@ from conversations.archive.workspaces import create_workspace, members_of
 from conversations.domain.events import AssistantText, UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.domain.windows import WindowRules
-from conversations.models import Compaction, Run, Session, Workspace
+from conversations.models import Compaction, Preferences, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
 from conversations.runtime.models import rules_of
 from conversations.runtime.service import Runtime
@@ -303,6 +305,24 @@ def test_sessions_are_grouped_by_date(owner: Client, workspace: Workspace) -> No
         "Previous 30 days",
         f"{long_ago:%B %Y}",
     ]
+    Preferences.objects.create(user=User.objects.get(username="ann"), language="fr")
+    french = groups(owner.get("/w/garden/"))[-1]
+    with override("fr"):
+        assert french == date_format(long_ago, "F Y")
+
+
+def test_days_of_the_list_are_the_readers(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evening = datetime(2026, 3, 2, 1, 0, tzinfo=UTC)  # five o'clock the day before in California
+    monkeypatch.setattr(timezone, "now", lambda: evening)
+    make_session(workspace, "six hours ago", days=0.25)
+    make_session(workspace, "since midnight")
+    assert groups(owner.get("/w/garden/")) == ["Today", "Yesterday"]
+    owner.cookies["loom_zone"] = "America/Los_Angeles"
+    assert groups(owner.get("/w/garden/")) == ["Today"]
+    owner.cookies["loom_zone"] = "nowhere"
+    assert groups(owner.get("/w/garden/")) == ["Today", "Yesterday"]
 
 
 def offered(browser: Client, address: str) -> dict[str, str]:
