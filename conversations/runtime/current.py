@@ -167,8 +167,10 @@ def find_default_model() -> str:
 
 
 def model_of(session: Session) -> str:
-    """Its own, or else the default; empty where none is on offer."""
-    return session.model or session.workspace.default_model or find_default_model()
+    """The one that answers there; empty where none is on offer."""
+    chosen = session.model or session.workspace.default_model
+    runtime = started_runtime()
+    return runtime.models.model_for(chosen) if runtime else chosen or find_default_model()
 
 
 def is_demo() -> bool:

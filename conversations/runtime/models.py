@@ -90,13 +90,17 @@ _DATED = re.compile(r"(.+?)-(?:\d{8}|\d{4}-\d{2}-\d{2})")
 
 def group_models(models: Sequence[ModelInfo], *, chosen: str) -> list[tuple[str, list[ModelInfo]]]:
     """Names of providers and their models, as menus show them: a version of a date is left out
-    where the model is there without one, unless it is the chosen one."""
+    where the model is there without one, unless it is the chosen one. That is in the menu also
+    where it is on offer no more."""
     ids = {model.id for model in models}
     groups: dict[str, list[ModelInfo]] = {}
     for model in models:
         dated = _DATED.fullmatch(model.id)
         if dated is None or dated[1] not in ids or model.id == chosen:
             groups.setdefault(model.provider, []).append(model)
+    if chosen and chosen not in ids:
+        gone = ModelInfo(id=chosen, name=chosen, max_input_tokens=0, max_output_tokens=0)
+        groups[say("Not available")] = [gone]
     return list(groups.items())
 
 

@@ -170,7 +170,8 @@ class Runtime:
         frames = missed.frames if missed.reload else [*missed.frames, state, *drafts]
         if hello:
             first = {"type": "hello", "session": str(uuid), "last_seq": missed.last_seq}
-            chosen = [{"type": "model", "model": missed.model}] if missed.model else []
+            model = self.models.model_for(missed.model) if missed.model else ""
+            chosen = [{"type": "model", "model": model}] if model else []
             frames = [first | {"rewinds": missed.rewinds, "run": state["run"]}, *chosen, *frames]
         return frames, missed.last_seq
 

@@ -109,6 +109,7 @@ const FRAMES = {
   title: ({ title }) => import("./tab.js").then(({ rename }) => rename(title)),
   model: ({ model }) => {
     for (const option of findAll("#model option")) option.selected = option.defaultSelected = option.value === model;
+    if (byId("model")?.value !== model) byId("model")?.add(new Option(model, model, true, true));
   },
   people: (frame) => (frame.count > 1 || byId("people")) && import("./people.js").then(({ showPeople }) => showPeople(frame, socket)),
   reload: () => location.reload(),

@@ -362,6 +362,13 @@ def test_the_menu_of_models_shows_the_one_that_is_used(chat: Chat, wire: WireThr
     expect(model).to_have_value("claude-haiku-5-5")
 
 
+def test_a_model_that_the_menu_leaves_out_is_shown(tab: Page, server: Server) -> None:
+    dated = "claude-haiku-5-5-20260915"
+    Line(tab, lambda one: {"type": "model", "model": dated} if one["type"] == "window" else one)
+    Chat(tab, server).new()
+    expect(tab.get_by_label("Model", exact=True)).to_have_value(dated)
+
+
 def test_two_tabs_stay_in_step(open_chat: Callable[..., Chat], wire: WireThread) -> None:
     first = open_chat().new()
     second = open_chat().open(first.uuid)

@@ -372,3 +372,5 @@ def test_a_menu_has_models_by_provider_and_no_dates_twice() -> None:
     assert ids == [("a", ["one", "two-20260101"]), ("b", ["b/three"])]
     chosen = group_models(models, chosen="one-20260101")
     assert [one.id for one in chosen[0][1]] == ["one", "one-20260101", "two-20260101"]
+    name, gone = group_models(models, chosen="four")[-1]
+    assert (name, [one.id for one in gone]) == ("Not available", ["four"])
