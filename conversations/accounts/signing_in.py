@@ -196,8 +196,8 @@ def leave_token_out_of_log(request: HttpRequest) -> None:
 class SignedOutMiddleware:
     """Somebody has been signed out meanwhile. Who sends a form learns at the sign-in that
     nothing was saved. A part of a page that is asked for sends the whole page to the sign-in;
-    but a chat stays as it is, with what is written in it: its socket says that the person is
-    signed out."""
+    but a chat stays as it is, with what is written in it, and so does whatever a part of a page
+    sends: they get a sentence."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -208,16 +208,21 @@ class SignedOutMiddleware:
         target = urlsplit(response.get("Location", ""))
         if target.path != sign_in:
             return response
-        if request.method == "POST" and REDIRECT_FIELD_NAME in QueryDict(target.query):
-            response["Location"] += f"&{UNSAVED}=1"
-        if request.method != "GET" or request.headers.get("HX-Request") != "true":
+        if request.headers.get("HX-Request") != "true":
+            if request.method == "POST" and REDIRECT_FIELD_NAME in QueryDict(target.query):
+                response["Location"] += f"&{UNSAVED}=1"
             return response
-        answer = HttpResponse(status=204)
         page = "/"
         with suppress(ValueError):  # whoever asks may write anything there
             page = urlsplit(request.headers.get("HX-Current-URL", "")).path or page
-        if not page.startswith("/s/"):
-            answer["HX-Redirect"] = f"{sign_in}?{urlencode({'next': page})}"
+        if request.method != "GET" or page.startswith("/s/"):
+            said = gettext(
+                "You are signed out. Sign in in another tab and try again; what is written here "
+                "stays."
+            )
+            return HttpResponse(said, content_type="text/plain; charset=utf-8", status=401)
+        answer = HttpResponse(status=204)
+        answer["HX-Redirect"] = f"{sign_in}?{urlencode({'next': page})}"
         return answer
 
 

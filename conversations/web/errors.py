@@ -28,6 +28,8 @@ from conversations.review.reasons import ReasonNeeded
 
 # One error, in the form that whoever asked reads.
 
+PLAIN = "text/plain; charset=utf-8"
+
 
 def error_response(
     request: HttpRequest, error: LoomError, *, template: str, **context: Any
@@ -38,7 +40,7 @@ def error_response(
         return for_programs(request, problem_of(error))
     if request.headers.get("HX-Request") == "true":
         said = translate(error.message)
-        response = HttpResponse(said, content_type="text/plain; charset=utf-8")
+        response = HttpResponse(said, content_type=PLAIN)
     else:
         # Without the request: the page's frame would look for who is signed in, which an
         # unknown host may not know and a database that is away cannot say.
@@ -169,10 +171,16 @@ class LoomErrorMiddleware(MiddlewareMixin):
             return None
         if isinstance(error, ReasonNeeded):
             return ask_reason(request, error)
-        template = f"{error.status}.html" if error.status in (403, 404) else "error.html"
-        message = translate(error.message)
-        context = {"message": message, "code": error.code, "status": error.status}
-        return render(request, template, context, status=error.status)
+        return _refusal(request, translate(error.message), code=error.code, status=error.status)
+
+
+def _refusal(request: HttpRequest, message: str, *, code: str, status: int) -> HttpResponse:
+    """Its page; to htmx the sentence alone."""
+    if request.headers.get("HX-Request") == "true":
+        return HttpResponse(message, content_type=PLAIN, status=status)
+    template = f"{status}.html" if status in (403, 404) else "error.html"
+    context = {"message": message, "code": code, "status": status}
+    return render(request, template, context, status=status)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -197,9 +205,7 @@ def failed(request: HttpRequest) -> HttpResponse:
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     """A form without a valid token: our page in place of Django's, whose inline
     style the policy would refuse."""
-    message = gettext("Reload the page and try again.")
-    context = {"message": message, "code": "csrf", "status": 403}
-    return render(request, "403.html", context, status=403)
+    return _refusal(request, gettext("Reload the page and try again."), code="csrf", status=403)
 
 
 # Forms and queries are in an encoding that gives characters and nothing else.

@@ -154,10 +154,11 @@ document.addEventListener("click", (event) => {
   else import("./actions.js").then(({ act }) => act(button, socket));
 });
 
-for (const kind of ["error", "response:error"]) byId("model-form")?.addEventListener(`htmx:${kind}`, ({ target }) => {
+byId("model-form")?.addEventListener("htmx:error", ({ target }) => {
   target.reset();
   refuse(LOST);
 });
+document.addEventListener("htmx:response:error", (event) => import("./failed.js").then(({ tell }) => tell(event, refuse)));
 
 let press;
 document.addEventListener("keydown", (event) => {

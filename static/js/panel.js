@@ -1,6 +1,7 @@
 // The panel beside the transcript: a column, or a sheet where there is no room. Loaded
 // with its first opening. Every part of it is a page with an address of its own.
 import { announce, byId, create, find, findAll, fromTemplate, localise } from "./dom.js";
+import { saidBy } from "./failed.js";
 
 const root = document.documentElement;
 const panel = byId("panel");
@@ -95,6 +96,8 @@ function putBack() {
 function fail({ detail: { ctx } }) {
   if ([400, 409, 413].includes(ctx?.response?.status)) return; // the form says what is wrong
   const notice = fromTemplate("panel-failed");
+  const said = saidBy(ctx);
+  if (said) find("p", notice).textContent = said;
   find(":scope > .notice", body)?.remove();
   if (ctx?.request.method === "POST") return body.prepend(notice);
   keepWritten();

@@ -359,6 +359,12 @@ def test_the_menu_of_models_shows_the_one_that_is_used(chat: Chat, wire: WireThr
     assert wire.requests[-1]["model"] == "claude-haiku-5-5"
     page.route("**/model/", lambda route: route.fulfill(status=500))
     model.select_option("claude-sonnet-5-5")
+    expect(page.get_by_role("alert")).to_have_text(re.compile("^The server could not do this"))
+    expect(model).to_have_value("claude-haiku-5-5")
+    page.unroute("**/model/")
+    page.context.clear_cookies(name="loom_session")
+    model.select_option("claude-sonnet-5-5")
+    expect(page.get_by_role("alert")).to_have_text(re.compile("^You are signed out."))
     expect(model).to_have_value("claude-haiku-5-5")
 
 

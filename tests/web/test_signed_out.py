@@ -31,9 +31,15 @@ def test_an_odd_address_of_the_page_is_none() -> None:
 @pytest.mark.django_db
 def test_a_chat_stays_with_what_is_written_in_it(session: Session) -> None:
     page = f"/s/{session.uuid}/"
-    response = ask(Client(), f"{page}?before=seq:9", page)
-    assert response.status_code == 204
-    assert "HX-Redirect" not in response
+    sent = {"HX-Request": "true", "HX-Current-URL": f"http://testserver{page}"}
+    for response in (
+        ask(Client(), f"{page}?before=seq:9", page),
+        Client().post(f"{page}state/edit/", {"text": "Only tabs"}, headers=sent),
+    ):
+        assert response.status_code == 401
+        assert response["Content-Type"] == "text/plain; charset=utf-8"
+        assert response.text.startswith("You are signed out.")
+        assert "HX-Redirect" not in response
 
 
 @pytest.mark.django_db
