@@ -122,7 +122,9 @@ def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = No
         frames.append({"type": "reload", "reason": reload})
     else:
         if rows := read_live_rows(session.pk, after_seq=after, limit=MAX_PAGE):
-            frames.append(rows_frame(rows) | {"after": after})
+            # Whatever the page shows of an answer may have become one of them. What is running
+            # is sent again.
+            frames.append(rows_frame(rows, ends_draft=EVERY_DRAFT) | {"after": after})
             last_seq = rows[-1].seq
         frames += [queue_frame(queued_messages(session.pk)), window_frame(window_mark_of(session))]
     running = active_runs(stale_seconds=60, session_pks=[session.pk])

@@ -81,6 +81,7 @@ function writeDraft(frame) {
 
 const FRAMES = {
   hello: () => {
+    clearDraft();
     socket.attempt = 0;
     socket.line.ready = true;
     sendAgain();

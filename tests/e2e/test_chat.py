@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -609,8 +610,9 @@ type Frame = dict[str, Any]
 
 
 class Line:
-    """The page's connection, which a test can break, whose greeting it can hold up, whose
-    frames it can change or, by None, lose, and where it can answer in the server's place."""
+    """The page's connection, which a test can break or cut for a while, whose greeting it can hold
+    up, whose frames it can change or, by None, lose, and where it can answer in the server's
+    place."""
 
     def __init__(
         self,
@@ -621,11 +623,15 @@ class Line:
         self.change = change
         self.answer = answer
         self.is_held = False
+        self._is_cut = False
         self._greetings: list[tuple[WebSocketRoute, str | bytes]] = []
         self._current: WebSocketRoute | None = None
         page.route_web_socket(re.compile("/ws/"), self._open)
 
     def _open(self, line: WebSocketRoute) -> None:
+        if self._is_cut:
+            line.close()
+            return
         self._current, server = line, line.connect_to_server()
 
         def pass_on(message: str | bytes) -> None:
@@ -648,6 +654,15 @@ class Line:
         self.is_held = True
         self._current.close()
 
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """Until the end of this, nothing gets through."""
+        assert self._current is not None
+        self._is_cut = True
+        self._current.close()
+        yield
+        self._is_cut = False
+
     @property
     def waits_for_greeting(self) -> bool:
         return bool(self._greetings)
@@ -656,6 +671,30 @@ class Line:
         self.is_held = False
         for line, message in self._greetings:
             line.send(message)
+
+
+def test_an_answer_is_shown_once_after_a_break_in_which_another_has_begun(
+    tab: Page, server: Server, open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    line = Line(tab)
+    chat = Chat(tab, server).new()
+    wire.enqueue(Scenario(thinking=400, text="never", rate=15), Scenario(words=400, rate=15))
+    chat.send("Think")
+    expect(tab.locator("#draft .think .md")).not_to_be_empty()
+    with line.cut():
+        other = open_chat().open(chat.uuid).wait_connected()
+        other.page.get_by_role("button", name="Stop").click()
+        other.wait_idle().send("Write")
+        expect(other.page.locator("#draft > .row > .md")).to_contain_text("archive")
+    expect(tab.locator("#draft > .row > .md")).to_contain_text("archive")
+    expect(tab.locator("#draft .think")).to_have_count(0)
+    other.page.get_by_role("button", name="Stop").click()
+    chat.wait_idle()
+    expect(tab.locator("#draft > *")).to_have_count(0)
+    live = chat.rows_html()
+    tab.reload()
+    chat.wait_connected()
+    assert live == chat.rows_html()
 
 
 def test_messages_keep_their_order_around_a_break(tab: Page, server: Server) -> None:

@@ -411,6 +411,7 @@ class TestWhileAnAnswerRuns:
         following = await late.until("draft")
         assert following["offset"] == len(snapshot["text"])
         assert [row["event_type"] for row in late.rows] == ["user_message"]
+        assert late.of_type("rows")[0]["ends_draft"] == "*"  # of what it may show of another answer
         assert late.of_type("hello")[0]["run"] == snapshot["run"]
         assert late.of_type("state")[0]["run_state"] == "running"
 
