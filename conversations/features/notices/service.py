@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -15,6 +16,7 @@ from django.utils import timezone
 
 from conversations.access import person, read_signed_in
 from conversations.archive.append import has_row, read_row
+from conversations.archive.rights import readable_sessions
 from conversations.domain.errors import Rejected, require_found
 from conversations.domain.text import zone_of
 from conversations.models import Device, Session
@@ -156,13 +158,14 @@ def mute(user_pk: int, session: Session) -> None:
     MutedSession.objects.get_or_create(user_id=user_pk, session=session)
 
 
-def unmute(user_pk: int, session: Session) -> None:
-    MutedSession.objects.filter(user=user_pk, session=session).delete()
+def unmute(user_pk: int, session_uuid: UUID) -> None:
+    MutedSession.objects.filter(user=user_pk, session__uuid=session_uuid).delete()
 
 
-def list_muted(user_pk: int) -> QuerySet[MutedSession]:
-    muted = MutedSession.objects.filter(user=user_pk).select_related("session")
-    return muted.order_by("-pk")
+def list_muted(user: User) -> QuerySet[MutedSession]:
+    """Those that the person may still read: a title is read, too."""
+    muted = MutedSession.objects.filter(user=user, session__in=readable_sessions(user))
+    return muted.select_related("session").order_by("-pk")
 
 
 def record_view(user_pk: int, session: Session, *, is_open: bool) -> None:

@@ -80,7 +80,7 @@ def notifications(request: HttpRequest) -> HttpResponse:
         "key": vapid.public_key(),
         "subscriptions": subscriptions,
         "current": next((one for one in subscriptions if one["is_current"]), None),
-        "muted": service.list_muted(user.pk),
+        "muted": service.list_muted(user),
     }
     return render(
         request, "notices/notifications.html", context, status=400 if form.errors else 200
@@ -275,9 +275,11 @@ def _find_session(request: HttpRequest, uuid: UUID) -> Session:
 @post_by_person
 def mute(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Mute the session, or with ``unmute`` tell of it again; then go back."""
-    session = _find_session(request, uuid)
-    change = service.unmute if request.POST.get("unmute") else service.mute
-    change(person(request).pk, session)
+    user_pk = person(request).pk
+    if request.POST.get("unmute"):  # one's own choice, whatever became of the right to read
+        service.unmute(user_pk, uuid)
+    else:
+        service.mute(user_pk, _find_session(request, uuid))
     if request.POST.get("next") == "notifications":
         return redirect("notifications")
     return redirect("session", uuid=uuid)

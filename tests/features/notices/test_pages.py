@@ -21,7 +21,7 @@ from conversations.features.notices.models import (
     PushSubscription,
     SessionView,
 )
-from conversations.models import Session, ToolCall
+from conversations.models import Membership, Session, ToolCall
 from tests.waiting_calls import leave_question
 from tests.web.conftest import browser_of, flat
 
@@ -213,9 +213,16 @@ def test_a_session_is_muted_in_its_menu_and_unmuted_on_the_page(
     assert "Unmute notifications" in page
     assert "data-watch" not in page
     assert "Muted sessions" in owner.get(PAGE).text
+    membership = Membership.objects.get(user=user)
+    Membership.objects.all().delete()
+    Session.objects.update(title="Layoffs in May")
+    assert "Layoffs in May" not in owner.get(PAGE).text
+    assert owner.post(f"{address}notifications/mute/").status_code == 404
     back = owner.post(f"{address}notifications/mute/", {"unmute": "1", "next": "notifications"})
     assert back["Location"] == PAGE
     assert not MutedSession.objects.exists()
+    membership.save(force_insert=True)
+    assert "Mute notifications" in owner.get(address).text
 
 
 def test_pages_of_who_is_not_told_say_nothing_of_notices(
