@@ -75,6 +75,10 @@ class ReadOnlyAdminSite(admin.AdminSite):
             raise PermissionDenied
         return redirect_to_login(to)
 
+    def logout(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """The product's own, at which browsers forget what they hold. A POST stays one."""
+        return redirect("sign_out", preserve_request=True)
+
     def password_change(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """The product's own page, which signs the person's other browsers out."""
         return redirect("password_change")

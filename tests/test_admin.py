@@ -333,8 +333,8 @@ def test_a_table_has_no_way_to_write() -> None:
 
 
 def test_the_admin_signs_nobody_in_by_a_page_of_its_own(client: Client, user: User) -> None:
-    """The product's own page asks for a second factor, and its page for a new password
-    signs other browsers out."""
+    """The product's own page asks for a second factor, its page for a new password signs
+    other browsers out, and its sign-out clears what the browser holds."""
     data = {"username": "ann", "password": "correct horse"}
     answer = client.post(reverse("admin:login") + "?next=/admin/auth/", data)
     assert answer["Location"] == f"{reverse('sign_in')}?next=/admin/auth/&unsaved=1"
@@ -346,6 +346,9 @@ def test_the_admin_signs_nobody_in_by_a_page_of_its_own(client: Client, user: Us
     User.objects.filter(pk=user.pk).update(is_staff=True)
     assert client.get(reverse("admin:login"))["Location"] == reverse("admin:index")
     assert client.get(reverse("admin:password_change"))["Location"] == reverse("password_change")
+    signed_out = client.post(reverse("admin:logout"), follow=True)
+    assert signed_out.redirect_chain == [(reverse("sign_out"), 307), (reverse("sign_in"), 302)]
+    assert SESSION_KEY not in client.session
 
 
 def test_a_list_takes_the_same_queries_for_any_number_of_rows(

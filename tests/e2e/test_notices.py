@@ -215,11 +215,25 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     page.goto(f"{server.url}/s/{uuid[:-4]}0000/")
     expect(page.get_by_role("heading", level=1)).to_have_text("You are offline")
     page.context.set_offline(False)
+    assert f"/s/{uuid}/" in worker.evaluate(KEPT)
+    server.manage("shell", "-c", MOVE.format(uuid))
+    page.goto(f"{server.url}/s/{uuid}/")
+    wait_until(lambda: f"/s/{uuid}/" not in worker.evaluate(KEPT))
     page.goto(f"{server.url}/account/notifications/")
     take_picture(page, "notifications-narrow")
     page.locator("form[action='/sign-out/'] button").first.evaluate("(one) => one.click()")
     expect(page).to_have_url(re.compile("/sign-in/"))
     wait_until(lambda: worker.evaluate(KEPT) == [])
+    worker.evaluate("async () => { await caches.open(PAGES); settings.maxPages = 0; }")
+    worker.evaluate("takeOver")
+    assert "loom-pages" not in worker.evaluate("async () => caches.keys()")
+
+
+MOVE = """
+from uuid import uuid4
+from conversations.models import Session
+Session.objects.filter(uuid="{}").update(uuid=uuid4())
+"""
 
 
 @pytest.mark.noisy  # without a network

@@ -8,6 +8,7 @@ const PAGES = `${PREFIX}pages`;
 const READ_AT = "X-Loom-Read-At";
 const PERSON = "X-Loom-Person";
 const KEPT = /^\/($|w\/[^/]+\/$|s\/[^/]+\/$)/;
+const GONE = [403, 404, 410]; // what is no longer there for this person, is not in a copy either
 const MAX_AGE = 7 * 86400000; // milliseconds
 const RETRY_AFTER = [500, 1000, 2000, 4000, 8000]; // milliseconds
 
@@ -18,13 +19,16 @@ addEventListener("install", (event) => event.waitUntil((async () => {
   await skipWaiting();
 })()));
 
-addEventListener("activate", (event) => event.waitUntil((async () => {
+addEventListener("activate", (event) => event.waitUntil(takeOver()));
+
+async function takeOver() {
+  const used = settings.maxPages ? [SHELL, PAGES] : [SHELL];
   for (const name of await caches.keys()) {
-    if (name.startsWith(PREFIX) && name !== SHELL && name !== PAGES) await caches.delete(name);
+    if (name.startsWith(PREFIX) && !used.includes(name)) await caches.delete(name);
   }
   await registration.navigationPreload?.enable();
   await clients.claim();
-})()));
+}
 
 // Pages
 
@@ -59,7 +63,8 @@ async function readPage(event, url) {
   } catch (error) {
     return (await readCopy(url)) ?? (await caches.match(settings.offline)) ?? Promise.reject(error);
   }
-  if (settings.maxPages && !url.search && KEPT.test(url.pathname)) event.waitUntil(keep(url, response.clone()));
+  if (GONE.includes(response.status)) event.waitUntil(caches.open(PAGES).then((cache) => cache.delete(url.pathname)));
+  else if (settings.maxPages && !url.search && KEPT.test(url.pathname)) event.waitUntil(keep(url, response.clone()));
   return response;
 }
 
