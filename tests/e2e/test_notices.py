@@ -188,6 +188,12 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
     page.goto(f"{server.url}/s/{uuid}/")
     expect(page.locator("#rows")).to_contain_text("Done.")
     assert worker.shown == []
+    # A test is shown, although its page is in view.
+    page.goto(f"{server.url}/account/notifications/")
+    page.get_by_role("button", name="Send a test").click()
+    page.wait_for_load_state()
+    worker.push_until_shown()
+    assert [notice["body"] for notice in worker.shown] == ["Notifications work on this device."]
 
 
 @pytest.mark.noisy  # without a network

@@ -160,7 +160,7 @@ async function tell() {
   const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
   const inView = windows.filter(({ visibilityState }) => visibilityState === "visible");
   for (const notice of notices) {
-    if (!inView.some(({ url }) => new URL(url).pathname === notice.url)) await show(notice);
+    if (notice.event === "test" || !inView.some(({ url }) => new URL(url).pathname === notice.url)) await show(notice);
   }
   if (notices.length) await post(settings.shown, JSON.stringify({ notices: notices.map(({ id }) => id) }), csrf, "application/json");
 }
