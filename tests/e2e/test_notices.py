@@ -78,7 +78,10 @@ def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
     """A browser with service workers that shows notifications, with a sign-in of its own,
     which a test may end. It is told of what happens."""
     context = open_context(
-        service_workers="allow", permissions=["notifications"], storage_state=None
+        service_workers="allow",
+        permissions=["notifications"],
+        storage_state=None,
+        timezone_id="Europe/Berlin",
     )
     context.add_init_script(SUBSCRIBE)
     page = context.new_page()
@@ -87,6 +90,7 @@ def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
     page.get_by_role("button", name="Turn on").click()
     expect(page.get_by_text("Notifications are on for this device.")).to_be_visible()
+    expect(page.get_by_label("Time zone")).to_have_value("Europe/Berlin")
     return page
 
 

@@ -75,10 +75,10 @@ def find_subscription(user_pk: int, session_key: str | None) -> PushSubscription
 
 @transaction.atomic
 def subscribe(
-    user_pk: int, *, session_key: str, endpoint: str, keys: Mapping[str, Any], site: str
+    user_pk: int, *, session_key: str, endpoint: str, keys: Mapping[str, Any], site: str, zone: str
 ) -> PushSubscription:
-    """Have the browser with this session told. ``endpoint`` is one that was checked. Raises
-    Rejected."""
+    """Have the browser with this session told. ``endpoint`` is one that was checked, ``zone`` where
+    its clock is, for who has chosen nothing yet. Raises Rejected."""
     p256dh, auth = str(keys.get("p256dh") or ""), str(keys.get("auth") or "")
     try:
         vapid.check_browser_keys(p256dh, auth)
@@ -90,7 +90,8 @@ def subscribe(
     digest = sha256(endpoint.encode()).hexdigest()
     # The same browser may have been another person's before.
     PushSubscription.objects.filter(Q(device=device) | Q(endpoint_digest=digest)).delete()
-    NoticeChoice.objects.get_or_create(user_id=user_pk, defaults={"site": site})
+    usual = {"site": site, "zone": zone_of(zone).key}
+    NoticeChoice.objects.get_or_create(user_id=user_pk, defaults=usual)
     return PushSubscription.objects.create(
         device=device,
         endpoint=endpoint,

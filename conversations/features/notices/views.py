@@ -234,6 +234,7 @@ def subscribe(request: HttpRequest) -> HttpResponse:
         endpoint=endpoint,
         keys=keys if isinstance(keys, dict) else {},
         site=site_of(request),
+        zone=str(given.get("zone")),
     )
     messages.success(request, gettext("Notifications are on for this device."))
     return _json({}, status=201)

@@ -23,4 +23,5 @@ def subscribe_browser(client: Client, user: User, browser: SubscribedBrowser) ->
         endpoint=given["endpoint"],
         keys=given["keys"],
         site=SITE,
+        zone="UTC",
     )

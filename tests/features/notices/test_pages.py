@@ -86,8 +86,12 @@ def test_a_browser_is_subscribed_and_only_to_the_public_internet(
         assert post_json(owner, f"{PAGE}subscribe/", good | bad).status_code == 400, bad
     assert post_json(owner, f"{PAGE}subscribe/", ["no", "object"]).status_code == 400
     assert not NoticeChoice.objects.exists()
-    assert post_json(owner, f"{PAGE}subscribe/", good).status_code == 201
-    assert post_json(owner, f"{PAGE}subscribe/", good).status_code == 201
+    assert "data-saved" not in owner.get(PAGE).text
+    for zone in ("Europe/Berlin", "Asia/Tokyo"):  # the first one's is the choice
+        answer = post_json(owner, f"{PAGE}subscribe/", good | {"zone": zone})
+        assert answer.status_code == 201
+    assert NoticeChoice.objects.get().zone == "Europe/Berlin"
+    assert "data-saved" in owner.get(PAGE).text
     found = PushSubscription.objects.get()
     assert found.endpoint not in owner.get(PAGE).text
     assert "Turn off" in owner.get(PAGE).text
@@ -95,8 +99,9 @@ def test_a_browser_is_subscribed_and_only_to_the_public_internet(
     ben = User.objects.create_user("ben")
     other = browser_of(ben)
     other.get(PAGE)
-    assert post_json(other, f"{PAGE}subscribe/", good).status_code == 201
+    assert post_json(other, f"{PAGE}subscribe/", good | {"zone": "Mars"}).status_code == 201
     assert PushSubscription.objects.get().device.user == ben
+    assert NoticeChoice.objects.get(user=ben).zone == "UTC"
     other.post(f"{PAGE}devices/{found.uuid}/remove/")
     assert PushSubscription.objects.exists(), "that is another subscription"
     other.post(f"{PAGE}devices/{PushSubscription.objects.get().uuid}/remove/")

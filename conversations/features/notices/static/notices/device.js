@@ -1,8 +1,8 @@
 // Turns notices on and off for this browser.
 const device = document.getElementById("device");
-const { key, subscribe, worker, on } = device.dataset;
+const { key, subscribe, worker } = device.dataset;
 const token = device.querySelector("[name=csrfmiddlewaretoken]").value;
-const zone = document.querySelector("[name=zone]");
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
 function complain(why) {
   const problem = document.getElementById("device-problem");
@@ -22,7 +22,7 @@ async function turnOn() {
     const answer = await fetch(subscribe, {
       method: "POST",
       headers: { "Content-Type": "application/json", "X-CSRFToken": token },
-      body: JSON.stringify(made),
+      body: JSON.stringify({ ...made.toJSON(), zone }),
     });
     if (!answer.ok) throw new Error(answer.status);
   } catch {
@@ -41,4 +41,5 @@ device.addEventListener("submit", async ({ target }) => {
   const registration = await navigator.serviceWorker.getRegistration();
   await (await registration?.pushManager.getSubscription())?.unsubscribe();
 });
-if (zone.value === "UTC" && !on) zone.value = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+const unsaved = document.querySelector("form:not([data-saved]) [name=zone]");
+if (unsaved?.value === "UTC") unsaved.value = zone;
