@@ -57,6 +57,13 @@ async () => (await registration.getNotifications()).map(({ title, body, tag, act
 """
 
 
+# What the page may close; only the worker has those above.
+NOTICE = """
+ServiceWorkerRegistration.prototype.getNotifications = async () => [
+  { data: { url: "/s/%s/" }, close() { document.documentElement.dataset.closed = ""; } },
+];
+"""
+
 KEPT = """
 async () => (await (await caches.open("loom-pages")).keys()).map(({ url }) => new URL(url).pathname)
 """
@@ -192,6 +199,10 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
     page.goto(f"{server.url}/s/{uuid}/")
     expect(page.locator("#rows")).to_contain_text("Done.")
     assert worker.shown == []
+    # The page of a turn is the session's, too.
+    page.add_init_script(NOTICE % uuid)
+    page.goto(f"{server.url}/s/{uuid}/t/1/")
+    page.locator("html[data-closed]").wait_for(state="attached")
     # A test is shown, although its page is in view.
     page.goto(f"{server.url}/account/notifications/")
     page.get_by_role("button", name="Send a test").click()

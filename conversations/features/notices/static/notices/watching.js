@@ -9,7 +9,7 @@ let timer = 0;
 async function closeNotices() {
   const registration = await navigator.serviceWorker?.getRegistration();
   for (const notice of (await registration?.getNotifications()) ?? []) {
-    if (notice.data?.url === location.pathname) notice.close();
+    if (notice.data?.url === transcript.dataset.url) notice.close();
   }
 }
 
