@@ -98,11 +98,13 @@ def window_frame(mark: WindowMark) -> Frame:
 # What a page that connects has missed, read in one go.
 class CatchUp(NamedTuple):
     """``frames`` bring a page up to ``last_seq``, but for the run that is active and what it has
-    written so far. ``reload`` says why the page has to be loaded again instead, if it has to."""
+    written so far. ``title`` and ``model`` are the session's. ``reload`` says why the page has to
+    be loaded again instead, if it has to."""
 
     session_pk: int
     last_seq: int
     rewinds: int
+    title: str
     model: str
     run: ActiveRun | None
     reload: str
@@ -129,7 +131,8 @@ def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = No
         frames += [queue_frame(queued_messages(session.pk)), window_frame(window_mark_of(session))]
     running = active_runs(stale_seconds=60, session_pks=[session.pk])
     run = running[0] if running else None
-    return CatchUp(session.pk, last_seq, session.rewind_count, session.model, run, reload, frames)
+    about = (session.rewind_count, session.title, session.model)
+    return CatchUp(session.pk, last_seq, *about, run, reload, frames)
 
 
 # Fan-out within this process: from a session's run to the sockets that watch it.

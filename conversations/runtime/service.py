@@ -170,9 +170,11 @@ class Runtime:
         frames = missed.frames if missed.reload else [*missed.frames, state, *drafts]
         if hello:
             first = {"type": "hello", "session": str(uuid), "last_seq": missed.last_seq}
+            first |= {"rewinds": missed.rewinds, "run": state["run"]}
             model = self.models.model_for(missed.model) if missed.model else ""
-            chosen = [{"type": "model", "model": model}] if model else []
-            frames = [first | {"rewinds": missed.rewinds, "run": state["run"]}, *chosen, *frames]
+            about = {"title": missed.title, "model": model}
+            told = [{"type": name, name: value} for name, value in about.items() if value]
+            frames = [first, *told, *frames]
         return frames, missed.last_seq
 
     # Messages and runs

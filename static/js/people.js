@@ -49,5 +49,6 @@ byId("message")?.addEventListener("input", ({ target }) => {
   connection?.send({ type: "typing", is_writing: is });
 });
 document.addEventListener("loom:frame", ({ detail }) => {
-  if (detail.type === "ack") told = 0; // the server knows that it was sent
+  if (/^(ack|hello)$/.test(detail.type)) told = 0; // the server knows that it was sent, or nothing yet
+  if (detail.type === "hello") showPeople({ people: [], count: 0 }, connection); // who is alone is told nothing
 });

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .accessibility import violations_everywhere
 from .conftest import NARROW, Chat, Server, settle, take_both_pictures, take_picture
+from .test_chat import Line
 
 PERSON = """
 from django.contrib.auth.models import User
@@ -18,10 +19,17 @@ add_member(get_workspace("example"), user_pk=user.pk, role="member")
 print(create_sign_in_link(user))
 """
 
+RENAME = """
+from conversations.archive.sessions import get_session, rename_session
+rename_session(get_session("{}"), title="Beans in May")
+"""
+
 
 def test_two_people_see_each_other_and_whose_message_it_is(
-    server: Server, chat: Chat, open_context: Callable[..., BrowserContext], wire: WireThread
+    server: Server, tab: Page, open_context: Callable[..., BrowserContext], wire: WireThread
 ) -> None:
+    line = Line(tab)
+    chat = Chat(tab, server).new()
     token = server.manage("shell", "-v", "0", "-c", PERSON % "zoe").split()[-1]
     other = open_context(storage_state=None).new_page()
     other.goto(f"{server.url}/sign-in/link/{token}/")
@@ -56,8 +64,14 @@ def test_two_people_see_each_other_and_whose_message_it_is(
     take_both_pictures(other, "new-since")
     other.set_viewport_size(NARROW)
     take_picture(other, "new-since-narrow")
-    other.goto(f"{server.url}/w/example/")
-    expect(unread).to_have_count(0)
+    expect(zoe).to_be_visible()
+    with line.cut():  # a page that comes back shows who is there then, and the title
+        server.manage("shell", "-c", RENAME.format(chat.uuid))
+        other.goto(f"{server.url}/w/example/")
+        expect(unread).to_have_count(0)
+    expect(chat.page.get_by_role("heading", name="Beans in May")).to_be_visible()
+    expect(chat.page).to_have_title("Beans in May · Loom Web")
+    expect(zoe).to_be_hidden()
 
 
 def test_what_somebody_has_not_sent_is_never_another_ones(

@@ -102,6 +102,7 @@ async def test_it_greets_with_what_there_is(connect: Connect, session: Session) 
     await socket.settle()
     assert socket.frames[:-1] == [
         {"type": "hello", "session": str(session.uuid), "last_seq": 2, "rewinds": 0, "run": ""},
+        {"type": "title", "title": "Plant the beans"},
         {"type": "queue", "items": [], "html": ""},
         socket.of_type("window")[0],
         {"type": "state", "run_state": "idle", "run": "", "text": "", "elapsed_ms": 0},
