@@ -7,6 +7,7 @@ import { gettext } from "./words.js";
 
 const { dataset } = byId("transcript");
 const list = byId("rows");
+document.head.append(find("link", byId("editor").content).cloneNode());
 let known = { versions: [] };
 let loaded = "";
 let last = 0;
