@@ -17,7 +17,11 @@ function keepText() {
   keep(DRAFT, field.value);
   if (/^\/|@/.test(field.value)) withCommands();
 }
-const keepPending = () => keep(PENDING, pending.size && [...pending]);
+function keepPending(done) {
+  const all = new Map([...recall(PENDING) ?? [], ...pending]); // other tabs' too
+  all.delete(done);
+  keep(PENDING, all.size && [...all]);
+}
 const standIn = (id) => find(`#pending [data-client-id="${id}"]`);
 
 export function setText(text) {
@@ -38,7 +42,7 @@ function drawPending() {
 
 function confirm(id, done) {
   pending.delete(id);
-  keepPending();
+  keepPending(id);
   if (done) standIn(id)?.remove();
 }
 

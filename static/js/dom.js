@@ -52,19 +52,21 @@ export function localise(root) {
   }
 }
 
-/** This tab's storage, by person. It may be off or full: then nothing is kept. */
+/** This tab's storage, by person; what is to be sent outlives it. It may be off or full: then nothing is kept. */
 const own = `loom:${document.body.dataset.me}:`;
+const store = (name) => (/^pending/.test(name) ? localStorage : sessionStorage);
 export function recall(name) {
-  try { return JSON.parse(sessionStorage.getItem(own + name)); } catch { return null; }
+  try { return JSON.parse(store(name).getItem(own + name)); } catch { return null; }
 }
 export function keep(name, value) {
   try {
-    if (value && !isOver) sessionStorage.setItem(own + name, JSON.stringify(value));
-    else sessionStorage.removeItem(own + name);
+    if (value && !isOver) store(name).setItem(own + name, JSON.stringify(value));
+    else store(name).removeItem(own + name);
   } catch { /* off or full */ }
 }
 let isOver;
 export function forget() {
   isOver = true;
   sessionStorage.clear();
+  for (const key in localStorage) if (/:pending:/.test(key)) delete localStorage[key];
 }

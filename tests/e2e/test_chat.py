@@ -711,6 +711,18 @@ def test_messages_keep_their_order_around_a_break(tab: Page, server: Server) -> 
     expect(said).to_have_count(2)
     chat.wait_idle()
     assert [text.split()[0] for text in said.all_inner_texts()] == ["First", "Second"]
+    page, url = tab.context.new_page(), tab.url
+    with line.cut():  # the next page of the session sends what a closed one could not
+        chat.send("Third").send("Fourth")
+        tab.close()
+    page.goto(url)
+    said = page.locator('#rows [data-event-type="user_message"]')
+    expect(said).to_have_count(4)
+    Chat(page, server).wait_idle()
+    order = ["First", "Second", "Third", "Fourth"]
+    assert [text.split()[0] for text in said.all_inner_texts()] == order
+    expect(page.locator("#pending > *")).to_have_count(0)
+    assert page.evaluate("Object.keys(localStorage)") == []
 
 
 def test_a_message_that_is_refused_stays_in_sight_where_nothing_can_be_written(

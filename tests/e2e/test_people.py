@@ -86,7 +86,7 @@ def test_what_somebody_has_not_sent_is_never_another_ones(
     page.evaluate("""() => {
         const pending = Object.keys(sessionStorage)[0].replace("draft", "pending");
         const message = ["client-0001", ["Anna says", []]];
-        sessionStorage.setItem(pending, JSON.stringify([message]));
+        localStorage.setItem(pending, JSON.stringify([message]));
     }""")
     page.context.clear_cookies()
     token = server.manage("shell", "-v", "0", "-c", PERSON % "mia").split()[-1]
@@ -96,6 +96,10 @@ def test_what_somebody_has_not_sent_is_never_another_ones(
     expect(chat.message).to_have_value("")
     settle(2)  # one that waits is shown, and sent
     expect(page.get_by_text("Anna says")).to_have_count(0)
+    assert "Anna says" in page.evaluate("Object.values(localStorage)")[0]
+    page.locator("form[action='/sign-out/'] button").first.evaluate("(one) => one.click()")
+    page.wait_for_url("**/sign-in/**")
+    assert page.evaluate("Object.keys(localStorage)") == []
 
 
 def test_what_is_written_is_there_after_signing_in_again(

@@ -1,10 +1,8 @@
-// Says while the session is in view, so that its person is not told what they see; and takes
-// away the notices of it that this browser shows.
+// Says that the session is in view: nobody is told what they see. Its notices are closed.
 const { watch, token } = document.querySelector("[data-watch]").dataset;
 const transcript = document.getElementById("transcript");
-const INTERVAL = 5000;
 let said = "";
-let timer = 0;
+let timer;
 
 async function closeNotices() {
   const registration = await navigator.serviceWorker?.getRegistration();
@@ -14,19 +12,19 @@ async function closeNotices() {
 }
 
 function say(state) {
-  const body = new URLSearchParams({ csrfmiddlewaretoken: token, open: state && "1" });
+  const body = new URLSearchParams({ csrfmiddlewaretoken: token, open: state });
   fetch(watch, { method: "POST", body, keepalive: true }).catch(() => {});
   said = state;
 }
 
-/** At once where something has changed, and every few seconds while something can happen. */
+/** At once after a change, and every few seconds while one may come. */
 function look() {
   clearTimeout(timer);
   const state = document.hidden ? "" : transcript.dataset.runState;
   const isBusy = state && state !== "idle";
   if (state && state !== said) closeNotices();
   if (isBusy || state !== said) say(state);
-  if (isBusy) timer = setTimeout(look, INTERVAL);
+  if (isBusy) timer = setTimeout(look, 5000);
 }
 
 new MutationObserver(look).observe(transcript, { attributeFilter: ["data-run-state"] });
