@@ -113,7 +113,8 @@ const FRAMES = {
     if (byId("model")?.value !== model) byId("model")?.add(new Option(model, model, true, true));
   },
   people: (frame) => (frame.count > 1 || byId("people")) && import("./people.js").then(({ showPeople }) => showPeople(frame, socket)),
-  reload: () => location.reload(),
+  // Not under a file that has not arrived.
+  reload: () => (find("#tray :is(progress, button + button)") ? setTimeout(FRAMES.reload, 1000) : location.reload()),
 };
 
 function flush() {

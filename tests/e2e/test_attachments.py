@@ -17,7 +17,8 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .accessibility import violations, violations_light_and_dark
-from .conftest import NARROW, Chat, Server, take_picture, wait_until
+from .conftest import NARROW, Chat, Server, settle, take_picture, wait_until
+from .test_chat import Line
 
 HAND_OVER = """
 ([kind, name, type, data]) => {
@@ -204,13 +205,19 @@ def test_what_is_too_large_or_too_much_says_so_at_once(chat: Chat) -> None:
 
 
 @pytest.mark.noisy
-def test_an_upload_that_is_lost_is_tried_again(chat: Chat) -> None:
-    page = chat.page
+def test_an_upload_that_is_lost_is_tried_again(tab: Page, server: Server) -> None:
+    page, line = tab, Line(tab)
+    Chat(page, server).new()
     page.route("**/attachments/", lambda route: route.abort())
     choose(page, ("a.txt", b"words"))
     expect(tray(page).get_by_text("a.txt did not arrive.")).to_be_visible()
     page.unroute("**/attachments/")
-    page.get_by_role("button", name="Try a.txt again").click()
+    page.evaluate("window.isSame = true")
+    line.send({"type": "reload", "reason": "rewound"})
+    settle()
+    assert page.evaluate("window.isSame"), "a page that is loaded again has the file no more"
+    with page.expect_navigation():
+        page.get_by_role("button", name="Try a.txt again").click()
     expect(tray(page).get_by_text("5 bytes")).to_be_visible()
 
 

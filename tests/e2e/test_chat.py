@@ -654,6 +654,11 @@ class Line:
         self.is_held = True
         self._current.close()
 
+    def send(self, frame: Frame) -> None:
+        """As if the server did."""
+        assert self._current is not None
+        self._current.send(json.dumps(frame))
+
     @contextmanager
     def cut(self) -> Iterator[None]:
         """Until the end of this, nothing gets through."""

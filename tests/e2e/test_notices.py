@@ -257,6 +257,17 @@ Session.objects.filter(uuid="{}").update(uuid=uuid4())
 """
 
 
+# As attach.js shows one that did not arrive and can be sent again.
+LOST_FILE = """
+() => {
+  const tray = document.createElement("ul");
+  tray.id = "tray";
+  tray.innerHTML = '<li class="failed"><button></button><button></button></li>';
+  document.body.append(tray);
+}
+"""
+
+
 @pytest.mark.noisy  # without a network
 def test_a_copy_with_something_written_in_it_is_not_loaded_again(
     person: Page, server: Server
@@ -271,6 +282,12 @@ def test_a_copy_with_something_written_in_it_is_not_loaded_again(
     page.goto(f"{server.url}/")
     expect(page.locator(".offline-bar")).to_be_visible()
     page.evaluate("window.isSame = true")
+    page.evaluate(LOST_FILE)
+    with page.expect_response("**/healthz"):
+        page.context.set_offline(False)
+    page.wait_for_timeout(500)
+    page.locator("#tray").evaluate("(tray) => tray.remove()")
+    page.context.set_offline(True)
     name = page.locator("main").get_by_label("Name")
     name.fill("My new workspace")
     with page.expect_response("**/healthz"):
