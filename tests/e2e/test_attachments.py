@@ -18,7 +18,7 @@ from tests.wire.server import WireThread
 
 from .accessibility import violations, violations_light_and_dark
 from .conftest import NARROW, Chat, Server, settle, take_picture, wait_until
-from .test_chat import Line
+from .line import Line
 
 HAND_OVER = """
 ([kind, name, type, data]) => {

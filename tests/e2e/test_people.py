@@ -9,7 +9,7 @@ from tests.wire.server import WireThread
 
 from .accessibility import violations_everywhere
 from .conftest import NARROW, Chat, Server, settle, take_both_pictures, take_picture
-from .test_chat import Line
+from .line import Line
 
 PERSON = """
 from django.contrib.auth.models import User
