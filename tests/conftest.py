@@ -148,10 +148,18 @@ def starts() -> Iterator[Starts]:
         yield starts
 
 
+PREPARE = """
+from django.core.management import call_command
+from conversations.management.commands._first_run import collect_static_files
+call_command("migrate", verbosity=0)
+collect_static_files()
+"""
+
+
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A SQLite database that is migrated, made once for all workers: most of a first start
-    of a server."""
+    """A SQLite database that is migrated, and the static files beside it, made once for all
+    workers: most of a first start of a server."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "migrated"
     folder.mkdir(exist_ok=True)
@@ -160,7 +168,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not database.exists():
             subprocess.run(
-                [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+                [sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", PREPARE],
                 cwd=ROOT,
                 env=clean_environment({"LOOM_DATA_DIR": str(folder)}),
                 check=True,

@@ -241,6 +241,7 @@ def load_product() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
     django.setup()
     import_module("loomweb.urls")
+    import_module("conversations.api.main")  # else each fork loads it when it is first asked
 
 
 def run(command: list[str]) -> None:
@@ -253,6 +254,7 @@ def run(command: list[str]) -> None:
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = command
+        sys.path[0] = str(Path(command[0]).resolve().parent)
         runpy.run_path(command[0], run_name="__main__")
 
 

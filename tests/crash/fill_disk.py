@@ -12,13 +12,13 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import copy
+from shutil import copy, copytree
 from time import monotonic
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
-from benchmarks.processes import Server, free_port
+from benchmarks.processes import WITHOUT_EXTRAS, Server, free_port
 from scripts.without import list_features
 
 MIN_FREE = 6
@@ -237,13 +237,15 @@ def main() -> None:
     given = parser.parse_args()
     folder: Path = given.folder
     copy(given.database, folder / "loom.sqlite3")
+    copytree(given.database.parent / "static", folder / "static")
     os.environ["LOOM_DATA_DIR"] = str(folder)
 
     import django
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
     django.setup()
-    settings = {"LOOM_MIN_FREE_MIB": str(MIN_FREE), "LOOM_DEMO_DELAY": "0.002"}
+    own = {"LOOM_MIN_FREE_MIB": str(MIN_FREE), "LOOM_DEMO_DELAY": "0.002"}
+    settings = WITHOUT_EXTRAS | own
     server = LoggedElsewhere(
         data_dir=folder, port=free_port(), settings=settings, arguments=("--no-prepare",)
     )

@@ -8,17 +8,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copy, rmtree
+from shutil import copy, copytree, rmtree
 from tempfile import TemporaryFile, mkdtemp
 
-from benchmarks.processes import Server, Wire, clean_environment, free_port, running_wire
+from benchmarks.processes import (
+    WITHOUT_EXTRAS,
+    Server,
+    Wire,
+    clean_environment,
+    free_port,
+    running_wire,
+)
 from tests.starting import Forked, Starts, forked_starts
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 400.0
 """Less than what a test may take, so that one that hangs still tells how far it came."""
 
-SETTINGS = {
+SETTINGS = WITHOUT_EXTRAS | {
     "LOOM_API_RATE": "1000000/minute",
     "LOOM_MAX_INPUT_TOKENS": "20000",
     "LOOM_PAGE_SIZE": "500",
@@ -59,10 +66,12 @@ class Ground:
 
 @contextmanager
 def prepared(database: Path | None) -> Iterator[Ground]:
-    """``database``: a migrated one to begin with. This process reads the archive too."""
+    """``database``: a migrated one to begin with, with static files beside it. This process
+    reads the archive too."""
     folder = Path(mkdtemp(prefix="loom-crash-"))
     if database:
         copy(database, folder)
+        copytree(database.parent / "static", folder / "static")
     with running_wire() as wire:
         env = clean_environment(SETTINGS | wire.settings | {"LOOM_DATA_DIR": str(folder)})
         with forked_starts(env=env) as starts:
