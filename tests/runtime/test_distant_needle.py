@@ -1,21 +1,20 @@
 """What was said once, long ago and in other words: asked for, found and quoted."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import connection
 
 from conversations.archive.append import append
 from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.turns import NewTurn
-from conversations.models import SearchEntry, SearchProgress, Session, Turn
-from conversations.models.search import TURN_BITS
+from conversations.models import Session
 from conversations.runtime.watch import EmbeddingWorker
-from conversations.search.indexing import index_session
 from loomweb.env import find_embedding_model
+from tests.long_sessions import repeat_turns
 from tests.runtime.conftest import ask
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -40,36 +39,9 @@ def plant(session: Session) -> None:
     said = [NewTurn(role="user", content=TALK[n % len(TALK)]) for n in range(1, TURN)]
     said += [NewTurn(role="user", content=NEEDLE), NewTurn(role="tool", content="218 lines, ok")]
     append(session.pk, session_uuid=session.uuid, turns=said)
-    index_session(session.pk)
-    repeat_last(session, times=TURNS - len(said))
-
-
-def repeat_last(session: Session, *, times: int) -> None:
-    """The last turn and its entry many times over: to append and index them takes a minute."""
-    last = session.turns.count()
-    counted = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {times})"
-    where = {
-        Turn: f"session_id = {session.pk} AND number = {last}",
-        SearchEntry: f"id = {session.pk << TURN_BITS | last}",
-    }
-    counters = {Turn: "number", SearchEntry: "id"}
-    with connection.cursor() as cursor:
-        for model, counter in counters.items():
-            names = [f.column for f in model._meta.concrete_fields]
-            names = [name for name in names if model is SearchEntry or name != "id"]
-            values = ", ".join(f"{name} + i" if name == counter else name for name in names)
-            table = model._meta.db_table
-            cursor.execute(
-                f"{counted} INSERT INTO {table} ({', '.join(names)})"
-                f" SELECT {values} FROM {table} CROSS JOIN n WHERE {where[model]}"
-            )
-    done = last + times
-    SearchProgress.objects.filter(session=session.pk).update(indexed_turn=done)
-    counters_of = Session.objects.filter(pk=session.pk)
-    # The window begins and the state ends where they would after so many turns.
-    counters_of.update(
-        next_turn=done + 1, unindexed_turn=done + 1, floor_turn=done, state_turn=done
-    )
+    repeat_turns(session, first=len(said), turns=TURNS)
+    # The window begins where it would after so many turns.
+    Session.objects.filter(pk=session.pk).update(floor_turn=TURNS)
 
 
 async def test_a_needle_is_found_and_quoted_by_what_it_means(
@@ -79,6 +51,9 @@ async def test_a_needle_is_found_and_quoted_by_what_it_means(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "embedding_model", MODEL)
+    # With a lower one its thread would wait for every other test that runs at the same time.
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    monkeypatch.setattr("conversations.runtime.watch.LOW_PRIORITY", own)
     await sync_to_async(plant)(garden)
     runtime = await start_runtime()
     busy = [True, True]
