@@ -12,6 +12,16 @@ from conversations.agent.mcp.config import McpConfig, parse_config
 
 HERE = Path(__file__).parent
 
+SDK_SERVER = (
+    "mcp.server.elicitation",
+    "mcp.server.mcpserver.resolve",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
+)
+"""What the SDK's server loads, most of what its start costs."""
+
 
 def plain(*behaviours: str, **fields: Any) -> dict[str, Any]:
     return {
@@ -30,11 +40,14 @@ def config(**servers: dict[str, Any]) -> McpConfig:
 
 
 class HttpServer:
-    """The SDK's server behind an address of this machine."""
+    """The SDK's server behind an address of this machine. ``popen`` makes its process."""
 
-    def __init__(self, *command: str, **environment: str) -> None:
+    def __init__(
+        self, *command: str, popen: Callable[..., Any] = subprocess.Popen, **environment: str
+    ) -> None:
         self.port = 0
         self._command = command or ("sdk_server.py", "http")
+        self._popen = popen
         self._environment = environment
         self._process: subprocess.Popen[str] | None = None
 
@@ -44,12 +57,13 @@ class HttpServer:
 
     def start(self, *, port: int = 0) -> None:
         self.stop()
-        self._process = subprocess.Popen(
+        self._process = self._popen(
             [sys.executable, str(HERE / self._command[0]), *self._command[1:]],
             env=os.environ | {"PORT": str(port)} | self._environment,
             stdout=subprocess.PIPE,
             text=True,
         )
+        assert self._process is not None
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,18 @@ from conversations.models import Run, Session
 from conversations.runtime.options import RuntimeOptions, read_options
 from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
+from tests.mcp_servers.running import SDK_SERVER, HttpServer
+from tests.starting import forked_starts
 from tests.wire.server import WireThread
+
+type HttpServers = Callable[..., HttpServer]
+
+
+@pytest.fixture(scope="session")
+def http_servers() -> Iterator[HttpServers]:
+    """Makes tool servers with an address, as forks of one process that has loaded the SDK."""
+    with forked_starts(SDK_SERVER) as starts:
+        yield partial(HttpServer, popen=starts.popen)
 
 
 @pytest.fixture

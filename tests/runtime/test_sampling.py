@@ -10,21 +10,27 @@ from asgiref.sync import sync_to_async
 from conversations.agent.window.manifest import rebuild_request
 from conversations.models import ModelCall, Session
 from conversations.runtime.service import Runtime
-from tests.mcp_servers.running import config, plain, sdk
+from tests.mcp_servers.running import HttpServer, config, plain
 from tests.runtime.conftest import fresh
-from tests.runtime.test_tool_questions import garden_auto, until_asked
+from tests.runtime.test_tool_questions import garden_auto, server, until_asked
 from tests.runtime.tool_stories import answers, notices, require_whole, results
 from tests.tools.test_mcp import QUICK
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-__all__ = ["garden_auto"]
+__all__ = ["garden_auto", "server"]
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 type Start = Callable[..., Any]
 
 MAY: dict[str, Any] = {"max_tokens": 700}
+
+
+@pytest.fixture(params=["sdk", "plain"])
+def made(request: pytest.FixtureRequest, server: HttpServer) -> dict[str, Any]:
+    """A server whose tool asks the model, within its result or beside it."""
+    return {"url": server.url} if request.param == "sdk" else plain("samples")
 
 
 async def begin(
@@ -43,12 +49,13 @@ async def decide(runtime: Runtime, session: Session, action: str) -> dict[str, A
     return asked
 
 
-@pytest.mark.parametrize("made", [sdk(sampling=MAY), plain("samples", sampling=MAY)])
 async def test_the_model_answers_a_server_once_a_person_approves(
     start_runtime: Start, wire: WireThread, garden_auto: Session, made: dict[str, Any]
 ) -> None:
     garden = garden_auto
-    runtime: Runtime = await start_runtime(mcp=config(sdk=made), mcp_timing=QUICK)
+    runtime: Runtime = await start_runtime(
+        mcp=config(sdk=made | {"sampling": MAY}), mcp_timing=QUICK
+    )
     await begin(runtime, garden, wire, Scenario(text="They are dry."))
     asked = await decide(runtime, garden, "accept")
     await runtime.wait_idle(garden.pk)
@@ -106,7 +113,6 @@ async def test_a_call_asks_the_model_no_more_often_than_it_may(
     assert result == "claude-haiku-5-5 (endTurn): Dry.\nA call may ask the model 1 times."
 
 
-@pytest.mark.parametrize("made", [sdk(), plain("samples")])
 async def test_a_server_that_may_not_is_refused(
     start_runtime: Start, wire: WireThread, garden_auto: Session, made: dict[str, Any]
 ) -> None:
@@ -118,12 +124,13 @@ async def test_a_server_that_may_not_is_refused(
     assert len(wire.requests) == 2
 
 
-@pytest.mark.parametrize("made", [sdk(sampling=MAY), plain("samples", sampling=MAY)])
 async def test_a_stop_ends_the_answer_to_a_server(
     start_runtime: Start, wire: WireThread, garden_auto: Session, made: dict[str, Any]
 ) -> None:
     garden = garden_auto
-    runtime: Runtime = await start_runtime(mcp=config(sdk=made), mcp_timing=QUICK)
+    runtime: Runtime = await start_runtime(
+        mcp=config(sdk=made | {"sampling": MAY}), mcp_timing=QUICK
+    )
     await begin(runtime, garden, wire, Scenario(text="Late", delay=60))
     await decide(runtime, garden, "accept")
     async with asyncio.timeout(10):

@@ -1,7 +1,7 @@
 """Questions that tool servers ask people in the middle of a call."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Session, ToolCall, Workspace
 from conversations.runtime.service import Runtime
 from tests.mcp_servers.running import HttpServer, config, plain, sdk, until
+from tests.runtime.conftest import HttpServers
 from tests.runtime.tool_stories import answers, calls_of, notices, require_whole, results
 from tests.tools.test_mcp import QUICK
 from tests.wire.server import WireThread
@@ -25,6 +26,13 @@ def garden_auto(garden: Session) -> Session:
     """Nobody is asked for approval."""
     Workspace.objects.update(tool_policy="auto")
     return garden
+
+
+@pytest.fixture(scope="module")
+def server(http_servers: HttpServers) -> Iterator[HttpServer]:
+    """The SDK's."""
+    with http_servers() as running:
+        yield running
 
 
 async def until_asked(session: Session) -> tuple[ToolCall, dict[str, Any]]:
@@ -47,30 +55,33 @@ async def begin(runtime: Runtime, session: Session, wire: WireThread, tool: str)
 
 @pytest.mark.parametrize("protocol", ["stdio", "http", "handshake"])
 async def test_an_answer_goes_to_the_server(
-    start_runtime: Start, wire: WireThread, garden_auto: Session, protocol: str
+    start_runtime: Start,
+    wire: WireThread,
+    garden_auto: Session,
+    server: HttpServer,
+    protocol: str,
 ) -> None:
     garden = garden_auto
-    with HttpServer() as server:
-        made = {"stdio": sdk(), "http": {"url": server.url}, "handshake": plain("asks")}
-        runtime: Runtime = await start_runtime(mcp=config(sdk=made[protocol]), mcp_timing=QUICK)
-        await begin(runtime, garden, wire, "mcp__sdk__ask")
-        call, asked = await until_asked(garden)
-        assert (asked["server"], asked["message"]) == ("sdk", "What is your name?")
-        assert [one["name"] for one in asked["fields"]] == ["name"]
-        given: dict[str, Any] = {"call": call.uuid, "user_pk": garden.owner_id}
-        one: dict[str, Any] = given | {"question": asked["id"], "action": "accept"}
-        with pytest.raises(Rejected, match="is required"):
-            await runtime.answer_question(garden, **one)
-        with pytest.raises(Rejected, match="action"):
-            await runtime.answer_question(garden, **one | {"action": "cancel"})
-        with pytest.raises(Conflict, match="over"):
-            await runtime.answer_question(garden, **one | {"question": "another"})
-        content = {"name": "Bob", "other": "left out"}
-        await runtime.answer_question(garden, **one, content=content)
-        await runtime.answer_question(garden, **one, content=content)  # twice is once
-        with pytest.raises(Conflict):
-            await runtime.answer_question(garden, **one | {"action": "decline"})
-        await runtime.wait_idle(garden.pk)
+    made = {"stdio": sdk(), "http": {"url": server.url}, "handshake": plain("asks")}
+    runtime: Runtime = await start_runtime(mcp=config(sdk=made[protocol]), mcp_timing=QUICK)
+    await begin(runtime, garden, wire, "mcp__sdk__ask")
+    call, asked = await until_asked(garden)
+    assert (asked["server"], asked["message"]) == ("sdk", "What is your name?")
+    assert [one["name"] for one in asked["fields"]] == ["name"]
+    given: dict[str, Any] = {"call": call.uuid, "user_pk": garden.owner_id}
+    one: dict[str, Any] = given | {"question": asked["id"], "action": "accept"}
+    with pytest.raises(Rejected, match="is required"):
+        await runtime.answer_question(garden, **one)
+    with pytest.raises(Rejected, match="action"):
+        await runtime.answer_question(garden, **one | {"action": "cancel"})
+    with pytest.raises(Conflict, match="over"):
+        await runtime.answer_question(garden, **one | {"question": "another"})
+    content = {"name": "Bob", "other": "left out"}
+    await runtime.answer_question(garden, **one, content=content)
+    await runtime.answer_question(garden, **one, content=content)  # twice is once
+    with pytest.raises(Conflict):
+        await runtime.answer_question(garden, **one | {"action": "decline"})
+    await runtime.wait_idle(garden.pk)
     [result] = await results(garden)
     assert result in ("accept Bob", '{"action": "accept", "content": {"name": "Bob"}}')
     [notice] = await notices(garden, "question_answered")
@@ -116,10 +127,11 @@ async def test_a_question_takes_no_time_of_its_call(
 
 @pytest.mark.parametrize("way", ["run", "call", "process"])
 async def test_a_stop_ends_the_question(
-    start_runtime: Start, wire: WireThread, garden_auto: Session, way: str
+    start_runtime: Start, wire: WireThread, garden_auto: Session, server: HttpServer, way: str
 ) -> None:
     garden = garden_auto
-    runtime: Runtime = await start_runtime(mcp=config(sdk=sdk()), mcp_timing=QUICK)
+    made = config(sdk={"url": server.url})
+    runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     await begin(runtime, garden, wire, "mcp__sdk__ask")
     call, asked = await until_asked(garden)
     if way == "run":
@@ -159,10 +171,11 @@ async def test_a_server_that_asks_beside_its_call_is_told_that_it_is_over(
 
 
 async def test_another_process_answers(
-    start_runtime: Start, wire: WireThread, garden_auto: Session, tmp_path: Any
+    start_runtime: Start, wire: WireThread, garden_auto: Session, server: HttpServer, tmp_path: Any
 ) -> None:
     garden = garden_auto
-    first: Runtime = await start_runtime(mcp=config(sdk=sdk()), mcp_timing=QUICK)
+    made = config(sdk={"url": server.url})
+    first: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     second: Runtime = await start_runtime(data_dir=tmp_path / "second")
     await begin(first, garden, wire, "mcp__sdk__ask")
     call, asked = await until_asked(garden)

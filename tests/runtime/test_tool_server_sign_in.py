@@ -32,6 +32,7 @@ from conversations.models import Session, ToolServerGrant
 from conversations.runtime.service import Runtime
 from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HttpServer, config
+from tests.runtime.conftest import HttpServers
 from tests.runtime.test_tool_questions import garden_auto
 from tests.runtime.tool_stories import answers, results
 from tests.tools.test_mcp import QUICK
@@ -48,8 +49,8 @@ NAME = "garden-house"
 
 
 @pytest.fixture
-def server() -> Iterator[HttpServer]:
-    with HttpServer("oauth_server.py") as running:
+def server(http_servers: HttpServers) -> Iterator[HttpServer]:
+    with http_servers("oauth_server.py") as running:
         yield running
 
 
@@ -174,9 +175,9 @@ async def test_an_answer_of_somebody_else_does_not_count(
 
 
 async def test_metadata_of_another_issuer_is_refused(
-    start_runtime: Start, garden_auto: Session
+    start_runtime: Start, garden_auto: Session, http_servers: HttpServers
 ) -> None:
-    with HttpServer("oauth_server.py", ISSUER="https://example.org") as server:
+    with http_servers("oauth_server.py", ISSUER="https://example.org") as server:
         runtime: Runtime = await start_runtime(
             mcp=config(**{NAME: {"url": server.url}}), mcp_timing=QUICK
         )
@@ -199,13 +200,14 @@ async def test_a_sign_in_ends_before_an_endless_response(
     start_runtime: Start,
     garden_auto: Session,
     monkeypatch: pytest.MonkeyPatch,
+    http_servers: HttpServers,
     status: str,
     limits: dict[str, float],
     reason: str,
 ) -> None:
     for name, limit in limits.items():
         monkeypatch.setattr(f"conversations.agent.mcp.{name}", limit)
-    with HttpServer("endless_server.py", status) as endless:
+    with http_servers("endless_server.py", status) as endless:
         made = config(**{NAME: {"url": endless.url}})
         runtime: Runtime = await start_runtime(mcp=made, mcp_timing=replace(QUICK, wait=0.1))
         with pytest.raises(Rejected, match=reason):
@@ -214,9 +216,9 @@ async def test_a_sign_in_ends_before_an_endless_response(
 
 @pytest.mark.parametrize("where", ["register", "token"])
 async def test_a_response_that_cannot_be_read_is_not_shown(
-    start_runtime: Start, garden_auto: Session, where: str
+    start_runtime: Start, garden_auto: Session, http_servers: HttpServers, where: str
 ) -> None:
-    with HttpServer("oauth_server.py", NESTED=where) as server:
+    with http_servers("oauth_server.py", NESTED=where) as server:
         made = config(**{NAME: {"url": server.url}})
         runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
         try:
@@ -254,40 +256,40 @@ async def test_a_person_who_does_not_come_back_is_not_waited_for(
 
 BEGUN_AT_ONCE = """
 import asyncio
+import sys
 import django; django.setup()
 from pathlib import Path
 from conversations.agent.mcp.servers import ToolServers
 from conversations.domain.errors import Rejected
-from loomweb.settings import BASE_DIR
-from tests.mcp_servers.running import HttpServer, config
+from tests.mcp_servers.running import config
 async def cross(function, *args, **fields):
     return {}
 async def main():
-    with HttpServer() as server:
-        servers = ToolServers(config(web={"url": server.url}), read=cross, write=cross)
-        await servers.start()
-        await asyncio.sleep(0)
-        beginning = servers.begin_sign_in("a", Path("/"), "web", user_pk=1, redirect_uri="http://a/")
-        try:
-            async with asyncio.timeout(30):
-                await beginning
-        except Rejected as error:
-            print(error.message)
-        await servers.stop()
+    servers = ToolServers(config(web={"url": sys.argv[1]}), read=cross, write=cross)
+    await servers.start()
+    await asyncio.sleep(0)
+    beginning = servers.begin_sign_in("a", Path("/"), "web", user_pk=1, redirect_uri="http://a/")
+    try:
+        async with asyncio.timeout(30):
+            await beginning
+    except Rejected as error:
+        print(error.message)
+    await servers.stop()
 asyncio.run(main())
 """
 
 
-def test_a_sign_in_begins_while_the_sdk_is_being_loaded() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BEGUN_AT_ONCE],
-        cwd=BASE_DIR,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_a_sign_in_begins_while_the_sdk_is_being_loaded(http_servers: HttpServers) -> None:
+    with http_servers() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", BEGUN_AT_ONCE, server.url],
+            cwd=BASE_DIR,
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert done.stdout == "web: It does not ask for a sign-in.\n", done.stderr
 
 
@@ -308,9 +310,9 @@ def own_account(server: HttpServer) -> dict[str, str]:
 
 @pytest.mark.parametrize("is_own_account", [True, False])
 async def test_a_long_call_does_not_hold_up_others(
-    start_runtime: Start, garden_auto: Session, is_own_account: bool
+    start_runtime: Start, garden_auto: Session, http_servers: HttpServers, is_own_account: bool
 ) -> None:
-    with HttpServer("oauth_server.py", JSON="1") as server:
+    with http_servers("oauth_server.py", JSON="1") as server:
         oauth = own_account(server) if is_own_account else {}
         made = config(**{NAME: {"url": server.url, "oauth": oauth}})
         runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
