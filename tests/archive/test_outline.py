@@ -48,13 +48,13 @@ def test_pages_of_the_outline_hold_each_message_once(session: Session) -> None:
     assert all(first < second for first, second in pairwise(found))
 
 
-@pytest.mark.parametrize(
-    ("hours", "turn"), [(-50, 1), (0, 1), (0.5, 2), (11.9, 13), (12, 13), (997, 998), (5000, 1000)]
-)
-def test_the_first_turn_of_a_moment_is_found_by_few_reads(
-    session: Session, hours: float, turn: int
-) -> None:
+FIRST_TURNS = {-50: 1, 0: 1, 0.5: 2, 11.9: 13, 12: 13, 997: 998, 5000: 1000}
+"""By hours after the beginning."""
+
+
+def test_the_first_turn_of_a_moment_is_found_by_few_reads(session: Session) -> None:
     full = fill(session, 1000)
-    with CaptureQueriesContext(connection) as queries:
-        assert first_turn_since(full, BEGAN + timedelta(hours=hours)) == turn
-    assert len(queries) <= 11
+    for hours, turn in FIRST_TURNS.items():
+        with CaptureQueriesContext(connection) as queries:
+            assert first_turn_since(full, BEGAN + timedelta(hours=hours)) == turn, hours
+        assert len(queries) <= 11

