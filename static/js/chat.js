@@ -59,13 +59,16 @@ function showConnection(state) {
   say();
 }
 
-/** At most once a second. */
-function sync() {
-  clearTimeout(later);
-  later = setTimeout(() => {
-    synced = Date.now();
-    socket.send({ type: "sync", after: cursor() });
-  }, synced + 1000 - Date.now());
+/** Once a second. For rows that are missing it is made up for. */
+function sync(lacks) {
+  const wait = synced + 1000 - Date.now();
+  if (wait > 0) {
+    if (!lacks) return;
+    clearTimeout(later);
+    return (later = setTimeout(sync, wait, lacks));
+  }
+  synced = Date.now();
+  socket.send({ type: "sync", after: cursor() });
 }
 
 const clearDraft = () => draft?.clearDraft();
@@ -95,7 +98,7 @@ const FRAMES = {
   rows: ({ rows, after, ends_draft: ends }) => {
     if (ends) clearDraft();
     for (const row of rows) settleMessage(row.client_id);
-    if (!addRows(rows, after)) sync();
+    if (!addRows(rows, after)) sync(true);
   },
   draft: writeDraft,
   call: (frame) => import("./calls.js").then(({ show }) => show(frame) || sync()),
