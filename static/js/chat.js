@@ -10,7 +10,7 @@ const stopButton = byId("stop");
 let waiting = [];
 let synced = 0;
 let later;
-let refused = Promise.resolve(); // in their order
+let refused = Promise.resolve();
 let draft;
 let since = 0;
 let clock = 0;
@@ -91,7 +91,7 @@ const FRAMES = {
   },
   ack: (frame) => {
     acknowledged(frame);
-    if ((socket.answer(frame.client_id) || lacksNewer()) && "seq" in frame) toLatest(); // a run began
+    if ((socket.answer(frame.client_id) || lacksNewer()) && "seq" in frame) toLatest();
   },
   error: (frame) => socket.answer(frame.client_id, frame.message) || (refused = refused
     .then(() => import("./refused.js")).then(({ take }) => take(frame, sendAgain), () => refuse(LOST))),
@@ -110,7 +110,7 @@ const FRAMES = {
     replaceRows(frame);
   },
   window: (frame) => frame.key !== dataset.window && import("./window.js").then(({ showWindow }) => showWindow(frame)),
-  title: ({ title }) => import("./tab.js").then(({ rename }) => rename(title)),
+  title: ({ title }) => byId("title").textContent !== title && import("./tab.js").then(({ rename }) => rename(title)),
   model: ({ model }) => {
     for (const option of findAll("#model option")) option.selected = option.defaultSelected = option.value === model;
     if (byId("model")?.value !== model) byId("model")?.add(new Option(model, model, true, true));
