@@ -206,16 +206,18 @@ class SignedOutMiddleware:
         response = self._get_response(request)
         sign_in = resolve_url("sign_in")
         target = urlsplit(response.get("Location", ""))
-        if target.path != sign_in:
+        is_post = request.method == "POST"
+        signs_out = is_post and REDIRECT_FIELD_NAME not in QueryDict(target.query)
+        if target.path != sign_in or signs_out:
             return response
         if request.headers.get("HX-Request") != "true":
-            if request.method == "POST" and REDIRECT_FIELD_NAME in QueryDict(target.query):
+            if is_post:
                 response["Location"] += f"&{UNSAVED}=1"
             return response
         page = "/"
         with suppress(ValueError):  # whoever asks may write anything there
             page = urlsplit(request.headers.get("HX-Current-URL", "")).path or page
-        if request.method != "GET" or page.startswith("/s/"):
+        if is_post or page.startswith("/s/"):
             said = gettext(
                 "You are signed out. Sign in in another tab and try again; what is written here "
                 "stays."
