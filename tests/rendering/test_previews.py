@@ -3,6 +3,7 @@
 import json
 from base64 import b64decode
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,6 +163,17 @@ DEEP = "<div>\n" * 200_000
 CROSSED = "".join(f"<b x={number}>" for number in range(20_000)) + "<p>x" * 20_000
 
 
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cleaner may take a second of processor time instead of five."""
+    given = Path(programs.__file__).with_name("clean_pages.py").read_text()
+    limits = "CPU_SECONDS, MEMORY_BYTES = {},"
+    assert limits.format(5) in given
+    (tmp_path / "clean_pages.py").write_text(given.replace(limits.format(5), limits.format(1)))
+    monkeypatch.setattr(programs, "__file__", str(tmp_path / "programs.py"))
+
+
+@pytest.mark.usefixtures("impatient")
 def test_html_that_takes_too_long_is_shown_as_source() -> None:
     """A cleaner's time is quadratic in the depth of elements, its memory in those left open."""
     shown = render("a.html", DEEP)
@@ -181,6 +193,7 @@ def test_what_waits_for_a_pdf_holds_nothing_else_up(monkeypatch: pytest.MonkeyPa
     assert shown.note.startswith("This PDF takes too much time")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_notebook_shows_something_else_instead() -> None:
     data = {"text/html": CROSSED, "text/plain": "plain"}
     outputs = [{"data": data}, {"data": {"text/plain": "another"}}]
