@@ -146,7 +146,7 @@ def answer(message: dict[str, Any]) -> None:
     elif method == "tools/list":
         send({"id": number, "result": {"tools": tools()}})
         if "flood" in BEHAVIOURS:
-            sys.stdout.write("\n" * 200_000)
+            sys.stdout.write("\n" * 20_000)
     elif method == "tools/call":
         if params["name"] == "new" or (params.get("arguments") or {}).get("grow"):
             grown = True

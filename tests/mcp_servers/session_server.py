@@ -19,14 +19,24 @@ RESULTS: dict[str, dict[str, Any]] = {
     },
     "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
     "tools/call": {"content": [{"type": "text", "text": "hello"}]},
-    "prompts/list": {"prompts": [{"name": "plan"}]},
-    "prompts/get": {
-        "messages": [{"role": "user", "content": {"type": "text", "text": "Plan a bed."}}]
+    "prompts/list": {
+        "prompts": [
+            {
+                "name": "plan",
+                "description": "Plan a bed.",
+                "arguments": [{"name": "bed", "required": True}, {"name": "season"}],
+            }
+        ]
     },
     "resources/list": {"resources": []},
     "resources/read": {"contents": [{"uri": "beds://south", "text": "Beans."}]},
 }
 sessions: set[str | None] = set()
+
+
+def write_plan(bed: str = "", season: str = "spring") -> dict[str, Any]:
+    text = f"Plan the bed {bed} for {season}."
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
 
 
 class Handler(JsonHandler):
@@ -42,7 +52,8 @@ class Handler(JsonHandler):
             return self.send(404 if session else 400, {"id": None, "error": UNKNOWN}, **named)
         if "id" not in message:
             return self.send(202, **named)
-        return self.send(200, {"id": message["id"], "result": RESULTS[method]}, **named)
+        result = RESULTS.get(method) or write_plan(**message["params"].get("arguments") or {})
+        return self.send(200, {"id": message["id"], "result": result}, **named)
 
     def do_GET(self) -> None:
         self.send(405)

@@ -28,7 +28,7 @@ from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.tool_calls import ToolScope
 from loomweb.settings import BASE_DIR
-from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, sdk, until
+from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, until
 
 PYTHON = str(Path(sys.executable).resolve())
 """Not the link to it in a virtual environment, which a sandbox does not hold."""
@@ -282,17 +282,18 @@ async def test_a_model_call_waits_for_a_beginning_connection_only_once(
 async def test_prompts_are_written_with_the_words_that_follow(
     open_servers: Open, tmp_path: Path
 ) -> None:
-    servers = await open_servers(config(sdk=sdk(), plain=plain()))
-    [(name, offer)] = servers.prompts_of("garden").items()
-    assert (name, offer.says, offer.arguments) == ("sdk:plan", "Plan a bed.", ("bed", "season"))
+    with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
+        servers = await open_servers(config(web={"url": server.url}, plain=plain()))
+        [(name, offer)] = servers.prompts_of("garden").items()
+        assert (name, offer.says, offer.arguments) == ("web:plan", "Plan a bed.", ("bed", "season"))
 
-    async def write(words: str) -> str:
-        return await servers.write_prompt("garden", tmp_path, name, words)
+        async def write(words: str) -> str:
+            return await servers.write_prompt("garden", tmp_path, name, words)
 
-    assert await write("peas") == "Plan the bed peas for spring."
-    assert await write('"sweet peas" late summer') == "Plan the bed sweet peas for late summer."
-    with pytest.raises(Rejected, match="needs: bed"):
-        await write(" ")
+        assert await write("peas") == "Plan the bed peas for spring."
+        assert await write('"sweet peas" late summer') == "Plan the bed sweet peas for late summer."
+        with pytest.raises(Rejected, match="needs: bed"):
+            await write(" ")
 
 
 @pytest.mark.parametrize(
@@ -318,16 +319,16 @@ async def test_one_that_did_not_respond_in_time_is_closed_while_it_ends(tmp_path
     assert connection.state == "off"
 
 
-async def test_a_call_does_not_wait_for_the_next_try(open_servers: Open) -> None:
+async def test_a_call_does_not_wait_for_the_next_try(open_servers: Open, tmp_path: Path) -> None:
     """The server was away for long, and is there again."""
-    with HttpServer() as server:
+    with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
         port = server.port
         made = config(web={"url": server.url})
         server.stop()
         servers = await open_servers(made, first_wait=600, longest_wait=600, wait=5)
         assert state_of(servers, "web").is_failed
         server.start(port=port)
-        assert await call(servers, "echo", "web", text="hello") != ""
+        assert await call(servers, "echo", "web") == "hello"
         assert state_of(servers, "web").state == "ready"
 
 
@@ -404,21 +405,14 @@ async def test_a_connection_that_was_given_up_does_not_start_again(
     assert not (tmp_path / "touched").exists()
 
 
-async def test_a_server_with_an_address_is_shared_and_comes_back(open_servers: Open) -> None:
-    with HttpServer() as http:
+async def test_a_server_with_an_address_is_shared_and_comes_back(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    with HttpServer() as http, HttpServer("session_server.py", FOLDER=str(tmp_path)) as later:
         server = {"url": http.url, "headers": {"X-Key": "k"}, "timeout_seconds": 5}
         servers = await open_servers(config(web=server), look=0.1)
         assert await call(servers, "echo", "web", text="hi") == f"hi from {Path.cwd().name}"
-        tools = servers.tools_of("shed")
-        assert "mcp__web__echo" in tools
-        with pytest.raises(ServerFailed):
-            await call(servers, "die", "web")
-        await until(lambda: state_of(servers, "web").is_failed)
-        assert "cannot be reached" in state_of(servers, "web").reason
-        http.start(port=http.port)
-        await until(lambda: state_of(servers, "web").state == "ready")
-        again = servers.tools_of("garden")
-        assert [again[name].as_json for name in again] == [tools[name].as_json for name in tools]
+        assert "mcp__web__echo" in servers.tools_of("shed")
         waiting = asyncio.create_task(call(servers, "steps", "web", count=1))
         await until(lambda: connection_of(servers, "web").open_calls)
         waiting.cancel()
@@ -426,8 +420,20 @@ async def test_a_server_with_an_address_is_shared_and_comes_back(open_servers: O
         assert await call(servers, "echo", "web", text="still") == f"still from {Path.cwd().name}"
         await call(servers, "grow", "web")
         await until(lambda: "mcp__web__echo_too" in servers.tools_of("garden"))
-        http.stop()  # nobody calls: its absence is noticed all the same
+        with pytest.raises(ServerFailed):
+            await call(servers, "die", "web")
         await until(lambda: state_of(servers, "web").is_failed)
+        assert "cannot be reached" in state_of(servers, "web").reason
+        later.start(port=http.port)  # another one in its place, which starts sooner
+        await until(lambda: state_of(servers, "web").state == "ready")
+        tools = servers.tools_of("shed")
+        assert list(tools) == ["mcp__web__echo"]
+        later.stop()  # nobody calls: its absence is noticed all the same
+        await until(lambda: state_of(servers, "web").is_failed)
+        later.start(port=http.port)
+        await until(lambda: state_of(servers, "web").state == "ready")
+        again = servers.tools_of("garden")
+        assert [again[name].as_json for name in again] == [tools[name].as_json for name in tools]
 
 
 @pytest.mark.parametrize(
@@ -526,15 +532,16 @@ async def test_nothing_is_left_of_stubborn_servers(open_servers: Open, tmp_path:
 
 KILLED = """
 import asyncio, os, signal, sys
-import django; django.setup()
 from pathlib import Path
-from conversations.agent.mcp.connection import Timing
-from conversations.agent.mcp.program import NOISE_LINES, Program
-from conversations.agent.mcp.servers import ToolServers
-from tests.mcp_servers.running import HERE, HttpServer, config, plain
+from conversations.agent.mcp.connection import Timing, ToolServerConnection
+from tests.mcp_servers.running import config, plain
 async def main():
-    servers = ToolServers(config(plain=plain("stubborn", "child")), Timing(wait=30))
-    await servers.prepare("garden", Path(sys.argv[1]))
+    made = config(plain=plain("stubborn", "child"))
+    root, timing = Path(sys.argv[1]), Timing(wait=30)
+    connection = ToolServerConnection(made.servers["plain"], root=root, timing=timing)
+    connection.use()
+    await connection.wait_connected()
+    assert connection.state == "ready"
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
