@@ -1,5 +1,6 @@
 """``git_command``: what only looks, what changes, and what a repository cannot make it do."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,10 @@ __all__ = ["commands", "root"]
 @pytest.fixture
 def repository(commands: Commands, root: Path) -> Commands:
     """With one commit, and a change that is not committed."""
-    commands.git("init", "-q", "-b", "main")
     (root / "a.txt").write_text("one\n")
-    commands.git("add", "a.txt")
-    assert commands.git("commit", "-qm", "first").ok
+    identity = ("-c", "user.name=x", "-c", "user.email=x@y")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "first")):
+        subprocess.run(["git", *identity, *words], cwd=root, check=True)
     (root / "a.txt").write_text("two\n")
     return commands
 
@@ -27,9 +28,10 @@ def repository(commands: Commands, root: Path) -> Commands:
 def test_it_looks_and_commits_in_the_persons_name(repository: Commands, user: User) -> None:
     assert repository.git("status", "--short").output == " M a.txt\n"
     assert "-one\n+two\n" in repository.git("diff").output
-    assert repository.run("git_command", arguments="git log --format='%an <%ae> %s'").output == (
-        f"{user.username} <user@loom.invalid> first\n"
-    )
+    assert repository.git("add", "a.txt").ok
+    assert repository.git("commit", "-qm", "second").ok
+    log = repository.run("git_command", arguments="git log -1 --format='%an <%ae> %s'").output
+    assert log == f"{user.username} <user@loom.invalid> second\n"
 
 
 def test_a_name_is_only_a_name(commands: Commands, user: User) -> None:
