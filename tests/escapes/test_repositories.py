@@ -64,7 +64,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         git(folder, "commit", "-q", "-m", "first")
         git(folder, "branch", "other")
         hook = folder / ".git/hooks/post-commit"
-        hook.write_text('#!/bin/sh\necho x >> "$(git rev-parse --git-dir)/own-hook-ran"\n')
+        hook.write_text("#!/bin/sh\n:\n")
         hook.chmod(0o755)
     git(root, "worktree", "add", "-q", "tree", "other")
     return root

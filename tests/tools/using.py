@@ -1,6 +1,7 @@
 """Using a tool by hand: a call with its record, in a workspace's folder."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from asgiref.sync import async_to_sync
 from conversations.agent.tools.registry import TOOLS
 from conversations.agent.tools.tool import ToolContext, ToolResult
 from conversations.domain.tool_calls import CallPlan, ToolScope
-from conversations.models import Session
+from conversations.models import Session, ToolCall
 from tests.changes.conftest import Calls, crossing
 
 
@@ -34,19 +35,23 @@ class Use:
         assert plan is not None
         return async_to_sync(plan)(self.context(), arguments)
 
+    @cached_property
+    def call(self) -> ToolCall:
+        """One for all uses: what is tried is what each of them says and does."""
+        return Calls(self.session).make_call(state="running")
+
     def context(self) -> ToolContext:
-        call = Calls(self.session).make_call(state="running")
         return ToolContext(
             session_pk=self.session.pk,
             session=self.session.uuid,
             user_pk=None,
-            call_turn=call.turn_number,
+            call_turn=self.call.turn_number,
             root=self.root,
             read=crossing,
             write=crossing,
             scope=ToolScope(workspace="garden", policy="auto"),
-            run_pk=call.run_id,
-            call_pk=call.pk,
+            run_pk=self.call.run_id,
+            call_pk=self.call.pk,
             basis=self.basis,
             report=self.reported.append,
         )
