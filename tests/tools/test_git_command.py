@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
+from conversations.agent.files.executed_files import NAMES_SELF_RUNNING
 from conversations.agent.sandbox import support
 from conversations.domain.tool_calls import CallPlan
 
@@ -88,6 +89,25 @@ def test_a_person_is_asked_only_for_what_changes_something(commands: Commands) -
         assert plan.command.startswith(f"git {arguments.split()[0]}"), (arguments, kind)
         assert plan.effect == ("reads" if kind is None else "changes"), (arguments, kind)
         assert plan.kind_key == (kind or ""), (arguments, kind)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        ("mv payload .envrc", ""),
+        ("checkout evil -- .vscode/tasks.json", ""),
+        ("restore --source=evil .husky/pre-commit", ""),
+        ("mv payload pre-commit", ".husky"),
+    ],
+)
+def test_what_names_files_that_others_run_is_allowed_one_at_a_time(
+    commands: Commands, root: Path, arguments: str, folder: str
+) -> None:
+    (root / folder).mkdir(exist_ok=True)
+    plan = commands.plan("git_command", arguments=arguments, folder=folder)
+    assert isinstance(plan, CallPlan)
+    assert (plan.kind_key, plan.kind_label) == ("", "")
+    assert NAMES_SELF_RUNNING in plan.note
 
 
 def test_what_is_not_offered_is_refused_before_anybody_is_asked(commands: Commands) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from conversations.agent.files.executed_files import names_self_running
 from conversations.agent.sandbox import support
 from conversations.archive.workspaces import read_name
 from conversations.domain.messages import say
@@ -89,18 +90,20 @@ def is_offered(scope: ToolScope) -> bool:
 
 
 async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult:
-    git, _ = await _read(context, asked)
+    git, folder = await _read(context, asked)
     command = shlex.join(["git", git.subcommand, *git.words])
     if not git.changes:
         return CallPlan(effect=READS, summary=one_line(command, limit=100), command=command)
+    text = f"{command}\n{folder.relative_to(context.root, walk_up=True)}"
+    is_kind = git.is_kind and not names_self_running(text)
     return CallPlan(
         effect=CHANGES,
         summary=say("Run %(command)s", command=one_line(command, limit=100)),
         command=command,
-        note=command_note(allows_network=git.needs_network, text=command),
-        kind_key=f"git:{git.subcommand}" if git.is_kind else "",
+        note=command_note(allows_network=git.needs_network, text=text),
+        kind_key=f"git:{git.subcommand}" if is_kind else "",
         kind_label=say("“%(command)s” with any arguments", command=f"git {git.subcommand}")
-        if git.is_kind
+        if is_kind
         else "",
     )
 
