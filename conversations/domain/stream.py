@@ -74,9 +74,13 @@ def _write_message(message: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStarted:
+    """``answered_as`` is the model by its own name, where ``model`` is the one it was asked by;
+    empty where that is not known."""
+
     message_id: str
     model: str
     usage: Usage
+    answered_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +113,7 @@ class BlockCompleted:
 class MessageCompleted:
     """The whole answer. ``stop_reason`` is the provider's word (``end_turn``,
     ``tool_use``, ``max_tokens``, ``stop_sequence``, ``pause_turn``, ``refusal``,
-    ``model_context_window_exceeded`` or one still unknown)."""
+    ``model_context_window_exceeded`` or one still unknown), ``answered_as`` as above."""
 
     blocks: list[Block]
     stop_reason: str
@@ -118,6 +122,7 @@ class MessageCompleted:
     message_id: str
     stop_details: dict[str, Any] | None = None
     stop_sequence: str | None = None
+    answered_as: str = ""
 
 
 type StreamItem = MessageStarted | BlockStarted | BlockDelta | BlockCompleted | MessageCompleted

@@ -214,12 +214,19 @@ type PriceList = Mapping[str, tuple[Price, ...]]
 
 
 def find_cost(
-    prices: PriceList, model: str, usage: Usage, *, lifetime: str = "5m", day: date | None = None
+    prices: PriceList,
+    model: str,
+    usage: Usage,
+    *,
+    answered_as: str = "",
+    lifetime: str = "5m",
+    day: date | None = None,
 ) -> int | None:
     """Millionths of a US dollar; None where the price or the usage is not known.
-    ``lifetime`` is how long what is written to the cache stays there, ``day`` the
+    ``answered_as`` is the model's own name, which may have a price where ``model`` is an alias
+    without one. ``lifetime`` is how long what is written to the cache stays there, ``day`` the
     one of the call (UTC, today if not given)."""
-    price = price_of(prices, model, day=day)
+    price = price_of(prices, model, day=day) or price_of(prices, answered_as, day=day)
     if price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     return round(
@@ -232,16 +239,9 @@ def find_cost(
 
 def price_of(prices: PriceList, model: str, *, day: date | None = None) -> Price | None:
     """What it costs on that day (UTC, today if not given); None: not known."""
-    known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model)) or _of_newest(prices, model)
+    known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model), ())
     day = day or datetime.now(UTC).date()
     return next((price for price in known if price.since <= day), None)
-
-
-def _of_newest(prices: PriceList, model: str) -> tuple[Price, ...]:
-    """Of a model that is asked for by an alias, where only its snapshots have prices."""
-    alias = model.removesuffix("-latest")
-    names = [name for name in prices if _SNAPSHOT.sub("", name) == alias]
-    return prices[max(names)] if names else ()
 
 
 def read_prices(own: Path | None = None) -> PriceList:

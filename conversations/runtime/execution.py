@@ -158,13 +158,15 @@ class Execution:
         *,
         model: str,
         usage: Usage | None = None,
+        answered_as: str = "",
         lifetime: str = "5m",
         **fields: Any,
     ) -> ModelCall:
         """A call of the model, with its answer if it gave one; the next one has an ordinal of
-        its own. ``usage`` is that of a call without an answer, ``lifetime`` that of the cache,
-        ``fields`` are further ones of the record."""
+        its own. ``usage`` and ``answered_as`` are those of a call without an answer, ``lifetime``
+        that of the cache, ``fields`` are further ones of the record."""
         usage = message.usage if message else usage or Usage()
+        answered_as = message.answered_as if message else answered_as
         model = (message.model if message else "") or model
         self._ordinal += 1
         return ModelCall(
@@ -176,7 +178,13 @@ class Execution:
             output_tokens=usage.output_tokens,
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
-            cost_microusd=find_cost(self._context.options.prices, model, usage, lifetime=lifetime),
+            cost_microusd=find_cost(
+                self._context.options.prices,
+                model,
+                usage,
+                answered_as=answered_as,
+                lifetime=lifetime,
+            ),
             **fields,
         )
 

@@ -199,9 +199,11 @@ class Models:
         async with aclosing(items):
             async for item in items:
                 # Its thinking is taken back by the same model only, by this name: what was asked
-                # for by an alias answers by another one.
+                # for by an alias answers by another one, which may be the one that has a price.
                 if isinstance(item, MessageStarted | MessageCompleted):
-                    item = replace(item, model=request.model)
+                    prefix = request.model.removesuffix(model)
+                    answered_as = prefix + item.model if item.model else ""
+                    item = replace(item, model=request.model, answered_as=answered_as)
                 yield item
 
     def _route(self, model: str) -> tuple[Provider, str]:

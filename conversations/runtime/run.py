@@ -102,6 +102,7 @@ class _Answer:
     started: float = field(default_factory=monotonic)
     first_token_ms: int | None = None
     reported: Usage | None = None  # at its beginning
+    answered_as: str = ""
     parts: dict[int, LiveBlock] = field(default_factory=dict)
     block_started: dict[int, float] = field(default_factory=dict)
     thinking_ms: dict[int, int] = field(default_factory=dict)
@@ -445,7 +446,7 @@ class RunExecution(Execution):
             )
 
     async def _stream(self, answer: _Answer) -> MessageCompleted:
-        answer.started, answer.reported = monotonic(), None
+        answer.started, answer.reported, answer.answered_as = monotonic(), None, ""
         models, drafts = self._context.models, self._context.drafts
         async with aclosing(models.stream(answer.window.request)) as items:
             async for item in items:
@@ -468,7 +469,7 @@ class RunExecution(Execution):
                     began = answer.block_started.get(item.index, monotonic())
                     answer.thinking_ms[item.index] = int((monotonic() - began) * 1000)
                 elif isinstance(item, MessageStarted):
-                    answer.reported = item.usage
+                    answer.reported, answer.answered_as = item.usage, item.answered_as
                 elif isinstance(item, MessageCompleted):
                     return item
         raise ProviderError(
@@ -484,6 +485,7 @@ class RunExecution(Execution):
             message,
             model=answer.window.request.model,
             usage=answer.usage_so_far(),
+            answered_as=answer.answered_as,
             lifetime=self._context.options.prompt_cache,
             manifest=manifest,
             request_digest=digest,
@@ -548,6 +550,9 @@ class RunExecution(Execution):
 
 def make_turn(message: MessageCompleted) -> NewTurn:
     content = storable(text_of_answer(message.blocks))
+    metadata = {"model": message.model, "message_id": message.message_id}
+    if message.answered_as not in ("", message.model):
+        metadata["answered_as"] = message.answered_as
     return NewTurn(
         role="assistant",
         content=content,
@@ -555,7 +560,7 @@ def make_turn(message: MessageCompleted) -> NewTurn:
         tool_calls=dump_json(calls) if (calls := tool_calls_of(message.blocks)) else None,
         token_count=message.usage.output_tokens or estimate_tokens(content),
         stop_reason=message.stop_reason[:64],
-        metadata=dump_json({"model": message.model, "message_id": message.message_id}),
+        metadata=dump_json(metadata),
     )
 
 

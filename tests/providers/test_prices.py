@@ -29,7 +29,7 @@ def test_a_snapshot_costs_what_its_model_costs() -> None:
     assert find_cost("claude-opus-5-5", usage) == 60
 
 
-def test_an_alias_costs_what_its_newest_snapshot_costs(tmp_path: Path) -> None:
+def test_an_alias_costs_what_the_model_that_answered_costs(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     prices = (
         "bean-20250101 = [{ input = 1, output = 4 }]\nbean-20260101 = [{ input = 2, output = 4 }]"
@@ -37,10 +37,18 @@ def test_an_alias_costs_what_its_newest_snapshot_costs(tmp_path: Path) -> None:
     path.write_text(f"[models]\n{prices}\n")
     usage = Usage(input_tokens=10, output_tokens=1)
     costs = [
-        model_limits.find_cost(read_prices(path), model, usage)
-        for model in ("bean-20250101", "bean", "bean-latest", "been", "bean-20270101")
+        model_limits.find_cost(read_prices(path), model, usage, answered_as=answered)
+        for model, answered in (
+            ("bean-20250101", "bean-20260101"),
+            ("bean", "bean-20260101"),
+            ("bean-latest", "bean-20260101"),
+            ("fast", "bean-20250101"),
+            ("bean", ""),
+            ("been", "been"),
+            ("bean-20270101", "bean-20270101"),
+        )
     ]
-    assert costs == [14, 24, 24, None, None]  # one of another day may cost something else
+    assert costs == [14, 24, 24, 14, None, None, None]
     assert find_cost("claude-opus-5-5-latest", usage) == 60
 
 

@@ -18,7 +18,7 @@ from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info
 from conversations.domain.stream import IMAGES, TOOLS, ModelInfo
-from conversations.domain.turns import read_blocks
+from conversations.domain.turns import read_blocks, read_metadata
 from conversations.models import ModelCall, Session
 from conversations.providers.config import (
     ANTHROPIC,
@@ -238,6 +238,23 @@ async def test_thinking_goes_back_to_a_model_that_is_asked_by_an_alias(
     [said] = [one for one in wire.requests[-1]["messages"] if one["role"] == "assistant"]
     assert [block["type"] for block in said["content"]] == ["thinking", "tool_use"]
     assert {call.model async for call in ModelCall.objects.all()} == {MODEL}
+    turns = await sync_to_async(read_turns)(garden.pk)
+    answers = [read_metadata(turn) for turn in turns if turn.role == "assistant"]
+    assert [one["answered_as"] for one in answers] == [dated, dated]
+
+
+async def test_a_model_that_is_asked_by_an_alias_costs_what_answered(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    priced = "claude-sonnet-5-5"  # ``MODEL`` has no price
+    wire.enqueue(
+        Scenario(words=9, answers_as=priced),
+        Scenario(words=9, answers_as=priced, error_after=2, error_type="invalid_request_error"),
+    )
+    assert (await ask(several, await fresh(garden), "hello")).state == "completed"
+    assert (await ask(several, await fresh(garden), "go on")).state == "failed"
+    calls = [call async for call in ModelCall.objects.order_by("pk")]
+    assert [(call.model, bool(call.cost_microusd)) for call in calls] == [(MODEL, True)] * 2
 
 
 async def test_a_limit_is_learnt_from_the_refusal(
