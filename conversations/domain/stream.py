@@ -22,6 +22,10 @@ type Block = dict[str, Any]
 SEALED = "extra_content"  # Of a call in chat completions: Gemini wants it back from its own model
 
 
+def sealed_of(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {SEALED: call[SEALED]} if call.get(SEALED) else {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens of one model call. ``input_tokens`` is the uncached rest only; the

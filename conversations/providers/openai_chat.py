@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from conversations.domain.errors import ProviderError
-from conversations.domain.stream import SEALED, Block, ModelInfo, ModelRequest
+from conversations.domain.stream import Block, ModelInfo, ModelRequest, sealed_of
 from conversations.domain.text import dump_json
 
 from .local_servers import read_local_models
@@ -234,10 +234,6 @@ def _part_of(block: Block) -> Block:
             file = {"filename": file_name(block), "file_data": data_url(source)}
             return {"type": "file", "file": file}
     return {"type": "text", "text": NOT_SENT.format(block.get("title") or kind)}
-
-
-def sealed_of(call: Mapping[str, Any]) -> dict[str, Any]:
-    return {SEALED: call[SEALED]} if call.get(SEALED) else {}
 
 
 def thinking_of(content: Any) -> str:

@@ -13,6 +13,7 @@ from conversations.agent.window.budget import Choice, choose_turns, make_budget
 from conversations.agent.window.messages import NO_RESULT, MessageCaps, join_pieces, make_piece
 from conversations.agent.window.window import WindowWish, assemble_window
 from conversations.archive.sessions import create_session, save_floor
+from conversations.domain.stream import SEALED
 from conversations.domain.text import dump_json
 from conversations.domain.turns import MODEL_NOTE, NewTurn, StoredTurn
 from conversations.domain.windows import WindowRules
@@ -134,6 +135,19 @@ def test_a_refused_answer_is_not_sent_back() -> None:
         turn(3, "user", "yes"),
     )
     assert [m["role"] for m in built] == ["user"]
+
+
+def test_what_is_sealed_with_a_call_goes_to_the_model_that_the_turn_names() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    blocks = dump_json([call | {SEALED: "SIG"}])
+    for metadata, expected in (
+        (dump_json({"model": MODEL}), call | {SEALED: "SIG"}),
+        (dump_json({"model": "other"}), call),
+        ("{}", call),  # as other programs say it
+    ):
+        answer = turn(2, "assistant", blocks=blocks, metadata=metadata)
+        [said] = messages(turn(1, "user", "a"), answer, turn(3, "tool", tool_call_id="a"))[1:2]
+        assert said["content"] == [expected]
 
 
 def test_thinking_of_another_model_is_dropped() -> None:

@@ -370,9 +370,10 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
     if blocks is None:
         return _text(turn.content) + [_sendable_call(call) for call in calls]
     # Thinking is signed for the model that thought it, and so is what is sealed with a call;
-    # another one refuses both.
+    # another one refuses both. Models of another protocol refuse the latter from anybody, so it
+    # is given only where the turn says whose it is.
     same_model = _is_own(turn, model)
-    if not same_model:
+    if read_metadata(turn).get("model") != model:
         blocks = [{name: block[name] for name in block if name != SEALED} for block in blocks]
     kept = [
         _sendable_call(block) if block.get("type") == "tool_use" else block

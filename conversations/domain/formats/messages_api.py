@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from conversations.domain.stream import SEALED
 from conversations.domain.text import dump_json
 from conversations.domain.turns import (
     ASSISTANT,
@@ -155,6 +156,8 @@ def _write_part(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Mess
     blocks = blocks_of(turn, open_content)
     if turn.role == USER and blocks:
         blocks = [name_block(b) if b.get("type") in PARTS_ONLY else b for b in blocks]
+    if turn.role == ASSISTANT and blocks:
+        blocks = [{name: block[name] for name in block if name != SEALED} for block in blocks]
     if blocks is None and turn.role == ASSISTANT and (calls := calls_of(turn)):
         said = [text_block(turn.content)] if turn.content.strip() else []
         blocks = [*said, *calls]

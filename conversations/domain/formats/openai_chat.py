@@ -19,6 +19,7 @@ from typing import Any
 
 from conversations.domain.attachments import TEXT_TYPE
 from conversations.domain.messages import say
+from conversations.domain.stream import sealed_of
 from conversations.domain.tool_calls import read_unparsed_input
 from conversations.domain.turns import (
     ASSISTANT,
@@ -142,7 +143,8 @@ def _write_calls(turn: AnyTurn) -> list[Block]:
         if arguments is None:
             arguments = json.dumps(call.get("input"), ensure_ascii=False)
         function = {"name": str(call.get("name") or "tool"), "arguments": arguments}
-        calls.append({"id": str(call.get("id", "")), "type": "function", "function": function})
+        head = {"id": str(call.get("id", "")), "type": "function", "function": function}
+        calls.append(head | sealed_of(call))
     return calls
 
 

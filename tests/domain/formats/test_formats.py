@@ -12,6 +12,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.formats import ANTHROPIC, OPENAI, READERS, WRITERS
 from conversations.domain.formats.contents import difference, leave_closed, make_turn, restore
 from conversations.domain.formats.messages_api import split_system
+from conversations.domain.stream import SEALED
 from conversations.domain.text import dump_json, is_storable
 from conversations.domain.turns import AnyTurn, NewTurn, read_metadata, read_tool_calls
 from tests.properties import costly
@@ -170,6 +171,16 @@ def test_input_that_was_no_json_keeps_its_text() -> None:
     [message] = write(OPENAI, read(ANTHROPIC, [{"role": "assistant", "content": [block]}]))
     assert message["tool_calls"][0]["function"]["arguments"] == '{"x": '
     assert message["content"] is None
+
+
+def test_what_is_sealed_with_a_call_is_in_chat_messages_only() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    blocks = [call | {SEALED: {"google": {"thought_signature": "SIG"}}}]
+    turn = make_turn("assistant", "", blocks=blocks, tool_calls=blocks)
+    [message] = write(OPENAI, [turn])
+    assert message["tool_calls"][0][SEALED] == blocks[0][SEALED]
+    [message] = write(ANTHROPIC, [turn])
+    assert message["content"] == [call]
 
 
 def test_a_mark_of_the_cache_is_no_part_of_the_turn_but_comes_back() -> None:
