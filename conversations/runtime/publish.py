@@ -296,6 +296,8 @@ SNAPSHOT_WANTED = "snapshot_wanted"
 ECHO_SECONDS, LOST_SECONDS = 1.0, 3.0
 
 MAX_OUTGOING_FRAMES = 1_000
+NOT_FOLLOWED = ("title", "model")
+"""Frames of what pages do not follow by the database while Redis is away."""
 MAX_MISSED_ROWS = 500
 
 
@@ -372,6 +374,7 @@ class Relay:
         self._channel = ""
         self._heard = -LOST_SECONDS  # when something came last, by ``monotonic``
         self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(MAX_OUTGOING_FRAMES)
+        self._unsent: dict[tuple[int, str], Frame] = {}  # the last of each session and kind
 
     @property
     def is_connected(self) -> bool:
@@ -384,6 +387,8 @@ class Relay:
             if self._outgoing.full():
                 self._outgoing.get_nowait()
             self._outgoing.put_nowait((session_pk, frame))
+            if frame["type"] in NOT_FOLLOWED:
+                self._unsent[session_pk, frame["type"]] = frame
 
     def ask_for_snapshots(self, session_pk: int) -> None:
         self.send(session_pk, {"type": SNAPSHOT_WANTED})
@@ -396,6 +401,8 @@ class Relay:
         self._channel = await self._layer.new_channel("loom.")
         while not self._outgoing.empty():
             self._outgoing.get_nowait()  # pages have seen it by the database meanwhile
+        for (session_pk, _), frame in self._unsent.items():
+            self._outgoing.put_nowait((session_pk, frame))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._echo_forever())
             tasks.create_task(self._send_forever())
@@ -416,6 +423,8 @@ class Relay:
             session_pk, frame = await self._outgoing.get()
             message = {"type": "loom.frame", "from": self._owner, "s": session_pk}
             await self._layer.group_send(_group(session_pk), message | {"frame": frame})
+            if self._unsent.get((session_pk, frame["type"])) is frame:
+                del self._unsent[session_pk, frame["type"]]
 
     async def _join_forever(self) -> None:
         while True:
