@@ -1,19 +1,24 @@
 """Commands in a data folder in which no server has run yet."""
 
+import errno
+import fcntl
 import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command, get_commands
 
 from benchmarks.processes import clean_environment
-from conversations.management.base import DatabaseCommand, open_output
+from conversations.management.base import DatabaseCommand, migrating_alone, open_output
+from conversations.runtime.ownership import Owner
 
 from .features import merge
 from .starting import Starts
@@ -39,6 +44,23 @@ def test_a_command_makes_the_database_first(tmp_path: Path, starts: Starts) -> N
     assert done.returncode == 0, said
     assert "/w/beds/" in said
     assert "Traceback" not in said
+
+
+def test_locks_are_taken_on_nfs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which gives no exclusive lock on what is open for reading only."""
+    real = fcntl.flock
+
+    def flock(file: Any, how: int) -> None:
+        if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
+    with migrating_alone():
+        pass
+    with closing(Owner(tmp_path)) as owner, closing(Owner(tmp_path)) as other:
+        assert owner.is_gone(other.id) is False
 
 
 def test_two_commands_at_once_make_the_database_once(tmp_path: Path, starts: Starts) -> None:

@@ -37,12 +37,10 @@ def shown(stream: OutputWrapper, text: str) -> str:
 @contextmanager
 def migrating_alone() -> Iterator[None]:
     """No other command or server on this data folder migrates or prepares it meanwhile."""
-    folder = os.open(settings.LOOM.data_dir, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    # NFS gives no lock on what is not open for writing, which a folder cannot be.
+    with (settings.LOOM.data_dir / "prepare.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(folder)
 
 
 class DatabaseCommand(BaseCommand):

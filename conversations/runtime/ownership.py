@@ -31,7 +31,8 @@ class Owner:
         path = self._folder / f"{owner}.lock"
         if not owner.isalnum() or not path.exists():
             return None
-        with contextlib.suppress(FileNotFoundError), path.open("r") as file:
+        # For writing too: else NFS gives no lock.
+        with contextlib.suppress(FileNotFoundError), path.open("r+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
