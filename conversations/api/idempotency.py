@@ -31,7 +31,7 @@ from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, LoomError, Rejected
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 from conversations.models import ApiAnswer, Session
-from conversations.runtime.ownership import only_one
+from conversations.runtime.ownership import ANSWER_LOCKS, only_one
 
 from .auth import caller_of
 from .fields import KEY_HEADER
@@ -86,7 +86,7 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
 def _lock_of(claimed: ApiAnswer) -> Path:
     # Held by the process that carries the request out; the kernel lets go of it when that dies.
     folder: Path = settings.LOOM.data_dir / "run"
-    return folder / f"answer-{claimed.pk}.lock"
+    return folder / f"{ANSWER_LOCKS}{claimed.pk}.lock"
 
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -164,10 +164,16 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
             claimed = claim_request(user, key=key, fingerprint=fingerprint)
             if claimed.status is not None:
                 return _answer_again(request, claimed, to, values)
-            with only_one(_lock_of(claimed)) as is_ours:
-                if not is_ours or not ApiAnswer.objects.filter(pk=claimed.pk, status=None).exists():
+            lock = _lock_of(claimed)
+            with only_one(lock) as is_ours:
+                if not is_ours:
                     raise StillAnswering
-                return _carry_out(run, request, values, claimed, in_one=in_one)
+                try:
+                    if not ApiAnswer.objects.filter(pk=claimed.pk, status=None).exists():
+                        raise StillAnswering
+                    return _carry_out(run, request, values, claimed, in_one=in_one)
+                finally:
+                    lock.unlink(missing_ok=True)
         except LoomError as error:
             response = problem_of(error)
             if isinstance(error, StillAnswering):
@@ -202,7 +208,6 @@ def _carry_out(
         # What was refused may be sent again.
         if not is_done:
             own.filter(status=None).delete()
-        _lock_of(claimed).unlink(missing_ok=True)
     return response
 
 

@@ -3,11 +3,14 @@
 import asyncio
 from datetime import datetime
 
+from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from conversations.archive.purge import forget_answers
+from conversations.archive.purge import forget_answers, oldest_answer
 from conversations.feature import features
+
+from .ownership import remove_answer_locks
 
 # From the start to the first time, so that a server that is restarted often gets to it too; and
 # between two.
@@ -32,5 +35,6 @@ def _forget() -> None:
 def forget_old(now: datetime) -> None:
     """Outside of any transaction; in several processes at a time, too."""
     forget_answers(now)
+    remove_answer_locks(settings.LOOM.data_dir / "run", before=oldest_answer(now))
     for feature in features():
         feature.forget_old(now)

@@ -9,8 +9,11 @@ file lives on another host; there the heartbeat's age decides.
 import contextlib
 import fcntl
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
+
+ANSWER_LOCKS = "answer-"  # What the names of files begin with that requests hold
 
 
 class Owner:
@@ -48,6 +51,14 @@ class Owner:
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
         self._file.close()
+
+
+def remove_answer_locks(folder: Path, *, before: datetime) -> None:
+    """Remove the files of requests that ended with their process, and that nobody repeated."""
+    for path in folder.glob(f"{ANSWER_LOCKS}*.lock"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < before.timestamp():
+                path.unlink()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from django.db.models.signals import post_save
 from django.test import Client
 from django.utils import timezone
 
+from conversations.api import idempotency
 from conversations.api.idempotency import LEASE, claim_request
 from conversations.archive import session_records
 from conversations.archive.audit import AuditOrigin, readings_of
@@ -151,6 +152,17 @@ class TestKeeping:
             assert begin(owner, "k-1").status_code == 409
             process.kill()
         assert begin(owner, "k-1").status_code == 201
+        assert not lock.exists()
+
+    def test_who_comes_when_it_is_carried_out_leaves_no_lock(
+        self, workspace: Workspace, owner: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin(owner, "k-1")
+        lock = settings.LOOM.data_dir / "run" / f"answer-{ApiAnswer.objects.get().pk}.lock"
+        monkeypatch.setattr(
+            idempotency, "claim_request", lambda *_, **__: ApiAnswer(pk=ApiAnswer.objects.get().pk)
+        )  # read before the other one had done it
+        assert begin(owner, "k-1").status_code == 409
         assert not lock.exists()
 
     def test_an_answer_is_given_for_so_many_hours(

@@ -1,7 +1,10 @@
 """What is kept for a time only is forgotten by the core itself, whatever features there are."""
 
 import asyncio
+import os
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,14 +24,21 @@ def keep_answer(user: User, key: str, **ago: float) -> None:
 
 @pytest.mark.django_db
 def test_old_answers_are_forgotten_without_any_feature(
-    user: User, monkeypatch: pytest.MonkeyPatch
+    user: User, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(forgetting, "features", tuple)
+    monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
     hours = settings.LOOM.idempotency_hours
     keep_answer(user, "old", hours=hours, seconds=1)
     keep_answer(user, "new", hours=hours, seconds=-60)
+    locks = [settings.LOOM.data_dir / "run" / f"answer-{number}.lock" for number in range(2)]
+    for lock, ago in zip(locks, (1, -60), strict=True):
+        lock.parent.mkdir(exist_ok=True)
+        lock.touch()  # of a process that died
+        os.utime(lock, (time.time() - hours * 3600 - ago,) * 2)
     forgetting.forget_old(timezone.now())
     assert ApiAnswer.objects.get().key == "new"
+    assert [lock.exists() for lock in locks] == [False, True]
 
 
 async def test_the_server_does_so_by_itself(
