@@ -87,6 +87,8 @@ async def test_an_unknown_name_is_told_what_there_is(
     name: Any,
 ) -> None:
     write_skill(tmp_path, "roses", ROSES)
+    hidden = "---\nname: deploy\ndisable-model-invocation: true\n---\nGo."
+    write_skill(tmp_path, "deploy", hidden)
     result = await load({"name": name})
     assert result["is_error"]
     assert result["content"].endswith("There are: roses.")

@@ -65,7 +65,7 @@ async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
 
 
 def _refused(skills: list[Skill], reason: str) -> ToolResult:
-    names = [skill.name for skill in skills]
+    names = [skill.name for skill in skills if skill.is_offered]
     if not names:
         return ToolResult(
             ok=False,
