@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.agent.window.budget import Choice, choose_turns, make_budget
+from conversations.agent.window.budget import Choice, choose_turns, make_budget, make_caps
 from conversations.agent.window.messages import NO_RESULT, MessageCaps, join_pieces, make_piece
 from conversations.agent.window.window import WindowWish, assemble_window
 from conversations.archive.sessions import create_session, save_floor
@@ -135,6 +135,26 @@ def test_a_refused_answer_is_not_sent_back() -> None:
         turn(3, "user", "yes"),
     )
     assert [m["role"] for m in built] == ["user"]
+
+
+def test_a_loaded_skill_is_shortened_only_where_the_window_does_not_hold_it() -> None:
+    caps = make_caps(make_budget(limit=8_000, max_output=1_000, ratio=0), WindowRules())
+    text = "word " * 4_000
+    for tool, is_whole in (("load_skill", True), ("look", False)):
+        result = turn(3, "tool", text, tool_call_id="a", tool_name=tool)
+        piece = make_piece(result, model=MODEL, caps=caps)
+        assert (piece.cost == piece.full_cost) is is_whole
+    skill = turn(3, "tool", text, tool_call_id="a", tool_name="load_skill")
+    chosen = choose_turns(
+        [skill, turn(2, "assistant", **calls("a")), turn(1, "user", "go")],
+        floor=1,
+        budget=2_000,
+        rules=WindowRules(),
+        caps=caps,
+        make=lambda one, caps: make_piece(one, model=MODEL, caps=caps),
+        find_head=lambda _: None,
+    )
+    assert sum(piece.cost for piece in chosen.pieces) <= 2_000
 
 
 def test_what_is_sealed_with_a_call_goes_to_the_model_that_the_turn_names() -> None:

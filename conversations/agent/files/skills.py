@@ -83,6 +83,7 @@ def read_front_matter(source: str) -> tuple[dict[str, str], str]:
 # Where skills lie. Of two with the same name the one in the earlier folder counts.
 FOLDERS = (".claude/skills", "skills")
 
+LOAD_SKILL = "load_skill"  # The tool
 FILE_NAMES = ("SKILL.md", "skill.md", "Skill.md")
 
 HEAD_BYTES = 8192  # In which the front matter has to end

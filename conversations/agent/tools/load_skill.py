@@ -11,7 +11,7 @@ from typing import Annotated
 from django.conf import settings
 from pydantic import Field
 
-from conversations.agent.files.skills import Skill, find_skills
+from conversations.agent.files.skills import LOAD_SKILL, Skill, find_skills
 from conversations.agent.files.text_files import read_file
 from conversations.archive.context import append_loaded_skill
 
@@ -77,7 +77,7 @@ def _refused(skills: list[Skill], reason: str) -> ToolResult:
 
 
 TOOL = declare_tool(
-    name="load_skill",
+    name=LOAD_SKILL,
     description=(
         "Load one of the workspace's skills, which the system prompt lists: instructions for a"
         " particular kind of work. Load the skill that matches the task before you begin. What"

@@ -106,6 +106,7 @@ def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
         message=int(room * rules.message_share),
         result=int(room * rules.result_share),
         attached=room,
+        skill=room,
     )
 
 
@@ -220,9 +221,9 @@ def _fit(
     kept: list[StoredTurn], head: StoredTurn | None, budget: int, caps: MessageCaps, make: MakePiece
 ) -> Choice:
     """Shorten further until the pieces fit: tool results first, then leave out what is attached,
-    then shorten messages."""
+    then shorten skills and messages."""
     tighter = [caps]
-    for name in ("result", "attached", "message"):
+    for name in ("result", "attached", "skill", "message"):
         while getattr(tighter[-1], name) > LEAST_CAP:
             tighter.append(replace(tighter[-1], **{name: getattr(tighter[-1], name) // 2}))
     for tight in tighter:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from conversations.agent.files.skills import LOAD_SKILL
 from conversations.archive.attachments import make_content_block, recorded_digests
 from conversations.archive.blobs import has_blob, read_blob, size_of_blob
 from conversations.domain.attachments import (
@@ -166,12 +167,14 @@ THINKING = ("thinking", "redacted_thinking")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCaps:
-    """Estimated tokens above which one message, or one tool result, is shortened, and above which
-    what is attached to either is left out."""
+    """Estimated tokens above which one message, one tool result, or one loaded skill is shortened,
+    and above which what is attached to them is left out. ``skill`` 0: it is a result like others,
+    as it was in earlier versions."""
 
     message: int
     result: int
     attached: int = 10_000_000
+    skill: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +231,10 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
         return describe_left_out(block, NO_ROOM) if any(block is one for one in gone) else block
 
     fitting = _map(blocks, leave_out) if gone else blocks
-    cap = caps.result if turn.role == TOOL else caps.message
+    cap = caps.message
+    if turn.role == TOOL:
+        # Half of a skill misleads, and loading it again gives nothing more.
+        cap = (caps.skill if turn.tool_name == LOAD_SKILL else 0) or caps.result
     short = shorten_blocks(fitting, cap=cap, turn=turn.number)
     cost = full_cost if short is blocks else sum(map(cost_of_block, short))
     return Piece(
