@@ -568,12 +568,10 @@ LEADING_OUT = ("OUTSIDE", "../outside", "/proc/1/root/OUTSIDE")
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_git_file_that_leads_outside_leads_nowhere(around: Around) -> None:
-    looking = (["log"], ["status"], ["show", "HEAD:a.txt"])
     changing = ["commit", "--allow-empty", "-m", "x"]
     for place in LEADING_OUT:
         (around.root / ".git").write_text(around.fill(f"gitdir: {place}/repository/.git\n"))
-        # Where the folder is not reached, no command that looks finds more than another.
-        for arguments in (*looking[: 3 if place == "OUTSIDE" else 1], changing):
+        for arguments in (["log"], ["status"], ["show", "HEAD:a.txt"], changing):
             assert not use_git(around, *arguments).ok, (place, arguments)
 
 
