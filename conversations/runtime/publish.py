@@ -389,6 +389,8 @@ class Relay:
             self._outgoing.put_nowait((session_pk, frame))
             if frame["type"] in NOT_FOLLOWED:
                 self._unsent[session_pk, frame["type"]] = frame
+                if len(self._unsent) > MAX_OUTGOING_FRAMES:
+                    del self._unsent[next(iter(self._unsent))]
 
     def ask_for_snapshots(self, session_pk: int) -> None:
         self.send(session_pk, {"type": SNAPSHOT_WANTED})

@@ -13,6 +13,7 @@ from benchmarks.processes import free_port
 from conversations.domain.text import dump_json
 from conversations.models import Session
 from conversations.runtime.presence import PresentPage
+from conversations.runtime.publish import MAX_OUTGOING_FRAMES
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page
 from tests.wire.scenario import Scenario
@@ -155,8 +156,13 @@ async def test_titles_and_models_of_an_outage_of_redis_are_said_afterwards(
     passing = [{"type": kind} for kind in ("draft", "state", "rows", "call")]
     for frame in ({"type": "title", "title": "old"}, title, *passing):
         here.relay.send(garden.pk, frame)
+    for pk in range(-MAX_OUTGOING_FRAMES, 0):
+        here.relay.send(pk, title)
+    for frame in (model, title):
+        here.relay.send(garden.pk, frame)
     with suppress(ExceptionGroup, RedisError):
         await here.relay.listen()
+    here.relay._unsent = {key: one for key, one in here.relay._unsent.items() if key[0] > 0}
     assert set(map(dump_json, here.relay._unsent.values())) == set(map(dump_json, (model, title)))
     redis.start()
     await become(lambda: not here.relay._unsent)
