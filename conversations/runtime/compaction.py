@@ -58,7 +58,7 @@ from conversations.domain.windows import (
 from conversations.models import Compaction, ModelCall
 
 from .execution import Execution, RunContext, wait_before_try
-from .models import rules_of, summarises
+from .models import REPLACED_BY_OWN, rules_of, summarises
 from .run_notices import sentence
 
 logger = logging.getLogger(__name__)
@@ -73,9 +73,6 @@ MAX_CUTS = 4  # How often a stage that the provider finds too long is made short
 WORDS_PER_TOKEN = 0.6
 
 FAILED, NOTHING = "compaction_failed", "nothing_to_compact"
-
-# Failures of the cheaper model after which the session's own one is asked.
-REPLACED_BY_OWN = ("unknown_model", "permission", "invalid_request")
 
 
 class NotWorthIt(Exception):

@@ -121,6 +121,9 @@ def describe_model(model: ModelInfo, prices: PriceList) -> str:
     return join_messages((model.id, model.provider, limit, abilities, cost), " · ")
 
 
+# Failures of the cheaper model of summaries and titles after which the session's own one is asked.
+REPLACED_BY_OWN = ("unknown_model", "permission", "invalid_request")
+
 _TAKES = {IMAGES: say("images"), DOCUMENTS: "PDF"}
 
 

@@ -84,6 +84,20 @@ async def test_a_title_that_is_chosen_meanwhile_stays(
     assert len(await sync_to_async(list)(ModelCall.objects.filter(session=garden.pk))) == 2
 
 
+@pytest.mark.parametrize("status", [400, 404])
+async def test_a_title_that_its_model_refuses_is_written_by_the_sessions_own(
+    titling: Runtime, wire: WireThread, garden: Session, status: int
+) -> None:
+    wire.enqueue(Scenario(text="a"), Scenario(status=status), Scenario(text="Beans"))
+    await ask(titling, garden, "hello")
+    await background(titling)
+    assert (await fresh(garden)).title == "Beans"
+    own, _, last = wire.requests
+    assert last["model"] == own["model"]
+    calls = [call async for call in ModelCall.objects.order_by("pk")]
+    assert [bool(call.error_code) for call in calls] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     "scenario", [Scenario(status=500), Scenario(text="word " * 100), Scenario(empty=True)]
 )
