@@ -63,6 +63,15 @@ def test_locks_are_taken_on_nfs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert owner.is_gone(other.id) is False
 
 
+def test_a_folder_that_can_only_be_read_needs_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prepare.lock").mkdir()  # as root the tests may write anywhere
+    monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
+    with migrating_alone():
+        pass
+
+
 def test_two_commands_at_once_make_the_database_once(tmp_path: Path, starts: Starts) -> None:
     env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
     command = [sys.executable, "manage.py", "verify_archive"]

@@ -38,7 +38,12 @@ def shown(stream: OutputWrapper, text: str) -> str:
 def migrating_alone() -> Iterator[None]:
     """No other command or server on this data folder migrates or prepares it meanwhile."""
     # NFS gives no lock on what is not open for writing, which a folder cannot be.
-    with (settings.LOOM.data_dir / "prepare.lock").open("w") as lock:
+    try:
+        lock = (settings.LOOM.data_dir / "prepare.lock").open("w")
+    except OSError:  # in a folder that can only be read nobody prepares anything
+        yield
+        return
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
