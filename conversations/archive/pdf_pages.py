@@ -19,6 +19,7 @@ MAX_NODES = 5_000
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from pypdf import PdfReader
 
     reader = PdfReader(BytesIO(sys.stdin.buffer.read()))

@@ -1,6 +1,10 @@
 """Files as HTML for a frame: what each kind becomes, and what nothing becomes."""
 
 import json
+import resource
+import subprocess
+import sys
+import time
 from base64 import b64decode
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +17,8 @@ from PIL import Image
 from conversations.rendering import previews, programs
 from conversations.rendering.previews import Preview, preview_kind, render_preview
 from conversations.rendering.source_text import MARK_END, MARK_START
+
+PROGRAMS = Path(programs.__file__).parent
 
 
 def render(name: str, data: bytes | str, **more: Any) -> Preview:
@@ -305,6 +311,44 @@ def test_a_form_is_shown_filled_in() -> None:
     darkest, _ = drawn.convert("L").getextrema()
     assert isinstance(darkest, int)
     assert darkest < 100
+
+
+def test_the_pages_so_far_are_shown_once_they_have_taken_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = (
+        "import itertools, runpy, sys, time\n"
+        "ticks = itertools.count(step=10)\n"
+        "time.monotonic = lambda: next(ticks)\n"
+        "sys.argv[1:] = '1', '5', '100'\n"
+        f"runpy.run_path({str(PROGRAMS / 'draw_pdf.py')!r}, run_name='__main__')"
+    )
+    command = [sys.executable, "-I", "-c", slow]
+    done = subprocess.run(command, input=picture("PDF", pages=5), capture_output=True, check=True)
+    found = json.loads(done.stdout)
+    assert (found["total"], len(found["pages"])) == (5, 2)
+    monkeypatch.setattr(programs, "MAX_SECONDS", 0.0)
+    assert "takes too much time" in render("a.pdf", picture("PDF", pages=1)).note
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *("rendering/clean_pages.py", "rendering/draw_pdf.py", "archive/pdf_pages.py"),
+        *("agent/files/search_worker.py", "agent/tools/page_worker.py"),
+    ],
+)
+def test_a_program_that_crashes_writes_no_dump_of_its_memory(program: str) -> None:
+    command = [sys.executable, "-I", str(PROGRAMS.parent / program), *"111"]
+    with programs.start_program(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        end = time.monotonic() + 30
+        while time.monotonic() < end and process.poll() is None:
+            found = resource.prlimit(process.pid, resource.RLIMIT_CORE)
+            if found == (0, 0):
+                break
+            time.sleep(0.01)
+        process.kill()
+    assert found == (0, 0)
 
 
 @pytest.mark.parametrize("data", [b"%PDF-", b"%PDF-1.7\n" + b"\xff\0" * 1000])

@@ -23,6 +23,7 @@ CPU_SECONDS = 30  # Should the server die before it can end this
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source, target = sys.stdin.buffer, sys.stdout.buffer
     asked = json.loads(source.readline())
     try:
