@@ -35,15 +35,66 @@ PREPARES = {"serve"}
 """Commands that bring any database up to date."""
 
 
-def test_a_command_makes_the_database_first(tmp_path: Path, starts: Starts) -> None:
-    folder = tmp_path / "data/workspaces/beds"
-    folder.mkdir(parents=True)
+def test_what_starts_at_once_makes_everything_once_and_served_files_stay(
+    tmp_path: Path, starts: Starts
+) -> None:
     env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
-    done = starts.run("manage.py", "create_workspace", str(folder), env=env)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "/w/beds/" in said
-    assert "Traceback" not in said
+    with starts.loaded(env) as loaded:
+        start_at_once(loaded, env)
+        folder = tmp_path / "data/workspaces/beds"
+        folder.mkdir()
+        done = loaded.run("manage.py", "create_workspace", str(folder), env=env)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        assert "/w/beds/" in said
+        assert "Traceback" not in said
+        collect_again(loaded, env, tmp_path / "data/static")
+
+
+def start_at_once(loaded: Starts, env: dict[str, str]) -> None:
+    """Two servers and two commands."""
+    command = [sys.executable, "manage.py"]
+    serve, verify = [*command, "serve", "--port", "0"], [*command, "verify_archive"]
+    running = [
+        loaded.popen(one, env=env, stdout=subprocess.PIPE) for one in (verify, serve, verify, serve)
+    ]
+    commands, servers = running[::2], running[1::2]
+    try:
+        said = [one.communicate()[0] for one in commands]
+        assert [one.returncode for one in commands] == [0, 0], said
+        for server in servers:
+            assert server.stdout is not None
+            assert any("Loom Web is running at" in line for line in server.stdout)
+    finally:
+        for one in running:
+            one.kill()
+        for server in servers:
+            server.communicate()
+
+
+def collect_again(loaded: Starts, env: dict[str, str], root: Path) -> None:
+    """What a server that runs serves is the same afterwards."""
+
+    def served_files() -> set[str]:
+        return set(json.loads((root / "staticfiles.json").read_text())["paths"].values())
+
+    served = served_files()
+    # As another version's that runs, and one that ran before it.
+    manifest = json.loads((root / "staticfiles.json").read_text())
+    manifest["paths"]["old.js"] = "old.123.js"
+    (root / "staticfiles.json").write_text(json.dumps(manifest))
+    for name in ("old.123.js", "old.123.js.gz", "older.456.js"):
+        (root / name).write_text("old")
+    (root / "js/chat.js").write_text("changed since")
+    (root / ".stamp").unlink()
+    done = loaded.run("manage.py", "shell", "-c", COLLECT, env=env)
+    assert done.returncode == 0, done.stderr
+    assert served_files() == served
+    assert (root / "old.123.js").exists()
+    assert (root / "old.123.js.gz").exists()
+    assert not (root / "older.456.js").exists()
+    assert (root / "js/chat.js").read_text() != "changed since"
+    assert all((root / name).exists() for name in served)
 
 
 def test_locks_are_taken_on_nfs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,54 +121,6 @@ def test_a_folder_that_can_only_be_read_needs_no_lock(
     monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
     with migrating_alone():
         pass
-
-
-def test_two_commands_at_once_make_the_database_once(tmp_path: Path, starts: Starts) -> None:
-    env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
-    command = [sys.executable, "manage.py", "verify_archive"]
-    both = [starts.popen(command, env=env, stdout=subprocess.PIPE) for _ in range(2)]
-    said = [one.communicate()[0] for one in both]
-    assert [one.returncode for one in both] == [0, 0], said
-
-
-def test_servers_that_start_at_once_make_everything_once(tmp_path: Path, starts: Starts) -> None:
-    env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
-    command = [sys.executable, "manage.py", "serve", "--port", "0"]
-    servers = [starts.popen(command, env=env, stdout=subprocess.PIPE) for _ in range(3)]
-    try:
-        for server in servers:
-            assert server.stdout is not None
-            assert any("Loom Web is running at" in line for line in server.stdout)
-    finally:
-        for server in servers:
-            server.kill()
-            server.communicate()
-
-
-def test_files_that_a_running_server_serves_stay(tmp_path: Path, starts: Starts) -> None:
-    env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
-    root = tmp_path / "data/static"
-
-    def collect() -> set[str]:
-        (root / ".stamp").unlink(missing_ok=True)
-        done = starts.run("manage.py", "shell", "-c", COLLECT, env=env)
-        assert done.returncode == 0, done.stderr
-        return set(json.loads((root / "staticfiles.json").read_text())["paths"].values())
-
-    served = collect()
-    # As another version's that runs, and one that ran before it.
-    manifest = json.loads((root / "staticfiles.json").read_text())
-    manifest["paths"]["old.js"] = "old.123.js"
-    (root / "staticfiles.json").write_text(json.dumps(manifest))
-    for name in ("old.123.js", "old.123.js.gz", "older.456.js"):
-        (root / name).write_text("old")
-    (root / "js/chat.js").write_text("changed since")
-    assert collect() == served
-    assert (root / "old.123.js").exists()
-    assert (root / "old.123.js.gz").exists()
-    assert not (root / "older.456.js").exists()
-    assert (root / "js/chat.js").read_text() != "changed since"
-    assert all((root / name).exists() for name in served)
 
 
 def test_output_goes_into_a_pipe_that_has_a_name(tmp_path: Path) -> None:
