@@ -204,7 +204,7 @@ def test_the_server_starts_without_the_sdk(loaded: dict[str, set[str]]) -> None:
     """It costs seconds and 75 MB, and most starts do not need it."""
     modules = loaded["the server"]
     assert {"loomweb.asgi", "loomweb.daphne_server", "conversations.runtime.service"} <= modules
-    assert not {"anthropic", "mcp", "aiohttp", "psycopg"} & modules
+    assert not {"anthropic", "mcp", "aiohttp", "psycopg", "numpy"} & modules
 
 
 def test_pages_do_without_the_operations_of_the_api(loaded: dict[str, set[str]]) -> None:
