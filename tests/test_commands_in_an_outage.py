@@ -1,5 +1,6 @@
 """Commands while the database is unreachable."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,19 @@ from benchmarks.processes import clean_environment
 
 from .features import merge
 from .starting import Starts
+
+type Away = tuple[Starts, Path]
+
+
+@pytest.fixture(scope="module")
+def away(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Away]:
+    """The product with a database at a port on which nobody listens, and its data folder."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "all.jsonl").write_text("")
+    url = "postgres://loom@127.0.0.1:1/loom"
+    env = clean_environment({"LOOM_DATA_DIR": str(folder), "DATABASE_URL": url})
+    with starts.loaded(env) as loaded:
+        yield loaded, folder
 
 
 @pytest.mark.parametrize(
@@ -20,13 +34,10 @@ from .starting import Starts
     ],
     ids=lambda command: command.split()[0],
 )
-def test_a_command_says_in_one_sentence_that_the_database_is_away(
-    starts: Starts, tmp_path: Path, command: str
-) -> None:
-    (tmp_path / "all.jsonl").write_text("")
-    # Nobody listens on this port.
-    away = {"LOOM_DATA_DIR": str(tmp_path), "DATABASE_URL": "postgres://loom@127.0.0.1:1/loom"}
-    done = starts.run("manage.py", *command.format(tmp_path).split(), env=clean_environment(away))
+def test_a_command_says_in_one_sentence_that_the_database_is_away(away: Away, command: str) -> None:
+    loaded, folder = away
+    env = clean_environment({"LOOM_DATA_DIR": str(folder)})
+    done = loaded.run("manage.py", *command.format(folder).split(), env=env)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert "The database is not responding" in line
