@@ -14,10 +14,13 @@ from django.db import connection
 from django.urls import reverse
 
 from conversations.accounts.devices import sign_out_devices
+from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import readings_of
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, remove_member
+from conversations.domain.events import UserMessage
+from conversations.domain.turns import NewTurn
 from conversations.models import Run, Session, Workspace
 from conversations.rendering.source_text import MARK_END, MARK_START
 from conversations.runtime import visitors
@@ -592,7 +595,12 @@ async def test_a_page_that_comes_back_gets_exactly_what_it_missed(
 
 
 async def test_a_page_that_missed_too_much_loads_again(connect: Connect, session: Session) -> None:
-    await sync_to_async(say)(session, *["x"] * 501)
+    await sync_to_async(append)(
+        session.pk,
+        session_uuid=session.uuid,
+        turns=[NewTurn(role="user", content="x")] * 501,
+        events=[NewEvent(payload=UserMessage(text="x"), new=number) for number in range(501)],
+    )
     socket = await connect(query="?after=seq:0")
     await socket.settle()
     assert socket.of_type("reload") == [{"type": "reload", "reason": "too_far_behind"}]
