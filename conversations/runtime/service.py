@@ -172,9 +172,9 @@ class Runtime:
             first = {"type": "hello", "session": str(uuid), "last_seq": missed.last_seq}
             first |= {"rewinds": missed.rewinds, "run": state["run"]}
             model = self.models.model_for(missed.model) if missed.model else ""
-            about = {"title": missed.title, "model": model}
-            told = [{"type": name, name: value} for name, value in about.items() if value]
-            frames = [first, *told, *frames]
+            title = [{"type": "title", "title": missed.title}] if missed.title else []
+            chosen = [{"type": "model", "model": model}] if model else []
+            frames = [first, *title, *chosen, *frames]
         return frames, missed.last_seq
 
     # Messages and runs

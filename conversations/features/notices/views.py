@@ -81,6 +81,7 @@ def notifications(request: HttpRequest) -> HttpResponse:
         "subscriptions": subscriptions,
         "current": next((one for one in subscriptions if one["is_current"]), None),
         "muted": service.list_muted(user),
+        "is_saved": choice.pk is not None,
     }
     return render(
         request, "notices/notifications.html", context, status=400 if form.errors else 200
