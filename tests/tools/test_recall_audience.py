@@ -263,10 +263,18 @@ def test_a_session_quotes_what_all_its_readers_can_read(neighbourhood: Neighbour
             is_alone = setting == "session" and kind in OUTSIDE
             assert (len(readable[kind]) == 1) == (is_alone or kind == "other workspace")
             look, asked = look_for(session, neighbourhood.owner.pk), some_asked(number)
-            if setting == "workspace" and kind not in OUTSIDE:
-                asked = []  # What it can look into is as before; the list of sessions says so.
             found = quote_from(neighbourhood, look, asked)
             assert found == expect(asked, readable[kind], own=kind), kind
+
+
+def test_every_action_looks_into_the_same_sessions(neighbourhood: Neighbourhood) -> None:
+    """Every action with every kind of session, in one of each audience."""
+    for kind in ("page", "direct message", "work item"):
+        seen = set(neighbourhood.sessions) - {"other workspace"}
+        seen = {str(kind)} if kind in OUTSIDE else seen
+        look = look_for(neighbourhood.sessions[kind], neighbourhood.owner.pk)
+        found = quote_from(neighbourhood, look, all_asked(), query="blue")
+        assert found == expect(all_asked(), seen, own=kind)
 
 
 PEOPLE = {
@@ -308,8 +316,6 @@ def make_person(workspace: Workspace, role: str) -> int | None:
 
 
 def test_only_for_members_other_sessions_are_quoted(neighbourhood: Neighbourhood) -> None:
-    """Every action with every kind of session for the owner, some of them for the others: all
-    actions look into the same sessions."""
     everything = set(neighbourhood.sessions) - {"other workspace"}
     people = {role: make_person(neighbourhood.workspace, role) for role in PEOPLE}
     for kind, setting in (
@@ -323,12 +329,9 @@ def test_only_for_members_other_sessions_are_quoted(neighbourhood: Neighbourhood
             if is_alone and role not in ("owner", "member", "reviewer", "superuser", "nobody"):
                 continue  # It quotes nothing to whoever reads most: nor to the others.
             look = look_for(neighbourhood.sessions[kind], people[role])
-            asked, among = some_asked(number), {}
-            if role == "owner" and setting == "session":
-                asked, among = all_asked(), {"query": "blue"}
+            asked = some_asked(number)
             seen = everything if is_member and not is_alone else {kind}
-            found = quote_from(neighbourhood, look, asked, **among)
-            assert found == expect(asked, seen, own=kind), role
+            assert quote_from(neighbourhood, look, asked) == expect(asked, seen, own=kind), role
 
 
 def test_what_is_in_the_window_by_itself_is_of_the_session_alone(
