@@ -101,7 +101,7 @@ class Starts:
         *,
         env: Mapping[str, str],
         stdout: IO[Any] | int | None = None,
-        stderr: IO[Any] | None = None,
+        stderr: IO[Any] | int | None = None,
         cwd: Path = ROOT,
         text: Literal[True] = True,
     ) -> Forked:
@@ -124,7 +124,7 @@ class Starts:
         command: Sequence[str],
         env: Mapping[str, str],
         out: IO[Any] | int,
-        errors: IO[Any] | None,
+        errors: IO[Any] | int | None,
         cwd: Path,
     ) -> int:
         files = [

@@ -6,7 +6,6 @@ import pty
 import re
 import select
 import struct
-import subprocess
 import sys
 import termios
 import time
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from fcntl import ioctl
 from typing import TextIO
 
-from loomweb.env import BASE_DIR
+from .starting import Starts
 
 PATIENCE = 30.0
 
@@ -86,20 +85,28 @@ def someone_reading() -> Iterator[tuple[Typist, TextIO]]:
         typist.close()
 
 
+IN_FOREGROUND = """
+import fcntl, os, runpy, sys, termios
+os.setsid()
+fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+os.dup2(1, 0)
+sys.argv[0] = "manage.py"
+runpy.run_path("manage.py", run_name="__main__")
+"""
+
+
 class Program(Typist):
     """``manage.py`` with these arguments in the foreground of a terminal of its own."""
 
-    def __init__(self, *arguments: str, environment: dict[str, str], columns: int = 80) -> None:
+    def __init__(
+        self, *arguments: str, environment: dict[str, str], starts: Starts, columns: int = 80
+    ) -> None:
         super().__init__(columns=columns)
-        self.process = subprocess.Popen(
-            [sys.executable, "manage.py", *arguments],
-            cwd=BASE_DIR,
+        self.process = starts.popen(
+            [sys.executable, "-c", IN_FOREGROUND, *arguments],
             env=environment,
-            stdin=self.theirs,
             stdout=self.theirs,
             stderr=self.theirs,
-            start_new_session=True,
-            preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0) and None,
         )
         self.let_go()
 

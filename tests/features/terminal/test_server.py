@@ -51,75 +51,74 @@ def server(
         yield made
 
 
-def test_a_conversation_with_a_server_survives_its_end(
+def converse(typist: Typist, server: Server, wire: WireThread) -> None:
+    """The server is killed in the middle of an answer."""
+    typist.until(READY)
+    wire.enqueue(*answers(("write_file", {"path": "beans.md", "content": "Beans\n"})))
+    typist.type("go")
+    typist.until("Write asks: Create beans.md")
+    typist.until(QUESTION)
+    typist.type("y")
+    typist.until("Done.")
+    typist.until(READY)
+    wire.enqueue(Scenario(text="Peas, kale and leek. " * 40, rate=40))
+    typist.type("more")
+    typist.until("kale")
+    server.kill()
+    server.start()
+    typist.until("The server is not responding")
+    typist.until("The server stopped during this answer")
+    typist.until(READY)
+    wire.enqueue(Scenario(text="Here again."))
+    typist.type("And now?")
+    typist.until("Here again.")
+    typist.until(READY)
+    for command, said in {
+        "/model haiku-5": "Model: Claude Haiku 5.5",
+        "/rename Beans": "renamed to Beans",
+        "/history beans": r"1|2  ",
+        "/new": "New session",
+        "/resume bean": r"Beans: .* turns in the archive[\s\S]*Here again\.",
+        "/stop": "",
+    }.items():
+        typist.type(command)
+        typist.until(said)
+        typist.until(READY)
+    typist.type("/quit")
+
+
+def leave_while_it_hangs(program: Program, server: Server, wire: WireThread) -> None:
+    """A second Ctrl-C waits for nobody."""
+    wire.enqueue(Scenario(text="Peas, kale and leek. " * 400, rate=40))
+    program.until(READY)
+    program.type("more")
+    program.until("kale")
+    os.kill(server.pid, signal.SIGSTOP)
+    program.press(CTRL_C)
+    program.until("Stopping")
+    program.press(CTRL_C)
+    assert program.wait() == 130
+
+
+def test_a_conversation_with_a_server_survives_its_end_and_can_be_left_while_it_hangs(
     at_terminal: AtTerminal,
     server: Server,
     token: Path,
     wire: WireThread,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    starts: Starts,
 ) -> None:
-    monkeypatch.setattr(settings.LOOM, "chat_server", f"http://127.0.0.1:{server.port}")
+    at = f"http://127.0.0.1:{server.port}"
+    monkeypatch.setattr(settings.LOOM, "chat_server", at)
     monkeypatch.setattr(settings.LOOM, "chat_token_file", str(token))
+    at_terminal(lambda typist: converse(typist, server, wire), "--session", "garden")
 
-    def talk(typist: Typist) -> None:
-        typist.until(READY)
-        wire.enqueue(*answers(("write_file", {"path": "beans.md", "content": "Beans\n"})))
-        typist.type("go")
-        typist.until("Write asks: Create beans.md")
-        typist.until(QUESTION)
-        typist.type("y")
-        typist.until("Done.")
-        typist.until(READY)
-        wire.enqueue(Scenario(text="Peas, kale and leek. " * 40, rate=40))
-        typist.type("more")
-        typist.until("kale")
-        server.kill()
-        server.start()
-        typist.until("The server is not responding")
-        typist.until("The server stopped during this answer")
-        typist.until(READY)
-        wire.enqueue(Scenario(text="Here again."))
-        typist.type("And now?")
-        typist.until("Here again.")
-        typist.until(READY)
-        for command, said in {
-            "/model haiku-5": "Model: Claude Haiku 5.5",
-            "/rename Beans": "renamed to Beans",
-            "/history beans": r"1|2  ",
-            "/new": "New session",
-            "/resume bean": r"Beans: .* turns in the archive[\s\S]*Here again\.",
-            "/stop": "",
-        }.items():
-            typist.type(command)
-            typist.until(said)
-            typist.until(READY)
-        typist.type("/quit")
-
-    at_terminal(talk, "--session", "garden")
-
-
-def test_a_second_ctrl_c_leaves_while_the_server_hangs(
-    server: Server, token: Path, wire: WireThread, tmp_path: Path
-) -> None:
-    environment = clean_environment(
-        {
-            "LOOM_DATA_DIR": str(tmp_path),
-            "LOOM_SERVER": f"http://127.0.0.1:{server.port}",
-            "LOOM_TOKEN_FILE": str(token),
-            "TERM": "dumb",
-        }
-    )
-    wire.enqueue(Scenario(text="Peas, kale and leek. " * 400, rate=40))
-    program = Program("chat", "--session", "garden", environment=environment)
+    own = {"LOOM_DATA_DIR": str(tmp_path), "LOOM_SERVER": at, "LOOM_TOKEN_FILE": str(token)}
+    environment = clean_environment(own | {"TERM": "dumb"})
+    program = Program("chat", "--session", "beds", environment=environment, starts=starts)
     try:
-        program.until(READY)
-        program.type("more")
-        program.until("kale")
-        os.kill(server.pid, signal.SIGSTOP)
-        program.press(CTRL_C)
-        program.until("Stopping")
-        program.press(CTRL_C)
-        assert program.wait() == 130
+        leave_while_it_hangs(program, server, wire)
     finally:
         os.kill(server.pid, signal.SIGCONT)
         program.close()

@@ -22,6 +22,7 @@ from conversations.runtime.service import Runtime
 from tests.archive.turns import read_turns
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
+from tests.starting import Starts
 from tests.typist import CTRL_C, Program, Typist
 from tests.wire.server import WireThread
 
@@ -233,14 +234,15 @@ def test_a_line_that_the_terminal_has_cut_is_not_sent(
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
-def test_the_program_at_a_terminal_of_its_own(tmp_path: Path) -> None:
+def test_the_program_at_a_terminal_of_its_own(tmp_path: Path, starts: Starts) -> None:
     """Line editing and Ctrl-C, in a process of its own on a copy of the test's data."""
     connection.ensure_connection()
     with closing(sqlite3.connect(tmp_path / "loom.sqlite3")) as copy:
         connection.connection.backup(copy)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LOOM_")}
     environment |= {"LOOM_DATA_DIR": str(tmp_path), "LOOM_DEMO_DELAY": "0.02", "TERM": "xterm"}
-    program = Program("chat", environment=environment | {"NO_COLOR": ""}, columns=60)
+    environment["NO_COLOR"] = ""
+    program = Program("chat", environment=environment, starts=starts, columns=60)
     try:
         program.until("New session")
         program.until(r"\x1b\[\?2004h")  # or a terminal does not mark what is pasted
