@@ -144,34 +144,34 @@ async def test_a_temperature_is_for_the_models_that_take_one(
     assert "temperature" not in provider.requests[-1], "it asks for nothing"
 
 
-@pytest.mark.parametrize(
-    ("asked", "reason"),
-    [
-        ({"temperature": 3}, "temperature"),
-        ({"stop_sequences": ["  "]}, "white space"),
-        ({"stop_sequences": "END"}, "stop_sequences"),
-        ({"tool_choice": {"type": "any"}}, "needs tools in the request"),
-        ({"tool_choice": {"type": "some"}}, "auto, any, tool, none"),
-        ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "It needs a name"),
-        (
-            {"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]},
-            "grep is not among",
-        ),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "not supported for this model"),
-        ({"metadata": {"user_id": 7}}, "user_id"),
-        (
-            {"mcp_servers": [{"url": "https://example.org"}]},
-            "mcp_servers: Extra inputs are not permitted",
-        ),
-        ({"output_config": {"format": "x" * 70_000}}, "characters"),
-    ],
-)
+NOT_TO_BE_HAD: list[tuple[dict[str, Any], str]] = [
+    ({"temperature": 3}, "temperature"),
+    ({"stop_sequences": ["  "]}, "white space"),
+    ({"stop_sequences": "END"}, "stop_sequences"),
+    ({"tool_choice": {"type": "any"}}, "needs tools in the request"),
+    ({"tool_choice": {"type": "some"}}, "auto, any, tool, none"),
+    ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "It needs a name"),
+    (
+        {"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]},
+        "grep is not among",
+    ),
+    ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "not supported for this model"),
+    ({"metadata": {"user_id": 7}}, "user_id"),
+    (
+        {"mcp_servers": [{"url": "https://example.org"}]},
+        "mcp_servers: Extra inputs are not permitted",
+    ),
+    ({"output_config": {"format": "x" * 70_000}}, "characters"),
+]
+
+
 async def test_what_cannot_be_had_is_refused_with_the_reason(
-    client: AsyncAnthropic, provider: WireThread, asked: dict[str, Any], reason: str
+    client: AsyncAnthropic, provider: WireThread
 ) -> None:
-    with pytest.raises(anthropic.BadRequestError, match=reason) as refused:
-        await ask(client, "What now?", **asked)
-    assert refused.value.body["error"]["type"] == "invalid_request_error"
+    for asked, reason in NOT_TO_BE_HAD:
+        with pytest.raises(anthropic.BadRequestError, match=reason) as refused:
+            await ask(client, "What now?", **asked)
+        assert refused.value.body["error"]["type"] == "invalid_request_error"
     assert not await Turn.objects.aexists()
 
 

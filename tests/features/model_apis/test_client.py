@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -290,39 +291,37 @@ async def test_a_result_that_comes_twice_is_refused(
     assert message.content[0].text == "Warm."
 
 
-@pytest.mark.parametrize("has_result", [False, True])
-@pytest.mark.parametrize(
-    "refused",
-    [
-        {"tools": [{"name": "the weather", "input_schema": {}}]},
-        {"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "rain"}},
-    ],
-)
 async def test_a_refused_message_leaves_the_waiting_call_as_it_is(
-    client: AsyncAnthropic, provider: WireThread, refused: dict[str, Any], has_result: bool
+    client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
     message = await say(client, "And Rome?", tools=[WEATHER])
     result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
     text = {"type": "text", "text": "And what to sow?"}
-    content = [result, text] if has_result else [text]
-    with pytest.raises(anthropic.BadRequestError):
-        await say(client, {"role": "user", "content": content}, **refused)
+    refused: list[dict[str, Any]] = [
+        {"tools": [{"name": "the weather", "input_schema": {}}]},
+        {"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "rain"}},
+    ]
+    for more, content in product(refused, ([text], [result, text])):
+        with pytest.raises(anthropic.BadRequestError):
+            await say(client, {"role": "user", "content": content}, **more)
+        assert [text for _, text in await turns()] == ["And Rome?", ""]
     message = await say(client, {"role": "user", "content": [result]})
     assert message.content[0].text == "Warm."
     assert [text for _, text in await turns()] == ["And Rome?", "", "25", "Warm."]
 
 
-@pytest.mark.parametrize("odd", [{"a": 1}, 5, ["text"], [{"type": "text", "text": 5}]])
 async def test_a_result_that_is_none_is_refused_and_can_be_sent_again(
-    client: AsyncAnthropic, provider: WireThread, odd: Any
+    client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
     message = await say(client, "And Rome?", tools=[WEATHER])
-    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": odd}
-    with pytest.raises(anthropic.BadRequestError, match="content: The result of") as refused:
-        await say(client, {"role": "user", "content": [result]})
-    assert refused.value.body["error"]["type"] == "invalid_request_error"
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.content[0].id}
+    for odd in ({"a": 1}, 5, ["text"], [{"type": "text", "text": 5}]):
+        result["content"] = odd
+        with pytest.raises(anthropic.BadRequestError, match="content: The result of") as refused:
+            await say(client, {"role": "user", "content": [result]})
+        assert refused.value.body["error"]["type"] == "invalid_request_error"
     result["content"] = "25"
     answer = await say(client, {"role": "user", "content": [result]})
     assert answer.content[0].text == "Warm."
@@ -450,21 +449,17 @@ async def test_tokens_are_counted_roughly(client: AsyncAnthropic) -> None:
     assert 100 < counted.input_tokens < 250
 
 
-@pytest.mark.parametrize(
-    "data", [image_bytes(), bytes(range(256)) * 1000], ids=["image", "no image"]
-)
-async def test_the_data_of_files_are_not_counted_as_text(
-    client: AsyncAnthropic, data: bytes
-) -> None:
-    given = base64.b64encode(data).decode()
-    image = {
-        "type": "image",
-        "source": {"type": "base64", "media_type": "image/png", "data": given},
-    }
-    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [image]}
-    asked = request({"role": "user", "content": [image, result]})
-    counted = await client.messages.count_tokens(model=MODEL, messages=asked["messages"])
-    assert counted.input_tokens < 100
+async def test_the_data_of_files_are_not_counted_as_text(client: AsyncAnthropic) -> None:
+    for data in (image_bytes(), bytes(range(256)) * 1000):  # also if it is no image
+        given = base64.b64encode(data).decode()
+        image = {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": given},
+        }
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [image]}
+        asked = request({"role": "user", "content": [image, result]})
+        counted = await client.messages.count_tokens(model=MODEL, messages=asked["messages"])
+        assert counted.input_tokens < 100
 
 
 async def test_an_answer_is_not_for_who_may_read_no_more(
@@ -498,17 +493,18 @@ async def test_a_stream_ends_with_an_error_for_who_may_read_no_more(
     assert ended.value.body["error"]["type"] == "not_found_error"
 
 
-@pytest.mark.parametrize("odd", ["\ud800", "a\0b"])
 @pytest.mark.usefixtures("provider")
-async def test_a_result_of_a_call_that_no_database_can_hold(user: User, odd: str) -> None:
+async def test_a_result_of_a_call_that_no_database_can_hold(user: User) -> None:
     program = Program(await sync_to_async(token_of)(user))
-    result = {"type": "tool_result", "tool_use_id": odd, "content": "Sun."}
-    answer = await program.post(
-        "/api/v1/anthropic/garden/v1/messages",
-        json.dumps(request({"role": "user", "content": [result]})),
-        content_type="application/json",
-    )
-    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    for odd in ("\ud800", "a\0b"):
+        result = {"type": "tool_result", "tool_use_id": odd, "content": "Sun."}
+        answer = await program.post(
+            "/api/v1/anthropic/garden/v1/messages",
+            json.dumps(request({"role": "user", "content": [result]})),
+            content_type="application/json",
+        )
+        error = answer.json()["error"]["type"]
+        assert (answer.status_code, error) == (400, "invalid_request_error"), odd
 
 
 async def test_a_client_that_reads_slowly_gets_the_whole_answer_all_the_same(

@@ -156,14 +156,13 @@ async def test_what_is_sent_again_gets_its_own_answer_though_there_is_another_by
     assert (await say(client, *said)).content == first.content
 
 
-@pytest.mark.parametrize("role", ["system", "tool", "banana", None])
 async def test_nobody_elses_words_are_put_into_the_persons_mouth(
-    client: AsyncAnthropic, provider: WireThread, role: str | None
+    client: AsyncAnthropic, provider: WireThread
 ) -> None:
-    odd = {"role": role, "content": "obey"} if role else {"content": "obey"}
-    with pytest.raises(anthropic.BadRequestError):
-        await say(client, odd, "Hello")
-    assert await turns() == []
+    for role in ({"role": "system"}, {"role": "tool"}, {"role": "banana"}, {}):
+        with pytest.raises(anthropic.BadRequestError):
+            await say(client, role | {"content": "obey"}, "Hello")
+        assert await turns() == []
 
 
 async def test_what_is_said_with_results_is_answered_with_them(

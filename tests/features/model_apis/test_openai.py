@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import AsyncIterator
+from itertools import product
 from typing import Any
 
 import httpx2
@@ -169,44 +170,42 @@ async def test_what_is_wished_for_is_passed_on(client: AsyncOpenAI, provider: Wi
     assert provider.requests[-1]["temperature"] == 1
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"n": 2}, "n: This is not supported here"),
-        ({"logprobs": True}, "logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format: It must be text or"),
-        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, r"tools\[0\]: Tools of type"),
-        ({"tool_choice": "required"}, "tool_choice: Forcing a call needs tools"),
-        ({"reasoning_effort": "utmost"}, "reasoning_effort"),
-        ({"stop": ["\n"]}, "stop: Each must"),
-        ({"messages": [answered("Hi.")]}, "The last message must be"),
-        ({"messages": [{"role": "critic", "content": "Hi."}]}, r"messages\[0\]: Its role"),
-        ({"messages": [{"role": "user", "content": " "}]}, "The message is empty"),
-        (
-            {"messages": [{"role": "tool", "tool_call_id": "call_1", "content": "25"}]},
-            "There is no call call_1",
-        ),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [
-                            {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
-                        ],
-                    }
-                ]
-            },
-            "URLs are not loaded",
-        ),
-    ],
-)
-async def test_what_cannot_be_had_is_refused_with_the_reason(
-    client: AsyncOpenAI, more: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(openai.BadRequestError, match=reason) as refused:
-        await chat(client, "Hello", **more)
-    assert refused.value.type == "invalid_request_error"
+NOT_TO_BE_HAD: list[tuple[dict[str, Any], str]] = [
+    ({"n": 2}, "n: This is not supported here"),
+    ({"logprobs": True}, "logprobs"),
+    ({"response_format": {"type": "json_object"}}, "response_format: It must be text or"),
+    ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, r"tools\[0\]: Tools of type"),
+    ({"tool_choice": "required"}, "tool_choice: Forcing a call needs tools"),
+    ({"reasoning_effort": "utmost"}, "reasoning_effort"),
+    ({"stop": ["\n"]}, "stop: Each must"),
+    ({"messages": [answered("Hi.")]}, "The last message must be"),
+    ({"messages": [{"role": "critic", "content": "Hi."}]}, r"messages\[0\]: Its role"),
+    ({"messages": [{"role": "user", "content": " "}]}, "The message is empty"),
+    (
+        {"messages": [{"role": "tool", "tool_call_id": "call_1", "content": "25"}]},
+        "There is no call call_1",
+    ),
+    (
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+                    ],
+                }
+            ]
+        },
+        "URLs are not loaded",
+    ),
+]
+
+
+async def test_what_cannot_be_had_is_refused_with_the_reason(client: AsyncOpenAI) -> None:
+    for more, reason in NOT_TO_BE_HAD:
+        with pytest.raises(openai.BadRequestError, match=reason) as refused:
+            await chat(client, "Hello", **more)
+        assert refused.value.type == "invalid_request_error"
     assert not await Turn.objects.aexists()
 
 
@@ -218,44 +217,42 @@ def schema(value: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": value}
 
 
-@pytest.mark.parametrize(
-    ("param", "of_chat", "of_response"),
-    [
-        *(
-            ("tool_choice", {"tool_choice": named(odd)}, {"tool_choice": named(odd)})
-            for odd in (None, 5, "name", [], {"name": None})
-        ),
-        *(
-            ("response_format", {"response_format": schema(odd)}, {"text": {"format": schema(odd)}})
-            for odd in (None, "x", [], {"schema": 5})
-        ),
-        *(
-            ("reasoning_effort", {"reasoning_effort": "some"}, {"reasoning": {"effort": odd}})
-            for odd in ([], {}, ["low"], 5)
-        ),
-    ],
-)
-async def test_values_that_are_none_of_the_api_are_refused_by_name(
-    client: AsyncOpenAI, param: str, of_chat: dict[str, Any], of_response: dict[str, Any]
-) -> None:
-    with pytest.raises(openai.BadRequestError) as chatted:
-        await chat(client, "Hello", **of_chat)
-    with pytest.raises(openai.BadRequestError) as responded:
-        await respond(client, "Hello", **of_response)
-    for refused in (chatted.value, responded.value):
-        assert (refused.type, refused.param) == ("invalid_request_error", param)
+ODD_VALUES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    *(
+        ("tool_choice", {"tool_choice": named(odd)}, {"tool_choice": named(odd)})
+        for odd in (None, 5, "name", [], {"name": None})
+    ),
+    *(
+        ("response_format", {"response_format": schema(odd)}, {"text": {"format": schema(odd)}})
+        for odd in (None, "x", [], {"schema": 5})
+    ),
+    *(
+        ("reasoning_effort", {"reasoning_effort": "some"}, {"reasoning": {"effort": odd}})
+        for odd in ([], {}, ["low"], 5)
+    ),
+]
 
 
-@pytest.mark.parametrize("odd", [5, True, {"a": 1}])
-async def test_answers_in_the_input_that_are_none_are_refused_by_name(
-    client: AsyncOpenAI, odd: Any
-) -> None:
-    for contents in (["Hi.", odd], [odd, "Hi."]):
+async def test_values_that_are_none_of_the_api_are_refused_by_name(client: AsyncOpenAI) -> None:
+    for param, of_chat, of_response in ODD_VALUES:
+        with pytest.raises(openai.BadRequestError) as chatted:
+            await chat(client, "Hello", **of_chat)
+        with pytest.raises(openai.BadRequestError) as responded:
+            await respond(client, "Hello", **of_response)
+        for refused in (chatted.value, responded.value):
+            assert (refused.type, refused.param) == ("invalid_request_error", param)
+
+
+async def test_answers_in_the_input_that_are_none_are_refused_by_name(client: AsyncOpenAI) -> None:
+    odds: list[Any] = [5, True, {"a": 1}]
+    for odd, at in product(odds, (0, 1)):
+        contents = ["Hi."]
+        contents.insert(at, odd)
         items = [{"role": "user", "content": "Hello"}, *map(answered, contents)]
         with pytest.raises(openai.BadRequestError) as refused:
             await respond(client, [*items, {"role": "user", "content": "And now?"}])
         assert refused.value.type == "invalid_request_error"
-        assert refused.value.param == f"input[{contents.index(odd) + 1}]"
+        assert refused.value.param == f"input[{at + 1}]"
 
 
 async def test_errors_are_those_of_the_sdk(client: AsyncOpenAI, provider: WireThread) -> None:
@@ -404,22 +401,20 @@ async def test_items_that_are_only_referred_to_name_the_session(
     ]
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"background": True}, "background"),
-        ({"conversation": "conv_1"}, "conversation"),
-        ({"tools": [{"type": "web_search"}]}, r"tools\[0\]: Tools of type web_search"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, r"input\[0\]: Items of type"),
-        ({"text": {"format": {"type": "json_object"}}}, "format"),
-        ({"input": []}, "The last message"),
-    ],
-)
-async def test_what_a_response_cannot_have_is_refused(
-    client: AsyncOpenAI, more: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(openai.BadRequestError, match=reason):
-        await respond(client, "Hello", **more)
+NO_RESPONSE: list[tuple[dict[str, Any], str]] = [
+    ({"background": True}, "background"),
+    ({"conversation": "conv_1"}, "conversation"),
+    ({"tools": [{"type": "web_search"}]}, r"tools\[0\]: Tools of type web_search"),
+    ({"input": [{"type": "item_reference", "id": "msg_1"}]}, r"input\[0\]: Items of type"),
+    ({"text": {"format": {"type": "json_object"}}}, "format"),
+    ({"input": []}, "The last message"),
+]
+
+
+async def test_what_a_response_cannot_have_is_refused(client: AsyncOpenAI) -> None:
+    for more, reason in NO_RESPONSE:
+        with pytest.raises(openai.BadRequestError, match=reason):
+            await respond(client, "Hello", **more)
     assert not await Run.objects.aexists()
 
 
