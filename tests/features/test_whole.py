@@ -25,7 +25,8 @@ from tests.web.conftest import make_person, owner  # noqa: F401 (fixtures)
 
 
 @pytest.mark.django_db
-def test_every_table_has_a_model() -> None:
+def test_every_table_has_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "MIGRATION_MODULES", {})  # the tests' own database needs none
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
 
