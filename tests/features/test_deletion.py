@@ -17,7 +17,7 @@ import pytest
 
 from loomweb.env import BASE_DIR
 from scripts.without import START, copy_product, environment_of, list_features, taken_out
-from tests.starting import SERVER, Starts, forked_starts
+from tests.starting import SETTINGS, Starts, forked_starts
 
 FEATURES = list_features()
 SOURCES = [
@@ -92,18 +92,25 @@ def test_nothing_else_links_to_pages_of_a_feature() -> None:
 
 
 LOADED = (
-    *SERVER,
+    *SETTINGS,
     "anyio._backends._asyncio",
+    "channels.generic.websocket",
+    "django.db.backends.sqlite3.base",
+    "django.test.client",
     "httpcore2",
     "hypothesis",
+    "limits.aio",
+    "markdown_it",
+    "PIL.Image",
+    "pydantic.json_schema",
+    "pygments.formatters",
     "pytest_asyncio",
     "pytest_django",
-    "slugify",
     "valkey.asyncio",
     "xdist",
     "xml.sax.xmlreader",
 )
-"""Beside what a server loads, what tests do, and what of it is not loaded before it is used."""
+"""What the tests load; the server's Twisted and the provider's SDK they do not."""
 
 
 @pytest.fixture(scope="module")
