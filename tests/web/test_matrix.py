@@ -336,8 +336,8 @@ besides, and instead of a whole page to those who may not write. A superuser amo
 all rights of a reviewer and of an administrator."""
 
 ASKS_ALL = ("stranger", "owner")
-"""Roles that try every method at every address. All others leave out what answers everybody
-who is signed in alike, as an address does that does not know the method."""
+"""Roles that try every method at every address. All others leave out those that do not know the
+method; and those without a right of their own leave out what answers everybody alike."""
 
 CHECKED = ("stranger", "owner", "reviewer", "administrator", "superuser")
 """Roles whose pages are looked at: between them they see all there is."""
@@ -355,7 +355,7 @@ def tried(role: str, method: str) -> list[str]:
     def depends_on_who_asks(name: str) -> bool:
         statuses: Statuses = getattr(TABLE[name], method)
         answers = {statuses[one] for one in ROLES if one != "stranger"}
-        is_looked_at = method == "get" and role in CHECKED and answers != {405}
+        is_looked_at = role in CHECKED and answers != {405}
         return len(answers) > 1 or is_looked_at or (method == "get" and reads(name))
 
     return [name for name in TABLE if role in ASKS_ALL or depends_on_who_asks(name)]
