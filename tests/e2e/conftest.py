@@ -403,6 +403,7 @@ class Chat:
     def load(self, name: str, until: Callable[[], bool]) -> None:
         """Press the link to older or newer rows until what is wanted has come. Being in sight
         it may load by itself meanwhile, and is replaced then."""
+        self.wait_connected()  # before its scripts run, the link leads to another page
         link = self.page.get_by_role("button", name=name)
 
         def has_come() -> bool:
