@@ -1,6 +1,6 @@
 """The admin: everything can be looked at, nothing can be changed, at constant cost."""
 
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -293,8 +293,7 @@ def test_no_page_of_any_table_changes_anything(workspace: Workspace, user: User)
     person = User.objects.create_user("sam", is_staff=True)
     person.user_permissions.set(Permission.objects.all())
     staff.force_login(person)
-    # Each page with each method, of each of them, would be slow.
-    before, in_turn = rows_of_all_tables(), cycle(product(UNSAFE, (superuser, staff)))
+    before, in_turn = rows_of_all_tables(), cycle(UNSAFE)
     for model, model_admin in admin.site._registry.items():
         row = model._default_manager.order_by("pk").first()
         data = {"_save": "Save", "post": "yes", "action": "delete_selected"}
@@ -304,8 +303,9 @@ def test_no_page_of_any_table_changes_anything(workspace: Workspace, user: User)
             if pattern.name is None:  # leads to the record
                 continue
             address = reverse(f"admin:{pattern.name}", kwargs=taken)
-            method, client = next(in_turn)
-            assert getattr(client, method)(address, data).status_code == 405, address
+            # Each page with each method would be slow.
+            answers = staff.post(address, data), getattr(superuser, next(in_turn))(address, data)
+            assert [one.status_code for one in answers] == [405, 405], address
             if model in (User, Turn) and pattern.name.endswith(("_add", "_delete")):
                 assert superuser.get(address).status_code == 403, address
     assert changed_tables(before) == set()

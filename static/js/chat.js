@@ -59,7 +59,7 @@ function showConnection(state) {
   say();
 }
 
-/** Once a second. For rows that are missing it is made up for. */
+/** Once a second; for missing rows it is made up for. */
 function sync(lacks) {
   const wait = synced + 1000 - Date.now();
   if (wait > 0) {
@@ -94,7 +94,7 @@ const FRAMES = {
     if ((socket.answer(frame.client_id) || lacksNewer()) && "seq" in frame) toLatest();
   },
   error: (frame) => socket.answer(frame.client_id, frame.message) || (refused = refused
-    .then(() => import("./refused.js")).then(({ take }) => take(frame, sendAgain), () => refuse(LOST))),
+    .then(() => import("./refused.js")).then(({ take }) => take(frame, sendAgain)).catch(() => refuse(LOST))),
   rows: ({ rows, after, ends_draft: ends }) => {
     if (ends) clearDraft();
     for (const row of rows) settleMessage(row.client_id);
@@ -116,7 +116,7 @@ const FRAMES = {
     if (byId("model")?.value !== model) byId("model")?.add(new Option(model, model, true, true));
   },
   people: (frame) => (frame.count > 1 || byId("people")) && import("./people.js").then(({ showPeople }) => showPeople(frame, socket)),
-  // Not under a file that has not arrived.
+  // Not under a file on its way.
   reload: () => (find("#tray :is(progress, button + button)") ? setTimeout(FRAMES.reload, 1000) : location.reload()),
 };
 

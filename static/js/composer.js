@@ -9,7 +9,8 @@ const field = byId("message");
 const DRAFT = `draft:${session}`;
 export const FILES = `files:${session}`;
 const PENDING = `pending:${session}`;
-const pending = new Map(recall(PENDING));
+const found = recall(PENDING) ?? [];
+const pending = new Map(found);
 const withFiles = (use) => import("./attach.js").then(use, () => refuse(LOST));
 const withCommands = (use) => import("./commands.js").then(use, () => use && refuse(LOST));
 
@@ -17,8 +18,14 @@ function keepText() {
   keep(DRAFT, field.value);
   if (/^\/|@/.test(field.value)) withCommands();
 }
+/** Of all tabs; what another one has settled waits no more. */
+function waiting() {
+  const all = new Map(recall(PENDING));
+  for (const [id] of found) all.has(id) || (pending.delete(id), standIn(id)?.remove());
+  return all;
+}
 function keepPending(done) {
-  const all = new Map([...recall(PENDING) ?? [], ...pending]); // other tabs' too
+  const all = new Map([...waiting(), ...pending]);
   all.delete(done);
   keep(PENDING, all.size && [...all]);
 }
@@ -111,5 +118,8 @@ export function startComposer(socket) {
     for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
     if (matchMedia("(pointer: fine)").matches && !target) field.focus();
   }
-  return () => [...pending].forEach(post);
+  return () => {
+    waiting();
+    [...pending].forEach(post);
+  };
 }

@@ -52,7 +52,7 @@ export function localise(root) {
   }
 }
 
-/** This tab's storage, by person; what is to be sent outlives it. It may be off or full: then nothing is kept. */
+/** By person; what is to be sent outlives its tab. Where it is off or full nothing is kept. */
 const own = `loom:${document.body.dataset.me}:`;
 const store = (name) => (/^pending/.test(name) ? localStorage : sessionStorage);
 export function recall(name) {

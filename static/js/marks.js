@@ -1,5 +1,4 @@
-// What the browser adds to rows. It depends on them alone: streamed rows end up like
-// loaded ones.
+// What the browser adds to rows, streamed or loaded: it depends on them alone.
 import { byId, create, find, findAll, formatDay, fromTemplate, gettext, localise } from "./dom.js";
 
 const LONG = 60; // lines of about 72 characters

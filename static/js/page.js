@@ -22,7 +22,6 @@ function rove(to = find("nav[data-session-list] [aria-current]") ?? links()[0]) 
 }
 rove();
 
-// A column, or a drawer.
 const narrow = matchMedia("(max-width: 759.98px)");
 function setDrawer(open) {
   root.toggleAttribute("data-drawer", open);

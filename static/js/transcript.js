@@ -47,7 +47,7 @@ export function firstVisible() {
   return allRows().find((row) => row.getBoundingClientRect().bottom > edge);
 }
 
-/** Note what the reader looks at; what is returned puts it back. */
+/** Note what the reader looks at, to be put back. */
 function holdPlace() {
   const row = firstVisible();
   const before = row?.getBoundingClientRect().top;

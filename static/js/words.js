@@ -1,5 +1,4 @@
-// Words in the page's language, for modules that come later than the page: of those that come with
-// it the page has the words itself.
+// Words in the page's language, for modules that come later than it.
 import { gettext, ngettext } from "./dom.js";
 
 const { words } = document.documentElement.dataset;

@@ -686,9 +686,17 @@ def test_messages_that_are_refused_come_back_in_their_order(tab: Page, server: S
     chat.send("First")
     chat.send("Second")
     chat.message.fill("and a third")
+    other = Chat(tab.context.new_page(), server)
+    others_line = Line(other.page)
+    others_line.is_held = True
+    other.open(chat.uuid)
+    expect(other.page.locator("#pending")).to_contain_text("Second")
     server.manage("shell", "-c", ARCHIVE.format(uuid=chat.uuid))
     line.greet()
     expect(chat.message).to_have_value("First\n\nSecond\n\nand a third")
+    others_line.greet()  # what came back here is not sent from there
+    expect(other.page.locator("#pending > *")).to_have_count(0)
+    expect(other.message).to_have_value("")
 
 
 def test_a_message_is_said_once_though_the_database_was_away(
