@@ -18,6 +18,6 @@ class DrawnPages(NamedTuple):
 
 def draw_pages(data: bytes, *, first: int, count: int) -> DrawnPages | None:
     """The pages from ``first`` (the first is 1) on; a total of 0 for what cannot be read. None
-    where it takes too much time or memory."""
+    where it takes too long."""
     found = run_program("draw_pdf.py", first, count, PAGE_PIXELS, data=data)
     return None if found is None else DrawnPages(found.get("total", 0), found.get("pages", []))

@@ -133,7 +133,7 @@ def _picture_type(data: bytes) -> str:
 def _show_pdf(data: bytes, first_page: int) -> Preview:
     drawn = draw_pages(data, first=first_page, count=MAX_PDF_PAGES)
     if drawn is None:
-        told = say("This PDF takes too much time or memory to be shown. Download it to open it.")
+        told = say("This PDF takes too long to be shown. Download it to open it.")
         return Preview("", told)
     if not drawn.total:
         return Preview("", say("This PDF is damaged or protected, and cannot be shown."))

@@ -51,8 +51,8 @@ def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> 
 
 
 def run_program(name: str, *arguments: int, data: bytes) -> Any:
-    """What the program of this package makes of ``data``, as JSON; None where it fails, or where
-    those before it do not end."""
+    """What the program of this package makes of ``data``, as JSON; empty where it fails, None where
+    it, or those before it, do not end."""
     program = Path(__file__).with_name(name)
     try:
         if not _running[name].acquire(timeout=MAX_SECONDS):
@@ -63,4 +63,4 @@ def run_program(name: str, *arguments: int, data: bytes) -> Any:
             _running[name].release()
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         logger.info("preview_failed", extra={"fields": {"error": type(error).__name__}})
-        return None
+        return None if isinstance(error, TimeoutError | subprocess.TimeoutExpired) else {}

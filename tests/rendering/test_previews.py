@@ -196,7 +196,7 @@ def test_what_waits_for_a_pdf_holds_nothing_else_up(monkeypatch: pytest.MonkeyPa
         assert render("a.html", "<p>Beans</p>").is_page
         monkeypatch.setattr(programs, "MAX_SECONDS", 0.01)
         shown = render("a.pdf", picture("PDF", pages=1))
-    assert shown.note.startswith("This PDF takes too much time")
+    assert shown.note.startswith("This PDF takes too long")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -328,7 +328,7 @@ def test_the_pages_so_far_are_shown_once_they_have_taken_long(
     found = json.loads(done.stdout)
     assert (found["total"], len(found["pages"])) == (5, 2)
     monkeypatch.setattr(programs, "MAX_SECONDS", 0.0)
-    assert "takes too much time" in render("a.pdf", picture("PDF", pages=1)).note
+    assert "takes too long" in render("a.pdf", picture("PDF", pages=1)).note
 
 
 @pytest.mark.parametrize(
@@ -349,6 +349,14 @@ def test_a_program_that_crashes_writes_no_dump_of_its_memory(program: str) -> No
             time.sleep(0.01)
         process.kill()
     assert found == (0, 0)
+
+
+def test_a_pdf_that_ends_its_program_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any, **__: Any) -> bytes:
+        raise subprocess.CalledProcessError(-11, [])
+
+    monkeypatch.setattr(programs, "ask_program", crash)
+    assert "damaged or protected" in render("a.pdf", picture("PDF", pages=1)).note
 
 
 @pytest.mark.parametrize("data", [b"%PDF-", b"%PDF-1.7\n" + b"\xff\0" * 1000])
