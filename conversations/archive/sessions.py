@@ -322,6 +322,10 @@ def save_floor(session_pk: int, *, floor: int) -> None:
     Session.objects.filter(pk=session_pk).update(floor_turn=floor)
 
 
+# ``Session.chosen_model``, in queries that do not make objects.
+CHOSEN_MODEL_SQL = "COALESCE(NULLIF(s.model, ''), w.default_model)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowFacts:
     """What assembling a window needs to know of a session, and from where. ``root`` is the
@@ -336,7 +340,7 @@ class WindowFacts:
     instructions: str = field(metadata={"sql": "w.instructions"})
     own_instructions: str = field(metadata={"sql": "s.instructions"})
     rewinds: int = field(metadata={"sql": "s.rewind_count"})
-    model: str = field(metadata={"sql": "COALESCE(NULLIF(s.model, ''), w.default_model)"})
+    model: str = field(metadata={"sql": CHOSEN_MODEL_SQL})
     reads_instruction_files: bool | None = field(metadata={"sql": "w.reads_instruction_files"})
     context_limit: int = field(metadata={"sql": "s.context_limit"})
     token_ratio: float = field(metadata={"sql": "s.token_ratio"})

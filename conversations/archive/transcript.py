@@ -24,6 +24,7 @@ from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_rew
 from .append import Row, placeholders
 from .journal import read_payload, synthesise_events
 from .rewinds import first_seq_from_turn
+from .sessions import CHOSEN_MODEL_SQL
 from .transcript_plan import (
     RewoundRange,
     Stretch,
@@ -355,23 +356,27 @@ def live_seq_of(session: Session, cursor: Cursor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SessionMarks:
-    """What changes in a session when something is written in it. ``window`` is where
-    the window starts, how full it is and what the session has cost."""
+    """What changes in a session that pages show. ``window`` is where the window starts,
+    how full it is and what the session has cost; ``model`` is ``Session.chosen_model``."""
 
     last_seq: int
     rewinds: int
     window: tuple[int, int, int]
+    title: str
+    model: str
 
 
 def read_session_marks(session_pks: Sequence[int]) -> dict[int, SessionMarks]:
     """The marks of these sessions, by key."""
     with connection.cursor() as cursor:  # raw, because it is asked all the time of what is shown
         cursor.execute(
-            "SELECT id, next_seq, rewind_count, floor_turn, context_tokens, cost_microusd"  # noqa: S608
-            f" FROM conversations_session WHERE id IN ({placeholders(session_pks)})",
+            "SELECT s.id, s.next_seq, s.rewind_count, s.floor_turn, s.context_tokens,"  # noqa: S608
+            f" s.cost_microusd, s.title, {CHOSEN_MODEL_SQL}"
+            " FROM conversations_session s JOIN conversations_workspace w ON w.id = s.workspace_id"
+            f" WHERE s.id IN ({placeholders(session_pks)})",
             session_pks,
         )
         return {
-            pk: SessionMarks(last_seq=next_seq - 1, rewinds=rewinds, window=(floor, tokens, cost))
-            for pk, next_seq, rewinds, floor, tokens, cost in cursor.fetchall()
+            pk: SessionMarks(next_seq - 1, rewinds, window=tuple(window), title=title, model=model)
+            for pk, next_seq, rewinds, *window, title, model in cursor.fetchall()
         }

@@ -138,6 +138,11 @@ class Session(models.Model):
     def last_seq(self) -> int:
         return self.next_seq - 1
 
+    @property
+    def chosen_model(self) -> str:
+        """Empty: the installation's default answers."""
+        return self.model or self.workspace.default_model
+
 
 class ReadingPosition(models.Model):
     """The last turn that a session had when this person had it open."""

@@ -168,9 +168,10 @@ def find_default_model() -> str:
 
 def model_of(session: Session) -> str:
     """The one that answers there; empty where none is on offer."""
-    chosen = session.model or session.workspace.default_model
     runtime = started_runtime()
-    return runtime.models.model_for(chosen) if runtime else chosen or find_default_model()
+    if runtime is not None:
+        return runtime.models.model_for(session.chosen_model)
+    return session.chosen_model or find_default_model()
 
 
 def is_demo() -> bool:

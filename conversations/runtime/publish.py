@@ -75,6 +75,12 @@ def active_frame(run: ActiveRun | None) -> Frame:
     )
 
 
+def name_frames(*, title: str, model: str) -> list[Frame]:
+    """How a session is called and which model answers there, as far as there is one."""
+    frames: list[Frame] = [{"type": "title", "title": title}] if title else []
+    return [*frames, {"type": "model", "model": model}] if model else frames
+
+
 def queue_frame(waiting: Sequence[dict[str, Any]]) -> Frame:
     return {"type": "queue", "items": waiting, "html": render_queue(waiting)}
 
@@ -98,7 +104,7 @@ def window_frame(mark: WindowMark) -> Frame:
 # What a page that connects has missed, read in one go.
 class CatchUp(NamedTuple):
     """``frames`` bring a page up to ``last_seq``, but for the run that is active and what it has
-    written so far. ``title`` and ``model`` are the session's. ``reload`` says why the page has to
+    written so far. ``model`` is the session's ``chosen_model``. ``reload`` says why the page has to
     be loaded again instead, if it has to."""
 
     session_pk: int
@@ -131,7 +137,7 @@ def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = No
         frames += [queue_frame(queued_messages(session.pk)), window_frame(window_mark_of(session))]
     running = active_runs(stale_seconds=60, session_pks=[session.pk])
     run = running[0] if running else None
-    about = (session.rewind_count, session.title, session.model)
+    about = (session.rewind_count, session.title, session.chosen_model)
     return CatchUp(session.pk, last_seq, *about, run, reload, frames)
 
 
@@ -296,8 +302,6 @@ SNAPSHOT_WANTED = "snapshot_wanted"
 ECHO_SECONDS, LOST_SECONDS = 1.0, 3.0
 
 MAX_OUTGOING_FRAMES = 1_000
-NOT_FOLLOWED = ("title", "model")
-"""Frames of what pages do not follow by the database while Redis is away."""
 MAX_MISSED_ROWS = 500
 
 
@@ -374,7 +378,6 @@ class Relay:
         self._channel = ""
         self._heard = -LOST_SECONDS  # when something came last, by ``monotonic``
         self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(MAX_OUTGOING_FRAMES)
-        self._unsent: dict[tuple[int, str], Frame] = {}  # the last of each session and kind
 
     @property
     def is_connected(self) -> bool:
@@ -387,10 +390,6 @@ class Relay:
             if self._outgoing.full():
                 self._outgoing.get_nowait()
             self._outgoing.put_nowait((session_pk, frame))
-            if frame["type"] in NOT_FOLLOWED:
-                self._unsent[session_pk, frame["type"]] = frame
-                if len(self._unsent) > MAX_OUTGOING_FRAMES:
-                    del self._unsent[next(iter(self._unsent))]
 
     def ask_for_snapshots(self, session_pk: int) -> None:
         self.send(session_pk, {"type": SNAPSHOT_WANTED})
@@ -403,8 +402,6 @@ class Relay:
         self._channel = await self._layer.new_channel("loom.")
         while not self._outgoing.empty():
             self._outgoing.get_nowait()  # pages have seen it by the database meanwhile
-        for (session_pk, _), frame in self._unsent.items():
-            self._outgoing.put_nowait((session_pk, frame))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._echo_forever())
             tasks.create_task(self._send_forever())
@@ -425,8 +422,6 @@ class Relay:
             session_pk, frame = await self._outgoing.get()
             message = {"type": "loom.frame", "from": self._owner, "s": session_pk}
             await self._layer.group_send(_group(session_pk), message | {"frame": frame})
-            if self._unsent.get((session_pk, frame["type"])) is frame:
-                del self._unsent[session_pk, frame["type"]]
 
     async def _join_forever(self) -> None:
         while True:

@@ -42,7 +42,16 @@ from .options import RuntimeOptions
 from .ownership import Owner
 from .presence import Presence
 from .program_tools import ProgramTools
-from .publish import CatchUp, Frame, Hub, Publisher, Relay, active_frame, read_catch_up
+from .publish import (
+    CatchUp,
+    Frame,
+    Hub,
+    Publisher,
+    Relay,
+    active_frame,
+    name_frames,
+    read_catch_up,
+)
 from .queue import RunQueue
 from .visitors import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
 from .watch import EmbeddingWorker, IndexWorker, Watcher
@@ -91,7 +100,7 @@ class Runtime:
             pace=FramePace(shortest=options.delta_interval),
         )
         self.queue = RunQueue(context, self.owner, on_interrupted=self._complete_changes_soon)
-        self.watcher = Watcher(options, self.readers, self.hub, self.relay, self.queue)
+        self.watcher = Watcher(options, self.readers, self.hub, self.relay, self.queue, self.models)
         self.visitors = AccessRefresher(self.readers)
         self.lines = ConnectionLimiter(
             most={SOCKETS: options.max_sockets, STREAMS: options.max_streams}
@@ -171,10 +180,8 @@ class Runtime:
         if hello:
             first = {"type": "hello", "session": str(uuid), "last_seq": missed.last_seq}
             first |= {"rewinds": missed.rewinds, "run": state["run"]}
-            model = self.models.model_for(missed.model) if missed.model else ""
-            title = [{"type": "title", "title": missed.title}] if missed.title else []
-            chosen = [{"type": "model", "model": model}] if model else []
-            frames = [first, *title, *chosen, *frames]
+            model = self.models.model_for(missed.model)
+            frames = [first, *name_frames(title=missed.title, model=model), *frames]
         return frames, missed.last_seq
 
     # Messages and runs

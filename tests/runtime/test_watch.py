@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
-from conversations.models import Session
+from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 
 from .conftest import Page, ask, fresh
@@ -67,3 +67,22 @@ async def test_a_rewind_of_another_process_does(
     await runtime.watcher._look([garden.pk])
     await runtime.watcher._look([garden.pk])
     assert len(page.of_type("reload")) == 1
+
+
+async def test_a_title_and_a_model_of_another_process_are_told(
+    runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    """Once, and not those that the page was greeted with."""
+    page = open_page(runtime)
+    await runtime.watcher._look([garden.pk])
+    sessions, workspaces = Session.objects.filter(pk=garden.pk), Workspace.objects
+    await sessions.aupdate(title="Beans", model="claude-opus-5")
+    for _ in range(2):
+        await runtime.watcher._look([garden.pk])
+    await sessions.aupdate(model="")
+    await runtime.watcher._look([garden.pk])
+    await workspaces.filter(pk=garden.workspace_id).aupdate(default_model="claude-haiku-4-5")
+    await runtime.watcher._look([garden.pk])
+    assert page.of_type("title") == [{"type": "title", "title": "Beans"}]
+    models = [frame["model"] for frame in page.of_type("model")]
+    assert models == ["claude-opus-5", runtime.models.model_for(""), "claude-haiku-4-5"]
