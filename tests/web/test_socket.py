@@ -106,6 +106,7 @@ async def test_it_greets_with_what_there_is(connect: Connect, session: Session) 
     assert socket.frames[:-1] == [
         {"type": "hello", "session": str(session.uuid), "last_seq": 2, "rewinds": 0, "run": ""},
         {"type": "title", "title": "Plant the beans"},
+        {"type": "model", "model": "demo"},
         {"type": "queue", "items": [], "html": ""},
         socket.of_type("window")[0],
         {"type": "state", "run_state": "idle", "run": "", "text": "", "elapsed_ms": 0},
@@ -176,11 +177,10 @@ async def test_pages_are_told_the_model_and_the_title_that_are_chosen(
 ) -> None:
     page = await connect()
     await page.until("state")
-    assert page.of_type("model") == []
+    assert page.of_type("model") == [{"type": "model", "model": "demo"}]  # the default
     address = reverse("session_model", args=[session.uuid])
     await sync_to_async(lambda: browser_of(user).post(address, {"model": "demo"}))()
     assert await page.until("model") == {"type": "model", "model": "demo"}
-    assert (await (await connect()).until("model"))["model"] == "demo"
     api = f"/api/v1/sessions/{session.uuid}"
     as_json = {"content_type": "application/json"}
     await sync_to_async(lambda: browser_of(user).patch(api, {"model": ""}, **as_json))()
