@@ -7,10 +7,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import pytest
 from django.conf import settings
@@ -114,12 +115,27 @@ def test_locks_are_taken_on_nfs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert owner.is_gone(other.id) is False
 
 
-def test_a_folder_that_can_only_be_read_needs_no_lock(
+def test_only_a_folder_that_can_only_be_read_needs_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "prepare.lock").mkdir()  # as root the tests may write anywhere
     monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
-    with migrating_alone():
+
+    def refuse(number: int) -> Callable[..., Never]:
+        def refused(*_: object) -> Never:
+            raise OSError(number, os.strerror(number))
+
+        return refused
+
+    with monkeypatch.context() as patch:  # as root the tests may write anywhere
+        for number in (errno.EACCES, errno.EROFS):
+            patch.setattr(Path, "open", refuse(number))
+            with migrating_alone():
+                pass
+        patch.setattr(Path, "open", refuse(errno.ENOSPC))
+        with pytest.raises(CommandError, match=r"prepare\.lock: No space left"), migrating_alone():
+            pass
+    monkeypatch.setattr(fcntl, "flock", refuse(errno.ENOLCK))
+    with pytest.raises(CommandError, match=r"prepare\.lock: No locks available"), migrating_alone():
         pass
 
 

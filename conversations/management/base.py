@@ -1,10 +1,11 @@
 """What the commands of the product have in common."""
 
+import errno
 import fcntl
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,6 +17,9 @@ from django.db import DatabaseError, connection
 from conversations.archive.storage import MIB, free_bytes, min_free_bytes, translate_storage_error
 from conversations.domain.errors import LoomError, StorageFull
 from conversations.domain.text import visible
+
+# What can only be read nobody prepares.
+READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def describe_storage_error(error: Exception) -> str:
@@ -36,15 +40,16 @@ def shown(stream: OutputWrapper, text: str) -> str:
 
 @contextmanager
 def migrating_alone() -> Iterator[None]:
-    """No other command or server on this data folder migrates or prepares it meanwhile."""
+    """No other command or server on this data folder migrates or prepares it meanwhile.
+    Raises CommandError where the lock cannot be had."""
     # NFS gives no lock on what is not open for writing, which a folder cannot be.
-    try:
-        lock = (settings.LOOM.data_dir / "prepare.lock").open("w")
-    except OSError:  # in a folder that can only be read nobody prepares anything
-        yield
-        return
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    path = settings.LOOM.data_dir / "prepare.lock"
+    with ExitStack() as held:
+        try:
+            fcntl.flock(held.enter_context(path.open("w")), fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise CommandError(f"{path}: {error.strerror}.") from error
         yield
 
 
