@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
@@ -18,6 +19,7 @@ from django.conf import settings
 from django.core.management import CommandError, call_command, get_commands
 
 from benchmarks.processes import clean_environment
+from conversations.archive.blobs import put_blob, remove_untouched
 from conversations.management.base import DatabaseCommand, migrating_alone, open_output
 from conversations.runtime.ownership import Owner
 
@@ -113,6 +115,7 @@ def test_locks_are_taken_on_nfs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         pass
     with closing(Owner(tmp_path)) as owner, closing(Owner(tmp_path)) as other:
         assert owner.is_gone(other.id) is False
+    assert remove_untouched(put_blob(b"Nobody has this any more"), since=time.time() + 60)
 
 
 def test_only_a_folder_that_can_only_be_read_needs_no_lock(

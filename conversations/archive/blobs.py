@@ -176,22 +176,17 @@ def remove_untouched(digest: str, *, since: float) -> bool:
     # nothing and writes it anew. What a dead process left there is seen to as well.
     path = blob_path(digest)
     aside = path.with_name(f".{path.name}")
-    try:
-        folder = os.open(path.parent, os.O_RDONLY)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # nobody else removes anything there meanwhile
+    # A file that is open for writing, since NFS gives no lock on a folder.
+    lock = Path(settings.LOOM.data_dir) / "run" / "remove-content.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file, suppress(FileNotFoundError):
+        fcntl.flock(file, fcntl.LOCK_EX)  # nobody else removes anything meanwhile
         with suppress(FileNotFoundError):
             path.rename(aside)
         if aside.stat().st_mtime > since:
             aside.replace(path)  # the same content, in case it was written anew
             return False
         aside.unlink()
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(folder)
     return True
 
 
