@@ -4,7 +4,7 @@ The turns are copied, on the active path or on the branch that has the turn; the
 from them, as those of older imports are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 from uuid import uuid4
@@ -48,7 +48,8 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
     NotFound where there is no such turn."""
     if not 1 <= turn <= session.turn_count:
         raise NotFound("This turn does not exist in this session.")
-    turns = _turns_up_to(session, turn)
+    gone = read_gone_beside(session, turn)
+    turns = _turns_up_to(session, turn, gone=gone)
     with transaction.atomic():
         made = create_session(
             session.workspace,
@@ -65,12 +66,11 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
         for start in range(0, len(turns), CHUNK):
             copies = [_copy(one, names) for one in turns[start : start + CHUNK]]
             append(made.pk, session_uuid=made.uuid, turns=copies)
-        _copy_skills(session, made, numbers)
+        _copy_skills(session, made, numbers, gone=gone)
     return get_session(made.uuid)
 
 
-def _turns_up_to(session: Session, turn: int) -> list[StoredTurn]:
-    gone = read_gone_beside(session, turn)
+def _turns_up_to(session: Session, turn: int, *, gone: Ranges) -> list[StoredTurn]:
     aside = read_aside(session.pk, gone=gone)
     later = walk_turns(
         session.pk, start=turn, is_back=False, limit=CHUNK, rewound=gone, active=True
@@ -136,10 +136,18 @@ def _copy_attachments(
     return names
 
 
-def _copy_skills(session: Session, made: Session, numbers: Mapping[int, int]) -> None:
-    copies: Sequence[SessionSkill] = [
-        one for one in SessionSkill.objects.filter(session=session.pk) if one.turn_number in numbers
-    ]
+def _copy_skills(
+    session: Session, made: Session, numbers: Mapping[int, int], *, gone: Ranges
+) -> None:
+    """Those of the turns that are copied, and as loaded at turn 1 what was in force before."""
+    skills = list(SessionSkill.objects.filter(session=session.pk).order_by("pk"))
+    first = min(numbers, default=1)
+    before = {
+        one.name: one
+        for one in skills
+        if one.turn_number < first and not are_within(one.turn_number, gone)
+    }
+    copies = [*before.values(), *(one for one in skills if one.turn_number in numbers)]
     for one in copies:
-        one.pk, one.session, one.turn_number = None, made, numbers[one.turn_number]
+        one.pk, one.session, one.turn_number = None, made, numbers.get(one.turn_number, 1)
     SessionSkill.objects.bulk_create(copies)

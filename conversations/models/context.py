@@ -14,7 +14,7 @@ from .sessions import Session
 class SessionSkill(models.Model):
     """A skill as it was when the model loaded it. ``content`` is the file's text,
     ``digest`` its SHA-256, ``path`` the file within the workspace's folder and
-    ``turn_number`` the turn that holds the call."""
+    ``turn_number`` the turn that holds the call, or 1 in a fork without that turn."""
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="skills")
     name = models.CharField(max_length=120)

@@ -3,9 +3,11 @@
 import pytest
 from django.contrib.auth.models import User
 
+from conversations.agent.window.window import WindowWish, assemble_window
 from conversations.archive.append import append
 from conversations.archive.asides import make_marker
 from conversations.archive.attachments import save_attachment
+from conversations.archive.context import append_loaded_skill, read_loaded_skills
 from conversations.archive.forking import MAX_TURNS, fork_session
 from conversations.archive.messages import accept_message, edit_message, rewind_session
 from conversations.archive.session_state import read_state_text
@@ -14,6 +16,7 @@ from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import NotFound
 from conversations.domain.turns import NewTurn
+from conversations.domain.windows import WindowRules
 from conversations.models import Session
 from tests.archive.turns import read_turns
 
@@ -94,9 +97,39 @@ def test_of_a_long_session_the_last_turns_are_copied(session: Session, user: Use
         for number in range(MAX_TURNS + 501)
     ]
     append(session.pk, session_uuid=session.uuid, turns=turns)
+    loads = (("Water", 6), ("Water twice", 40), ("Prune", 600), ("Later", MAX_TURNS + 501))
+    for text, turn in loads:
+        append_loaded_skill(session.pk, name=text[:5], path="p", content=text, turn=turn)
     made = fork_session(get_session(session.uuid), turn=MAX_TURNS + 500, owner=user)
     assert made.turn_count == MAX_TURNS
     assert contents(made)[0] == "Row 501"
+    loaded = [(skill.content, skill.turn_number) for skill in read_loaded_skills(made.pk)]
+    assert loaded == [("Water twice", 1), ("Prune", 100)]
+    assert verify_session(get_session(made.uuid)).problem == ""
+    # What the window holds the call of is not told again.
+    assert window_of(made, limit=1_000_000) == (1, ["Water"])
+    floor, told = window_of(made, limit=8_000)
+    assert floor > 100
+    assert told == ["Water", "Prune"]
+
+
+def window_of(session: Session, *, limit: int) -> tuple[int, list[str]]:
+    """Its first turn, and the skills that are told beside its turns."""
+    wish = WindowWish(
+        session_pk=session.pk,
+        floor=1,
+        rewinds=0,
+        model="demo",
+        system="",
+        tools="[]",
+        limit=limit,
+        max_output=1_000,
+        ratio=1.0,
+        rules=WindowRules(),
+    )
+    window = assemble_window(wish)
+    skills = session.skills.filter(pk__in=window.decisions["skills"])
+    return window.floor, [skill.name for skill in skills]
 
 
 def test_files_come_along_and_are_stored_once(session: Session, user: User) -> None:

@@ -198,13 +198,15 @@ def assemble_window(wish: WindowWish) -> Window:
         before = list_user_turns_before(
             session, choice.floor, limit=limit, has_rewinds=has_rewinds, aside=aside
         )
+    # What was loaded at turn 1, a fork had from the start: the call is in none of its turns.
+    low = max(choice.floor, 2)
     texts = Texts(
         system=parts.forms.system,
         tools=parts.forms.tools,
         state=state if parts.has_state else NO_STATE,
         hint=parts.hint,
         parent=parts.parent,
-        skills=[skill for skill in parts.skills if skill.turn_number < choice.floor],
+        skills=[skill for skill in parts.skills if skill.turn_number < low],
         compaction=compaction,
         lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
         summary_chars=parts.summary_chars,
