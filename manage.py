@@ -16,6 +16,9 @@ def main():  # type: ignore[no-untyped-def]  # older Pythons read this file too
         sys.exit("Loom Web cannot start: its environment is not made yet. Run make run.")
     try:
         execute_from_command_line(sys.argv)
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped.\n")
+        sys.exit(130)
     except Exception as error:
         from conversations.archive.storage import translate_storage_error
 

@@ -31,7 +31,7 @@ from conversations.management.commands._first_run import collect_static_files
 collect_static_files()
 """
 
-WITHOUT = {"bench", "check_mcp"}
+WITHOUT = {"bench"}
 """Commands that need no database."""
 
 PREPARES = {"serve"}

@@ -58,7 +58,7 @@ class DatabaseCommand(BaseCommand):
     makes the database first, as ``serve`` does. One that is there is left as it is: a
     server of an older version may run on it.
 
-    A LoomError ends it with its message and the code 2, Ctrl-C with 130."""
+    A LoomError ends it with its message and the code 2."""
 
     def uses_database(self, options: dict[str, Any]) -> bool:
         return True
@@ -72,8 +72,6 @@ class DatabaseCommand(BaseCommand):
             return super().execute(*args, **options)
         except LoomError as error:
             raise CommandError(shown(self.stderr, error.message), returncode=2) from error
-        except KeyboardInterrupt:
-            raise CommandError("Stopped.", returncode=130) from None
         except BrokenPipeError:
             # Whoever reads has had enough; the interpreter must not flush again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,19 +4,19 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from conversations.agent.mcp.config import McpConfig
 from conversations.agent.mcp.connection import Timing
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.archive.workspaces import list_places
-from conversations.management.base import shown
+from conversations.management.base import DatabaseCommand, shown
 from conversations.runtime.database import Database
 
 SECONDS = 30.0
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Connect to the configured tool servers and list their tools."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -13,12 +13,13 @@ from uuid import UUID, uuid4
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+import manage
 from conversations.archive.append import NewEvent, append
 from conversations.archive.rights import role_of
 from conversations.archive.sessions import create_session
@@ -1122,15 +1123,24 @@ def test_a_database_that_fails_is_said(
 
 
 def test_a_command_that_somebody_stops_says_so(
-    workspace: Workspace, admin: User, file: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace,
+    admin: User,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def stopping(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("conversations.features.interchange.running.import_file", stopping)
-    with pytest.raises(CommandError, match="Stopped") as stopped:
-        call_command("import_sessions", str(file))
-    assert stopped.value.returncode == 130
+    monkeypatch.setattr("conversations.management.commands.serve.open_listener", stopping)
+    monkeypatch.setattr(connections, "close_all", lambda: None)  # the test goes on with its own
+    for words in (["import_sessions", str(file)], ["serve"]):
+        monkeypatch.setattr(sys, "argv", ["manage.py", *words])
+        with pytest.raises(SystemExit) as stopped:
+            manage.main()  # type: ignore[no-untyped-call]
+        assert stopped.value.code == 130
+        assert capsys.readouterr().err == "Stopped.\n"
 
 
 def test_a_truncated_export_fails_the_command(
