@@ -40,6 +40,7 @@ from conversations.domain.tool_calls import (
     ApprovalRequest,
     CallEnding,
     ToolScope,
+    is_described_otherwise,
     is_kind,
     make_result_payloads,
     make_result_turn,
@@ -97,7 +98,12 @@ def allowed_kinds(session_pk: int) -> frozenset[str]:
 
 
 def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int | None) -> None:
-    """Allow a kind of call in a workspace until it is taken back. Twice is once."""
+    """Allow a kind of call in a workspace until it is taken back. Twice is once. What was
+    allowed of a tool that its server described otherwise is taken back."""
+    in_force = ToolPermission.objects.filter(workspace=workspace_pk, revoked_at=None)
+    former = [one.pk for one in in_force if is_described_otherwise(kind, one.kind)]
+    if former:
+        in_force.filter(pk__in=former).update(revoked_at=timezone.now(), revoked_by_id=user_pk)
     try:
         with transaction.atomic():
             ToolPermission.objects.create(
@@ -108,8 +114,7 @@ def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int |
                 granted_at=timezone.now(),
             )
     except IntegrityError:
-        found = ToolPermission.objects.filter(workspace=workspace_pk, revoked_at=None, kind=kind)
-        if not found.exists():
+        if not in_force.filter(kind=kind).exists():
             raise
 
 

@@ -11,6 +11,7 @@ before anything is done, so that after a crash nothing is done twice.
 """
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeGuard
@@ -152,6 +153,8 @@ PLAIN_PROGRAMS = frozenset(
     """.split()  # noqa: SIM905 (seventy quoted names are harder to read)
 )
 _PROGRAM_KEY = "shell:"
+_SERVER_KEY = "mcp:"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,18 +175,28 @@ class ToolScope:
 
 class Kind(NamedTuple):
     """What "always" stands for. ``key`` is stored (``files``, ``shell:ls``, ``line:…`` for
-    one command as it stands, ``git:commit``, ``fetch:example.org``, ``mcp:server:tool``),
-    ``label`` is read: "“ls” with any arguments"."""
+    one command as it stands, ``git:commit``, ``fetch:example.org``, and ``mcp:server:tool:``
+    with the digest of how the server describes the tool), ``label`` is read: "“ls” with any
+    arguments"."""
 
     key: str
     label: str
 
 
 def is_kind(key: str) -> bool:
-    """Whether "always" can stand for it. Programs that no longer can are still on record:
-    calls of them ask again."""
+    """Whether "always" can stand for it. Programs that no longer can, and tools of servers
+    without a digest, are still on record: calls of them ask again."""
+    if key.startswith(_SERVER_KEY):
+        return _DIGEST.fullmatch(key.rpartition(":")[2]) is not None
     is_program = key.startswith(_PROGRAM_KEY)
     return bool(key) and (not is_program or key.removeprefix(_PROGRAM_KEY) in PLAIN_PROGRAMS)
+
+
+def is_described_otherwise(kind: str, other: str) -> bool:
+    """Whether both are one tool of one server, as it described it at two times."""
+    tool = kind.rpartition(":")[0]
+    is_tool = kind.startswith(_SERVER_KEY) and kind != other
+    return is_tool and tool in (other, other.rpartition(":")[0])
 
 
 def decide(scope: ToolScope, *, effect: str, kind: str, allowed: Collection[str]) -> str:

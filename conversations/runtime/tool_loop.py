@@ -59,6 +59,7 @@ from conversations.domain.tool_calls import (
     CallPlan,
     ToolScope,
     decide,
+    is_described_otherwise,
     make_result_payloads,
 )
 from conversations.domain.tool_questions import (
@@ -85,6 +86,11 @@ MAX_KIND_CHARS = 255  # Of a kind's key; a call of a longer one is allowed one a
 MAX_SHOWN_CHARS = 100_000  # Of a diff or a command that a question shows
 
 ONE_RUNS, SEVERAL_RUN = say("A tool is running"), say("Tools are running")
+
+CHANGED_TOOL = say(
+    "The server has changed the description or the arguments of this tool since it was always "
+    "allowed."
+)
 
 CUT_OFF = "Not run: the answer was cut off before the call was complete."
 
@@ -277,6 +283,10 @@ class ToolLoop:
                     if decision == REFUSE:
                         call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
                     elif decision == ASK:
+                        kind = planned.kind_key
+                        if any(is_described_otherwise(kind, one) for one in rules.allowed):
+                            note = join_messages((planned.note, CHANGED_TOOL))
+                            planned = replace(planned, note=note)
                         call.asked = _question(call.record, planned)
                     else:
                         call.decision = BY_POLICY

@@ -63,7 +63,8 @@ async def test_a_call_asks_runs_and_can_be_always_allowed(
     assert asked.data is not None
     assert asked.data["summary"] == "touch of plain"
     assert asked.data["command"] == '{\n  "name": "bean.txt"\n}'
-    assert asked.data["kind_key"] == "mcp:plain:touch"
+    assert asked.data["kind_key"] == f"mcp:plain:touch:{asked.data['basis']}"
+    assert "note" not in asked.data
     assert asked.data["kind_label"] == "calls of touch of plain"
     root = Path(garden.workspace.root)
     assert not (root / "bean.txt").exists()
@@ -73,7 +74,8 @@ async def test_a_call_asks_runs_and_can_be_always_allowed(
     assert await results(garden) == ['{"name": "bean.txt"}']
     [change] = [change async for change in FileChange.objects.filter(call=call.pk)]
     assert change.path == "bean.txt"
-    assert await ToolPermission.objects.filter(kind="mcp:plain:touch").acount() == 1
+    allowed = ToolPermission.objects.filter(kind__startswith="mcp:plain:touch:", revoked_at=None)
+    assert await allowed.acount() == 1
     wire.enqueue(*answers(("mcp__plain__touch", {"name": "pea.txt"}), prefix="again"))
     assert (await ask(runtime, garden, "more")).state == "completed"
     assert (root / "pea.txt").exists()
@@ -81,6 +83,39 @@ async def test_a_call_asks_runs_and_can_be_always_allowed(
     rebuilt = [await sync_to_async(rebuild_request)(pk) for pk in calls]
     assert [(one.matches, one.reason) for one in rebuilt] == [(True, "")] * 4
     await require_whole(garden)
+
+
+async def test_a_tool_that_its_server_has_changed_asks_again(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    runtime, call = await ask_to_touch(start_runtime, wire, garden)
+    await runtime.decide_call(garden, call=call.uuid, decision="always", user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    await describe_anew(runtime, garden)
+    wire.enqueue(*answers(("mcp__plain__touch", {"name": "bean.txt"}), prefix="again"))
+    await runtime.send(garden, client_id="client-2", text="go", user_pk=garden.owner_id)
+    [again] = await until_waiting(garden)
+    *_, asked = await notices(garden, "approval_asked")
+    assert asked.data is not None
+    assert "has changed" in asked.data["note"]
+    await runtime.decide_call(garden, call=again.uuid, decision="always", user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    assert await ToolPermission.objects.filter(revoked_at=None).acount() == 1
+    wire.enqueue(*answers(("mcp__plain__touch", {"name": "pea.txt"}), prefix="third"))
+    assert (await ask(runtime, garden, "more")).state == "completed"
+    assert (Path(garden.workspace.root) / "pea.txt").exists()
+
+
+async def describe_anew(runtime: Runtime, garden: Session) -> None:
+    """Have the server describe its tools in other words."""
+    (Path(garden.workspace.root) / "described_anew").touch()
+    await connection_of(runtime.tool_servers).call("echo", {"grow": True}, report=print)
+
+    def described() -> str:
+        tools = runtime.tool_servers.tools_of(garden.workspace.slug)
+        return tools["mcp__plain__touch"].description
+
+    await until(lambda: "anew" in described())
 
 
 async def ask_to_touch(
@@ -140,19 +175,12 @@ async def test_a_tool_that_changes_while_its_call_waits_is_not_called(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
     runtime, call = await ask_to_touch(start_runtime, wire, garden)
-    root, servers = Path(garden.workspace.root), runtime.tool_servers
-    (root / "described_anew").touch()
-    await connection_of(servers).call("echo", {"grow": True}, report=print)
-
-    def described() -> str:
-        return servers.tools_of(garden.workspace.slug)["mcp__plain__touch"].description
-
-    await until(lambda: "anew" in described())
+    await describe_anew(runtime, garden)
     await runtime.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
     await runtime.wait_idle(garden.pk)
     [said] = await results(garden)
     assert said.startswith("This is no longer the tool that was approved")
-    assert not (root / "touched").exists()
+    assert not (Path(garden.workspace.root) / "touched").exists()
     await require_whole(garden)
 
 

@@ -180,6 +180,9 @@ def test_a_permission_for_what_is_no_kind_any_more_stops_to_apply(
     assert [item.applies for item in list_permissions(workspace)] == [False, True]
     page = browser_of(user).get(reverse("workspace_tools", args=[workspace.slug]))
     assert page.content.decode().count("No longer applies: asked each time.") == 1
+    # Of which description it was given for is not known.
+    grant_permission(workspace.pk, kind="mcp:plain:touch", label="calls of touch", user_pk=user.pk)
+    assert allowed_kinds(session.pk) == {"shell:ls"}
 
 
 def test_the_settings_choose_the_policy_and_take_permissions_back(

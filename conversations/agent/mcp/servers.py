@@ -199,6 +199,7 @@ def make_tool(
 
     async def plan(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
         host = urlsplit(config.url).hostname
+        basis = context.basis or offer.basis  # what is approved stays what it is
         return CallPlan(
             effect=offer.effect,
             summary=say(
@@ -206,13 +207,13 @@ def make_tool(
             ),
             command=json.dumps(arguments, ensure_ascii=False, indent=2),
             note=say("The arguments are sent to %(host)s.", host=host) if host else "",
-            kind_key=f"mcp:{server}:{offer.own_name}",
+            kind_key=f"mcp:{server}:{offer.own_name}:{basis}",
             kind_label=say(
                 "calls of %(tool)s of %(server)s",
                 tool=one_line(offer.own_name, limit=100),
                 server=server,
             ),
-            basis=context.basis or offer.basis,  # what is approved stays what it is
+            basis=basis,
         )
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
