@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from uuid import uuid4
 
@@ -45,7 +45,13 @@ from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
 from conversations.domain.messages import Message, say
-from conversations.domain.stream import MessageCompleted, ModelRequest
+from conversations.domain.stream import (
+    BlockDelta,
+    MessageCompleted,
+    MessageStarted,
+    ModelRequest,
+    Usage,
+)
 from conversations.domain.text import estimate_tokens, number_text, storable
 from conversations.domain.windows import (
     LEAST_GAIN,
@@ -57,7 +63,7 @@ from conversations.domain.windows import (
 )
 from conversations.models import Compaction, ModelCall
 
-from .execution import Execution, RunContext, wait_before_try
+from .execution import Execution, RunContext, usage_so_far, wait_before_try
 from .models import REPLACED_BY_OWN, rules_of, summarises
 from .run_notices import sentence
 
@@ -101,6 +107,21 @@ class _Job:
     caps: SummaryCaps
     cuts: int = 0
     tries: int = 0
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of the model. ``reported`` is what the provider counted at its beginning,
+    ``pieces`` what it has written, ``message`` its whole answer."""
+
+    request: ModelRequest
+    manifest: str
+    estimated: int
+    began: float = field(default_factory=monotonic)
+    reported: Usage | None = None
+    answered_as: str = ""
+    pieces: list[str] = field(default_factory=list)
+    message: MessageCompleted | None = None
 
 
 class CompactionExecution(Execution):
@@ -159,7 +180,12 @@ class CompactionExecution(Execution):
             done, summary, record = await self._stage(job, rest, summary, reached)
             reached, rest = rest[done - 1].number, rest[done:]
         assert record is not None
-        return *await asyncio.to_thread(self._complete, job, summary), record
+        try:
+            compaction, event = await asyncio.to_thread(self._complete, job, summary)
+        except NotWorthIt:
+            await self.writer.write(append_call, self.claimed, call=record)
+            raise
+        return compaction, event, record
 
     def _read_job(self) -> _Job:
         models, session_pk = self._context.models, self.claimed.session_pk
@@ -201,29 +227,38 @@ class CompactionExecution(Execution):
                     check_model_call, self.claimed.session_pk, person_pk=self.claimed.user_pk
                 )
             parts = rest[: take_stage(rest, budget=job.budget - estimate_tokens(summary))]
-            request, manifest = self._make_request(job, parts, summary, reached)
-            began = monotonic()
-            message = failure = None
+            call = self._make_call(job, parts, summary, reached)
             try:
-                message, text = await self._ask(request)
+                text = await self._ask(call)
+            except asyncio.CancelledError:
+                if call.reported is not None:  # the provider counts it
+                    self.track(asyncio.create_task(self._save_failed(call, states.STOPPED)))
+                raise
             except ProviderError as error:
-                message, failure = None, error
-            record = self.record(
-                message,
-                model=request.model,
-                manifest=manifest,
-                request_digest=request_digest(request),
-                error_code=failure.code if failure else "",
-                duration_ms=int((monotonic() - began) * 1000),
-            )
-            if failure is None:
-                return len(parts), text, record
-            await self.writer.write(append_failed_call, self.claimed, call=record)
-            await self._mend(job, failure)
+                await self._save_failed(call, error.code)
+                await self._mend(job, error)
+            else:
+                return len(parts), text, self._record(call)
 
-    def _make_request(
+    def _record(self, call: _Call, *, error_code: str = "") -> ModelCall:
+        return self.record(
+            call.message,
+            model=call.request.model,
+            usage=usage_so_far(call.reported, given=call.estimated, written=["".join(call.pieces)]),
+            answered_as=call.answered_as,
+            manifest=call.manifest,
+            request_digest=request_digest(call.request),
+            error_code=error_code,
+            duration_ms=int((monotonic() - call.began) * 1000),
+        )
+
+    async def _save_failed(self, call: _Call, error_code: str) -> None:
+        record = self._record(call, error_code=error_code)
+        await self.writer.write(append_failed_call, self.claimed, call=record)
+
+    def _make_call(
         self, job: _Job, parts: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> tuple[ModelRequest, str]:
+    ) -> _Call:
         output = self._output(job.limit)
         words = int(output * WORDS_PER_TOKEN)
         request = make_summary_request(
@@ -239,26 +274,31 @@ class CompactionExecution(Execution):
         self._context.database.save_prompt_texts(
             {digest_of(text): text for text in texts.values()}, session_pk=self.claimed.session_pk
         )
+        estimated = sum(part.tokens for part in parts) + estimate_tokens(summary + SYSTEM)
         manifest = summary_manifest(
             request,
             parts,
             digests=digests,
             to_previous=reached,
             words=words,
-            estimated=sum(part.tokens for part in parts) + estimate_tokens(summary + SYSTEM),
+            estimated=estimated,
             limit=job.limit,
             caps=job.caps,
         )
-        return request, manifest
+        return _Call(request, manifest, estimated)
 
-    async def _ask(self, request: ModelRequest) -> tuple[MessageCompleted, str]:
-        """The answer, and the text of the summary. Raises ProviderError for one that is none."""
-        message: MessageCompleted | None = None
-        async with aclosing(self._context.models.stream(request)) as items:
+    async def _ask(self, call: _Call) -> str:
+        """The text of the summary. Raises ProviderError for one that is none."""
+        async with aclosing(self._context.models.stream(call.request)) as items:
             async for item in items:
-                if isinstance(item, MessageCompleted):
-                    message = item
+                if isinstance(item, BlockDelta):
+                    call.pieces.append(item.text)
+                elif isinstance(item, MessageStarted):
+                    call.reported, call.answered_as = item.usage, item.answered_as
+                elif isinstance(item, MessageCompleted):
+                    call.message = item
                     break
+        message = call.message
         if message is None:
             raise ProviderError(
                 "The summary was not completed.", code="incomplete_stream", transient=True
@@ -269,7 +309,7 @@ class CompactionExecution(Execution):
             raise ProviderError("The model wrote no summary.", code="empty_answer")
         if message.stop_reason == "max_tokens":
             text += "\n\n(The summary was cut off here at its limit.)"
-        return message, text
+        return text
 
     async def _mend(self, job: _Job, error: ProviderError) -> None:
         """Change what is to be asked, or wait. Raises the error where neither helps."""
@@ -336,6 +376,8 @@ class CompactionExecution(Execution):
     async def _end(self, state: str, code: str, reason: str) -> None:
         """The run is over and nothing has changed. Who asked for it is told why; an
         attempt that nobody asked for says so only if it failed."""
+        if self._commits:
+            await asyncio.wait(self._commits)
         fields = {"run": self.run, "state": state, "error_code": code}
         logger.info("compaction_ended", extra={"fields": fields})
         is_told = bool(reason) and (self.is_asked_for or state == states.FAILED)

@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from time import monotonic, process_time
 from typing import Any
 
@@ -13,6 +13,7 @@ from conversations.archive.runs import Claimed
 from conversations.domain import runs as states
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import MessageCompleted, Usage
+from conversations.domain.text import estimate_tokens
 from conversations.domain.tool_calls import ToolScope
 from conversations.models import ModelCall
 from conversations.providers.model_limits import find_cost
@@ -258,6 +259,17 @@ class Execution:
         self._last_flush = asyncio.get_running_loop().time()
         for frame in (*self.live.take_frames(), *self.calls.take_frames(at_once=at_once)):
             self._publish(frame)
+
+
+def usage_so_far(reported: Usage | None, *, given: int, written: Iterable[str]) -> Usage:
+    """What a call has used that ends early: as the provider has reported, otherwise estimated."""
+    if reported is None:
+        return Usage()
+    return replace(
+        reported,
+        input_tokens=given if reported.input_tokens is None else reported.input_tokens,
+        output_tokens=max(reported.output_tokens or 0, sum(map(estimate_tokens, written))),
+    )
 
 
 def wait_before_try(error: ProviderError, tries: int) -> float:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -61,7 +61,7 @@ from conversations.models import ModelCall
 
 from .database import PatientWriter
 from .drafts import LiveBlock
-from .execution import Execution, RunContext, wait_before_try
+from .execution import Execution, RunContext, usage_so_far, wait_before_try
 from .models import LEAST_REPORTED, make_window, size_after, summarises
 from .run_notices import (
     STOPS,
@@ -112,14 +112,8 @@ class _Answer:
         return int((monotonic() - self.started) * 1000)
 
     def usage_so_far(self) -> Usage:
-        """What it has used where it ends early: as reported, otherwise estimated."""
-        known = self.reported
-        if known is None:
-            return Usage()
-        written = sum(estimate_tokens("".join(part.text)) for part in self.parts.values())
-        given = self.window.estimated if known.input_tokens is None else known.input_tokens
-        most = max(known.output_tokens or 0, written)
-        return replace(known, input_tokens=given, output_tokens=most)
+        written = ["".join(part.text) for part in self.parts.values()]
+        return usage_so_far(self.reported, given=self.window.estimated, written=written)
 
 
 class RunExecution(Execution):

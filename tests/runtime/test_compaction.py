@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from conversations.archive.sessions import archive_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.stream import ModelInfo
+from conversations.domain.stream import BlockDelta, ModelInfo, ModelRequest, StreamItem
 from conversations.domain.windows import HEADINGS, WindowRules
 from conversations.models import ChatEvent, Compaction, ModelCall, Run, Session, Turn
 from conversations.rendering.messages import fill_marks
@@ -272,6 +273,8 @@ async def test_a_failure_is_a_quiet_notice_and_changes_nothing(
     wire.enqueue(scenario)
     run = await compact(compacting, garden)
     assert (run.error_code, await in_force(garden)) == (code, None)
+    call = await ModelCall.objects.aget(run=run)
+    assert bool(call.input_tokens) == (code != "bad_key")
     [notice] = await notices(garden)
     assert notice.get("kind", "notice") == "notice"
     assert notice["text"].endswith("Nothing has changed.")
@@ -319,16 +322,34 @@ async def test_it_can_be_stopped(
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await talk(compacting, wire, garden, times=4)
     page = open_page(compacting)
+    stream, has_written = compacting.models.stream, asyncio.Event()
+
+    async def watched(request: ModelRequest) -> AsyncIterator[StreamItem]:
+        async with aclosing(stream(request)) as items:
+            count = 0
+            async for item in items:
+                count += isinstance(item, BlockDelta)
+                if count > 20:
+                    has_written.set()
+                yield item
+
+    monkeypatch.setattr(compacting.models, "stream", watched)
     wire.enqueue(Scenario(words=400, rate=50))
     accepted = await compacting.compact(garden, client_id="compact-1", user_pk=None)
     await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
+    await has_written.wait()
     await compacting.stop_run(garden)
     await compacting.wait_idle(garden.pk)
     run = await Run.objects.aget(pk=accepted.run_pk)
     assert (run.state, await in_force(garden), await notices(garden)) == ("stopped", None, [])
+    call = await ModelCall.objects.aget(run=run)  # the provider counts it
+    assert (call.error_code, call.is_failed) == ("stopped", False)
+    assert (call.input_tokens or 0) > 100
+    assert (call.output_tokens or 0) > 10
 
 
 async def test_there_has_to_be_something_to_summarise(
