@@ -8,9 +8,7 @@ has changed; whatever goes wrong is a quiet notice, and the window goes on witho
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from time import monotonic
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from conversations.agent.window.budget import make_budget
@@ -24,7 +22,7 @@ from conversations.agent.window.summary import (
     summary_manifest,
     take_stage,
 )
-from conversations.agent.window.window import digest_of, request_digest
+from conversations.agent.window.window import digest_of
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
 from conversations.archive.context import (
     CompactionRequest,
@@ -35,7 +33,6 @@ from conversations.archive.context import (
 from conversations.archive.messages import queued_messages
 from conversations.archive.model_calls import (
     append_call,
-    append_failed_call,
     check_model_call,
 )
 from conversations.archive.runs import Claimed, finish_run
@@ -46,11 +43,7 @@ from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
 from conversations.domain.messages import Message, say
 from conversations.domain.stream import (
-    BlockDelta,
     MessageCompleted,
-    MessageStarted,
-    ModelRequest,
-    Usage,
 )
 from conversations.domain.text import estimate_tokens, number_text, storable
 from conversations.domain.windows import (
@@ -63,9 +56,10 @@ from conversations.domain.windows import (
 )
 from conversations.models import Compaction, ModelCall
 
-from .execution import Execution, RunContext, usage_so_far, wait_before_try
+from .execution import Execution, RunContext, wait_before_try
 from .models import REPLACED_BY_OWN, rules_of, summarises
 from .run_notices import sentence
+from .side_calls import SideCall
 
 logger = logging.getLogger(__name__)
 
@@ -107,21 +101,6 @@ class _Job:
     caps: SummaryCaps
     cuts: int = 0
     tries: int = 0
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call of the model. ``reported`` is what the provider counted at its beginning,
-    ``pieces`` what it has written, ``message`` its whole answer."""
-
-    request: ModelRequest
-    manifest: str
-    estimated: int
-    began: float = field(default_factory=monotonic)
-    reported: Usage | None = None
-    answered_as: str = ""
-    pieces: list[str] = field(default_factory=list)
-    message: MessageCompleted | None = None
 
 
 class CompactionExecution(Execution):
@@ -229,36 +208,13 @@ class CompactionExecution(Execution):
             parts = rest[: take_stage(rest, budget=job.budget - estimate_tokens(summary))]
             call = self._make_call(job, parts, summary, reached)
             try:
-                text = await self._ask(call)
-            except asyncio.CancelledError:
-                if call.reported is not None:  # the provider counts it
-                    self.track(asyncio.create_task(self._save_failed(call, states.STOPPED)))
-                raise
+                return len(parts), *await call.ask(read_summary)
             except ProviderError as error:
-                await self._save_failed(call, error.code)
                 await self._mend(job, error)
-            else:
-                return len(parts), text, self._record(call)
-
-    def _record(self, call: _Call, *, error_code: str = "") -> ModelCall:
-        return self.record(
-            call.message,
-            model=call.request.model,
-            usage=usage_so_far(call.reported, given=call.estimated, written=["".join(call.pieces)]),
-            answered_as=call.answered_as,
-            manifest=call.manifest,
-            request_digest=request_digest(call.request),
-            error_code=error_code,
-            duration_ms=int((monotonic() - call.began) * 1000),
-        )
-
-    async def _save_failed(self, call: _Call, error_code: str) -> None:
-        record = self._record(call, error_code=error_code)
-        await self.writer.write(append_failed_call, self.claimed, call=record)
 
     def _make_call(
         self, job: _Job, parts: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> _Call:
+    ) -> SideCall:
         output = self._output(job.limit)
         words = int(output * WORDS_PER_TOKEN)
         request = make_summary_request(
@@ -285,31 +241,7 @@ class CompactionExecution(Execution):
             limit=job.limit,
             caps=job.caps,
         )
-        return _Call(request, manifest, estimated)
-
-    async def _ask(self, call: _Call) -> str:
-        """The text of the summary. Raises ProviderError for one that is none."""
-        async with aclosing(self._context.models.stream(call.request)) as items:
-            async for item in items:
-                if isinstance(item, BlockDelta):
-                    call.pieces.append(item.text)
-                elif isinstance(item, MessageStarted):
-                    call.reported, call.answered_as = item.usage, item.answered_as
-                elif isinstance(item, MessageCompleted):
-                    call.message = item
-                    break
-        message = call.message
-        if message is None:
-            raise ProviderError(
-                "The summary was not completed.", code="incomplete_stream", transient=True
-            )
-        texts = [str(b.get("text", "")) for b in message.blocks if b.get("type") == "text"]
-        text = storable("\n\n".join(texts)).strip()
-        if not text or message.stop_reason == "refusal":
-            raise ProviderError("The model wrote no summary.", code="empty_answer")
-        if message.stop_reason == "max_tokens":
-            text += "\n\n(The summary was cut off here at its limit.)"
-        return text
+        return SideCall(self, request, manifest, estimated)
 
     async def _mend(self, job: _Job, error: ProviderError) -> None:
         """Change what is to be asked, or wait. Raises the error where neither helps."""
@@ -416,6 +348,17 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
     if tokens < at or not is_due(tokens, at=at, tried=read_useless_size(session_pk)):
         return None
     return CompactionRequest(reason=THRESHOLD, tokens=tokens)
+
+
+def read_summary(message: MessageCompleted) -> str:
+    """The text of the summary in an answer. Raises ProviderError for one that is none."""
+    texts = [str(b.get("text", "")) for b in message.blocks if b.get("type") == "text"]
+    text = storable("\n\n".join(texts)).strip()
+    if not text or message.stop_reason == "refusal":
+        raise ProviderError("The model wrote no summary.", code="empty_answer")
+    if message.stop_reason == "max_tokens":
+        text += "\n\n(The summary was cut off here at its limit.)"
+    return text
 
 
 def _require_gain(*, before: int, after: int) -> None:

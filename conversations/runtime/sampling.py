@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import aclosing
-from time import monotonic
 from typing import Any
 
 from conversations.agent.window.sampling import (
@@ -11,11 +9,9 @@ from conversations.agent.window.sampling import (
     sampling_manifest,
     sampling_result,
 )
-from conversations.agent.window.window import request_digest
 from conversations.archive.append import prepare_events
-from conversations.archive.model_calls import append_call, append_failed_call, check_model_call
+from conversations.archive.model_calls import append_call, check_model_call
 from conversations.domain.errors import BudgetReached, ProviderError
-from conversations.domain.stream import MessageCompleted
 from conversations.domain.tool_questions import (
     ACCEPT,
     CANCEL,
@@ -25,6 +21,7 @@ from conversations.domain.tool_questions import (
 
 from .execution import Execution
 from .models import Models
+from .side_calls import SideCall, estimate_request
 
 
 def prepare_prompt(asked: Mapping[str, Any], models: Models, *, own_model: str) -> dict[str, Any]:
@@ -43,31 +40,17 @@ async def answer_prompt(
     call counts like every other. ``seq`` is that of the row in which the server asked."""
     context, claimed = execution.context, execution.claimed
     request = make_sampling_request(question.prompt)
-    message, failure, began = None, None, monotonic()
+    manifest = sampling_manifest(question.prompt, seq=seq)
+    asked = SideCall(execution, request, manifest, estimate_request(request))
     try:
         await context.database.readers.read(
             check_model_call, claimed.session_pk, person_pk=claimed.user_pk
         )
-        async with aclosing(context.models.stream(request)) as items:
-            async for item in items:
-                message = item if isinstance(item, MessageCompleted) else message
+        result, call = await asked.ask(sampling_result)
     except BudgetReached as error:
         return {"action": CANCEL, "reason": error.message}
     except ProviderError as error:
-        failure = error
-    call = execution.record(
-        message,
-        model=request.model,
-        manifest=sampling_manifest(question.prompt, seq=seq),
-        request_digest=request_digest(request),
-        error_code=failure.code if failure else "",
-        duration_ms=int((monotonic() - began) * 1000),
-    )
-    if message is None:
-        await execution.writer.write(append_failed_call, claimed, call=call)
-        reason = failure.message if failure else "It gave no answer."
-        return {"action": CANCEL, "reason": f"The model did not answer: {reason}"}
-    result = sampling_result(message)
+        return {"action": CANCEL, "reason": f"The model did not answer: {error.message}"}
     notice = make_model_answered_notice(
         question, model=request.model, answer=result["content"]["text"]
     )

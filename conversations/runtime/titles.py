@@ -4,12 +4,9 @@ first words of the session are its title; one that a person chose stays."""
 import logging
 import re
 from collections.abc import Sequence
-from contextlib import aclosing
-from time import monotonic
 
 from conversations.agent.window.title import make_title_request, title_manifest
-from conversations.agent.window.window import request_digest
-from conversations.archive.model_calls import append_failed_call, check_model_call, save_title
+from conversations.archive.model_calls import check_model_call, save_title
 from conversations.archive.sessions import read_untitled
 from conversations.archive.turns import read_turns_in
 from conversations.domain import runs as states
@@ -17,10 +14,10 @@ from conversations.domain.errors import LoomError, ProviderError
 from conversations.domain.stream import MessageCompleted
 from conversations.domain.text import storable, strip_marks, without_unseen
 from conversations.domain.turns import ASSISTANT, USER, StoredTurn, text_of_answer
-from conversations.models import ModelCall
 
 from .execution import Execution
 from .models import REPLACED_BY_OWN
+from .side_calls import SideCall, estimate_request
 
 logger = logging.getLogger(__name__)
 
@@ -59,40 +56,27 @@ async def write_title(execution: Execution) -> None:
         said += [one for one in turns if one.role == ASSISTANT and one.content.strip()][:1]
         for model in dict.fromkeys((context.models.title_model_for(own), own)):
             await read(check_model_call, session_pk, person_pk=claimed.user_pk)
-            message, call = await _ask(execution, said, model=model)
-            if message is not None:
-                title = read_title(text_of_answer(message.blocks))
-                if await write(save_title, claimed, call=call, title=title):
-                    context.publisher.publish(session_pk, {"type": "title", "title": title})
-                return
-            await write(append_failed_call, claimed, call=call)
-            if call.error_code not in REPLACED_BY_OWN:
-                return
+            try:
+                title, call = await _make_call(execution, said, model=model).ask(read_answer)
+            except ProviderError as error:
+                if error.code not in REPLACED_BY_OWN:
+                    raise
+                continue
+            if await write(save_title, claimed, call=call, title=title):
+                context.publisher.publish(session_pk, {"type": "title", "title": title})
+            return
     except LoomError as error:
         logger.warning("title_not_written", extra={"fields": {"error_code": error.code}})
 
 
-async def _ask(
-    execution: Execution, said: Sequence[StoredTurn], *, model: str
-) -> tuple[MessageCompleted | None, ModelCall]:
-    """The model's answer, if it gives one, and the record of the call."""
+def _make_call(execution: Execution, said: Sequence[StoredTurn], *, model: str) -> SideCall:
     request = make_title_request(said, model=model)
-    message, error_code, began = None, "", monotonic()
-    try:
-        async with aclosing(execution.context.models.stream(request)) as items:
-            async for item in items:
-                message = item if isinstance(item, MessageCompleted) else message
-    except ProviderError as error:
-        error_code = error.code
-    call = execution.record(
-        message,
-        model=model,
-        manifest=title_manifest(request, [one.number for one in said]),
-        request_digest=request_digest(request),
-        error_code=error_code,
-        duration_ms=int((monotonic() - began) * 1000),
-    )
-    return message, call
+    manifest = title_manifest(request, [one.number for one in said])
+    return SideCall(execution, request, manifest, estimate_request(request))
+
+
+def read_answer(message: MessageCompleted) -> str:
+    return read_title(text_of_answer(message.blocks))
 
 
 def read_title(text: str) -> str:

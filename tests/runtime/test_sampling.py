@@ -1,13 +1,15 @@
 """Tool servers that ask the model in the middle of a call, once a person approves."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 
 from conversations.agent.window.manifest import rebuild_request
+from conversations.domain.stream import ModelRequest, StreamItem
 from conversations.models import ModelCall, Session
 from conversations.runtime.service import Runtime
 from tests.mcp_servers.running import HttpServer, config, plain
@@ -125,20 +127,34 @@ async def test_a_server_that_may_not_is_refused(
 
 
 async def test_a_stop_ends_the_answer_to_a_server(
-    start_runtime: Start, wire: WireThread, garden_auto: Session, made: dict[str, Any]
+    start_runtime: Start,
+    wire: WireThread,
+    garden_auto: Session,
+    made: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     garden = garden_auto
     runtime: Runtime = await start_runtime(
         mcp=config(sdk=made | {"sampling": MAY}), mcp_timing=QUICK
     )
-    await begin(runtime, garden, wire, Scenario(text="Late", delay=60))
+    stream, has_begun = runtime.models.stream, asyncio.Event()
+
+    async def watched(request: ModelRequest) -> AsyncIterator[StreamItem]:
+        async with aclosing(stream(request)) as items:
+            async for item in items:
+                yield item
+                if len(wire.requests) == 2:
+                    has_begun.set()
+
+    monkeypatch.setattr(runtime.models, "stream", watched)
+    await begin(runtime, garden, wire, Scenario(words=400, rate=50))
     await decide(runtime, garden, "accept")
-    async with asyncio.timeout(10):
-        while len(wire.requests) < 2:
-            await asyncio.sleep(0.01)
+    await has_begun.wait()
     await runtime.stop_run(garden)
     await runtime.wait_idle(garden.pk)
     assert await notices(garden, "model_answered") == []
+    call = await ModelCall.objects.aget(session=garden.pk, error_code="stopped")
+    assert (call.input_tokens or 0) > 0  # the provider counts it
     await require_whole(garden)
 
 
@@ -148,10 +164,10 @@ async def test_a_failure_of_the_model_is_told_to_the_server(
     garden = garden_auto
     made = config(sdk=plain("samples", sampling=MAY))
     runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
-    await begin(runtime, garden, wire, Scenario(status=529))
+    await begin(runtime, garden, wire, Scenario(words=100, error_after=50))
     await decide(runtime, garden, "accept")
     await runtime.wait_idle(garden.pk)
     [result] = await results(garden)
     assert result.startswith("The model did not answer: ")
-    failed = await ModelCall.objects.filter(session=garden.pk, error_code="overloaded").acount()
-    assert failed == 1
+    call = await ModelCall.objects.exclude(error_code="").aget(session=garden.pk)
+    assert (call.error_code, (call.output_tokens or 0) > 10) == ("overloaded", True)

@@ -99,15 +99,23 @@ async def test_a_title_that_its_model_refuses_is_written_by_the_sessions_own(
 
 
 @pytest.mark.parametrize(
-    "scenario", [Scenario(status=500), Scenario(text="word " * 100), Scenario(empty=True)]
+    ("scenario", "used"),
+    [
+        (Scenario(status=500), 0),
+        (Scenario(text="word " * 100), 100),
+        (Scenario(words=100, error_after=50), 40),
+        (Scenario(empty=True), 0),
+    ],
 )
 async def test_where_no_title_comes_the_first_words_stay(
-    titling: Runtime, wire: WireThread, garden: Session, scenario: Scenario
+    titling: Runtime, wire: WireThread, garden: Session, scenario: Scenario, used: int
 ) -> None:
     wire.enqueue(Scenario(text="a"), scenario)
     await ask(titling, garden, "hello there")
     await background(titling)
     assert (await fresh(garden)).title == "hello there"
+    *_, call = [call async for call in ModelCall.objects.order_by("pk")]
+    assert (call.output_tokens or 0) >= used
 
 
 async def test_it_can_be_turned_off(

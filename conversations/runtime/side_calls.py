@@ -1,0 +1,88 @@
+"""Calls of the model beside its answers: for a summary, a title, or what a tool server asks.
+However one ends, what it has used is on record."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from time import monotonic
+
+from conversations.agent.window.window import request_digest
+from conversations.archive.model_calls import append_failed_call
+from conversations.domain.errors import ProviderError
+from conversations.domain.runs import STOPPED
+from conversations.domain.stream import (
+    BlockDelta,
+    MessageCompleted,
+    MessageStarted,
+    ModelRequest,
+    Usage,
+)
+from conversations.domain.text import dump_json, estimate_tokens
+from conversations.models import ModelCall
+
+from .execution import Execution, usage_so_far
+
+
+def estimate_request(request: ModelRequest) -> int:
+    """In tokens."""
+    return estimate_tokens(dump_json([request.system, request.messages]))
+
+
+@dataclass(slots=True)
+class SideCall:
+    """``estimated`` tokens are in the request. ``reported`` is what the provider counted at
+    its beginning, ``pieces`` what it has written, ``message`` its whole answer."""
+
+    execution: Execution
+    request: ModelRequest
+    manifest: str
+    estimated: int
+    began: float = field(default_factory=monotonic)
+    reported: Usage | None = None
+    answered_as: str = ""
+    pieces: list[str] = field(default_factory=list)
+    message: MessageCompleted | None = None
+
+    async def ask[T](self, read: Callable[[MessageCompleted], T]) -> tuple[T, ModelCall]:
+        """What ``read`` makes of the answer, and the record of the call, which is still to be
+        stored. Where either raises ProviderError, the record is stored."""
+        try:
+            result = read(await self._listen())
+        except asyncio.CancelledError:
+            if self.reported is not None:  # the provider counts it
+                self.execution.track(asyncio.create_task(self._save_failed(STOPPED)))
+            raise
+        except ProviderError as error:
+            await self._save_failed(error.code)
+            raise
+        return result, self._record()
+
+    async def _listen(self) -> MessageCompleted:
+        async with aclosing(self.execution.context.models.stream(self.request)) as items:
+            async for item in items:
+                if isinstance(item, BlockDelta):
+                    self.pieces.append(item.text)
+                elif isinstance(item, MessageStarted):
+                    self.reported, self.answered_as = item.usage, item.answered_as
+                elif isinstance(item, MessageCompleted):
+                    self.message = item
+        assert self.message is not None  # a stream ends with it, or raises
+        return self.message
+
+    async def _save_failed(self, error_code: str) -> None:
+        record = self._record(error_code=error_code)
+        await self.execution.writer.write(append_failed_call, self.execution.claimed, call=record)
+
+    def _record(self, *, error_code: str = "") -> ModelCall:
+        written = ["".join(self.pieces)]
+        return self.execution.record(
+            self.message,
+            model=self.request.model,
+            usage=usage_so_far(self.reported, given=self.estimated, written=written),
+            answered_as=self.answered_as,
+            manifest=self.manifest,
+            request_digest=request_digest(self.request),
+            error_code=error_code,
+            duration_ms=int((monotonic() - self.began) * 1000),
+        )
