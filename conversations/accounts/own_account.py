@@ -42,6 +42,7 @@ from .devices import list_devices, sign_out_device, sign_out_devices
 from .forms import PreferencesForm, choices_of
 from .languages import preferences_of
 from .people import read_preferences
+from .signing_in import forget_in_browser
 from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
 
 
@@ -112,7 +113,7 @@ def _chosen_by(user: User) -> dict[str, Any]:
 def device_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
     if not sign_out_device(person(request).pk, device_pk=pk):
         raise NotFound("This device is no longer signed in.")
-    return _back_to_devices()
+    return _back_to_devices(request)
 
 
 @post_by_person
@@ -130,12 +131,15 @@ def devices_sign_out(request: HttpRequest) -> HttpResponse:
                 count,
             ) % {"count": count}
         messages.success(request, said)
-    return _back_to_devices()
+    return _back_to_devices(request)
 
 
-def _back_to_devices() -> HttpResponse:
-    # Where the own device was signed out, that leads on to the sign-in page.
-    return redirect("account_devices")
+def _back_to_devices(request: HttpRequest) -> HttpResponse:
+    response = redirect("account_devices")
+    if request.session.exists(request.session.session_key or ""):
+        return response
+    # The own device was signed out: that leads on to the sign-in page.
+    return forget_in_browser(response)
 
 
 def describe_account(user: User) -> dict[str, Any]:

@@ -119,14 +119,24 @@ def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) 
     return storable(str(given))[:LOGGED_NAME]
 
 
+# A cookie that the sign-in page's script reads and takes away.
+SIGNED_OUT = "loom_signed_out"
+
+
+def forget_in_browser(response: HttpResponse) -> HttpResponse:
+    """At a sign-out that was asked for: what the browser holds of the person goes, pages that
+    "back" would show and messages that wait included. Where a sign-in merely ran out, they stay
+    for the person's next one."""
+    response["Clear-Site-Data"] = '"cache"'
+    response.set_cookie(SIGNED_OUT, "1", samesite="Lax", secure=settings.SESSION_COOKIE_SECURE)
+    return response
+
+
 class SignOut(LogoutView):
     next_page = "sign_in"
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        response = super().post(request, *args, **kwargs)
-        # What the browser holds of the person's pages, those that "back" would show included.
-        response["Clear-Site-Data"] = '"cache"'
-        return response
+        return forget_in_browser(super().post(request, *args, **kwargs))
 
 
 class PasswordChange(PasswordChangeView):

@@ -65,8 +65,7 @@ export function keep(name, value) {
   } catch { /* off or full */ }
 }
 let isOver;
-export function forget() {
-  isOver = true;
-  sessionStorage.clear();
-  for (const key in localStorage) if (/:pending:/.test(key)) delete localStorage[key];
-}
+// From signed-out.js.
+addEventListener("storage", ({ key }) => {
+  if (key === "loom:out") isOver = !sessionStorage.clear();
+});

@@ -1,4 +1,4 @@
-import { find, findAll, forget, localise } from "./dom.js";
+import { find, findAll, localise } from "./dom.js";
 
 const root = document.documentElement;
 const lists = () => findAll("[data-session-list], .cards").forEach(localise);
@@ -67,6 +67,3 @@ document.addEventListener("htmx:after:swap", () => {
 
 const app = find("[data-worker]");
 if (app) navigator.serviceWorker?.register(app.dataset.worker);
-
-// Signing out leaves nothing of what was written.
-document.addEventListener("submit", ({ target }) => target.matches("[data-sign-out]") && forget());

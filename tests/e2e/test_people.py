@@ -8,7 +8,7 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .accessibility import violations_everywhere
-from .conftest import NARROW, Chat, Server, settle, take_both_pictures, take_picture
+from .conftest import NARROW, Chat, Server, settle, take_both_pictures, take_picture, wait_until
 from .line import Line
 
 PERSON = """
@@ -106,21 +106,48 @@ def test_what_is_written_is_there_after_signing_in_again(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context(storage_state=None).new_page()
+    line = Line(page)
     page.goto(server.sign_in_link())
     chat = Chat(page, server).new()
     url = page.url
-    chat.message.fill("Beans in May")
-    page.context.clear_cookies()
-    page.goto(url)
+    with line.cut():
+        chat.send("Peas in April")
+        chat.message.fill("Beans in May")
+        page.context.clear_cookies()
+        page.goto(url)
     expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
     page.goto(server.sign_in_link())
     page.goto(url)
     expect(chat.message).to_have_value("Beans in May")
+    expect(page.locator("#rows")).to_contain_text("Peas in April")
 
-    chat.ask("Beans in May")
-    page.locator('[data-event-type="user_message"]').hover()
-    page.get_by_role("button", name="Edit").click()
+    chat.wait_idle().ask("Beans in May")
+    page.locator('[data-event-type="user_message"]').last.hover()
+    page.get_by_role("button", name="Edit").last.click()
     page.locator("#rows textarea").fill("Beans in June")
-    page.locator("[data-sign-out] button").evaluate("button => button.click()")
+    page.locator("form[action='/sign-out/'] button").evaluate("button => button.click()")
     expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
     assert page.evaluate("Object.keys(sessionStorage)") == []
+
+
+def test_a_sign_out_leaves_nothing_of_what_waits_nor_of_what_another_tab_writes_later(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context(storage_state=None).new_page()
+    line = Line(page)
+    page.goto(server.sign_in_link())
+    chat = Chat(page, server).new()
+    admin = page.context.new_page()
+    admin.goto(f"{server.url}/admin/")
+    with line.cut():
+        chat.send("First")
+        chat.message.fill("Second")
+        assert "First" in admin.evaluate("Object.values(localStorage).join()")
+        admin.get_by_role("button", name="Log out").click()
+        admin.wait_for_url("**/sign-in/**")
+        wait_until(lambda: page.evaluate("sessionStorage.length") == 0)
+        chat.message.press("Enter")
+        expect(chat.message).to_have_value("")
+    assert page.evaluate("Object.keys(localStorage)") in ([], ["theme"])  # which is the admin's
+    assert page.evaluate("Object.keys(sessionStorage)") == []
+    assert "loom_signed_out" not in str(page.context.cookies())

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from conversations.accounts.devices import list_devices, name_of_agent, see_device
 from conversations.accounts.people import read_preferences
+from conversations.accounts.signing_in import SIGNED_OUT
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_sign_in_link
 from conversations.models import AuditEntry, Device, Preferences, Session, Workspace
@@ -146,6 +147,7 @@ def test_one_device_is_signed_out(user: User) -> None:
     theirs = Device.objects.get(session_key=phone.session.session_key)
     response = laptop.post(reverse("device_sign_out", args=[theirs.pk]))
     assert response["Location"] == DEVICES
+    assert SIGNED_OUT not in laptop.cookies
     assert is_signed_in(laptop)
     assert not is_signed_in(phone)
     assert len(device_names(laptop)) == 1
@@ -153,6 +155,9 @@ def test_one_device_is_signed_out(user: User) -> None:
     assert theirs.ended_at is not None
     assert theirs.session_key is None
     assert laptop.post(reverse("device_sign_out", args=[theirs.pk])).status_code == 404
+    own = Device.objects.get(session_key=laptop.session.session_key)
+    laptop.post(reverse("device_sign_out", args=[own.pk]))
+    assert SIGNED_OUT in laptop.cookies
 
 
 def test_nobody_signs_out_the_device_of_another(user: User, other_user: User) -> None:
@@ -177,6 +182,7 @@ def test_everywhere_means_here_too(user: User) -> None:
     phone, laptop = sign_in(user), sign_in(user)
     response = laptop.post(reverse("devices_sign_out"), follow=True)
     assert response.redirect_chain[-1][0].startswith(reverse("sign_in"))
+    assert SIGNED_OUT in laptop.cookies, "by which the sign-in page lets the browser forget"
     assert not is_signed_in(phone)
     assert not BrowserSession.objects.exists()
 
