@@ -236,6 +236,7 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     page.goto(f"{server.url}/s/{uuid[:-4]}0000/")
     expect(page.get_by_role("heading", level=1)).to_have_text("You are offline")
     page.context.set_offline(False)
+    worker.evaluate(ANSWERED % (403, uuid))  # by a proxy
     assert f"/s/{uuid}/" in worker.evaluate(KEPT)
     server.manage("shell", "-c", MOVE.format(uuid))
     page.goto(f"{server.url}/s/{uuid}/")
@@ -247,8 +248,21 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     wait_until(lambda: worker.evaluate(KEPT) == [])
     worker.evaluate("async () => { await caches.open(PAGES); settings.maxPages = 0; }")
     worker.evaluate("takeOver")
+    worker.evaluate("readCopy(new URL(location.href))")
+    worker.evaluate(ANSWERED % (404, uuid))
     assert "loom-pages" not in worker.evaluate("async () => caches.keys()")
 
+
+# By what is not the product.
+ANSWERED = """
+async () => {
+  const done = [];
+  const preloadResponse = new Response("<title>No</title>", { status: %d });
+  const waitUntil = (one) => done.push(one);
+  await readPage({ preloadResponse, waitUntil }, new URL("/s/%s/", location.href));
+  await Promise.all(done);
+}
+"""
 
 MOVE = """
 from uuid import uuid4

@@ -63,16 +63,24 @@ async function readPage(event, url) {
   } catch (error) {
     return (await readCopy(url)) ?? (await caches.match(settings.offline)) ?? Promise.reject(error);
   }
-  if (GONE.includes(response.status)) event.waitUntil(caches.open(PAGES).then((cache) => cache.delete(url.pathname)));
-  else if (settings.maxPages && !url.search && KEPT.test(url.pathname)) event.waitUntil(keep(url, response.clone()));
+  if (!settings.maxPages) return response;
+  if (GONE.includes(response.status)) event.waitUntil(drop(url, response.clone()));
+  else if (!url.search && KEPT.test(url.pathname)) event.waitUntil(keep(url, response.clone()));
   return response;
+}
+
+const personOf = (html) => html.match(/<meta name="loom-person" content="(\w+)">/)?.[1];
+
+/** What stands before the server refuses as well, and knows nothing of the page. */
+async function drop(url, response) {
+  if (personOf(await response.text())) await (await caches.open(PAGES)).delete(url.pathname);
 }
 
 async function keep(url, response) {
   const isPage = response.ok && (response.headers.get("Content-Type") ?? "").startsWith("text/html");
   if (!isPage || /no-store/.test(response.headers.get("Cache-Control") ?? "")) return;
   const html = await response.text();
-  const [, person] = html.match(/<meta name="loom-person" content="(\w+)">/) ?? [];
+  const person = personOf(html);
   if (!person) return;
   let cache = await caches.open(PAGES);
   for (const request of await cache.keys()) {
@@ -95,7 +103,7 @@ async function keep(url, response) {
 
 /** What was read last, and it says so. */
 async function readCopy(url) {
-  const found = await (await caches.open(PAGES)).match(url.pathname);
+  const found = await caches.match(url.pathname, { cacheName: PAGES });
   if (!found || Number(found.headers.get(READ_AT)) < Date.now() - MAX_AGE) return undefined;
   const html = await found.text();
   const time = new Date(Number(found.headers.get(READ_AT)));
