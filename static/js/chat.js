@@ -10,6 +10,7 @@ const stopButton = byId("stop");
 let waiting = [];
 let synced = 0;
 let later;
+let reloads;
 let refused = Promise.resolve();
 let draft;
 let since = 0;
@@ -117,7 +118,11 @@ const FRAMES = {
   },
   people: (frame) => (frame.count > 1 || byId("people")) && import("./people.js").then(({ showPeople }) => showPeople(frame, socket)),
   // Not under a file on its way.
-  reload: () => (find("#tray :is(progress, button + button)") ? setTimeout(FRAMES.reload, 1000) : location.reload()),
+  reload: () => {
+    clearTimeout(reloads);
+    if (find("#tray :is(progress, button + button)")) reloads = setTimeout(FRAMES.reload, 1000);
+    else location.reload();
+  },
 };
 
 function flush() {
