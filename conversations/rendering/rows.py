@@ -323,6 +323,7 @@ def render_queue(messages: Iterable[dict[str, Any]]) -> str:
     items = [
         {
             "run": message["run"],
+            "client_id": message["client_id"],
             "now": message["now"],
             "text": without_marks(storable(message["text"])),
             "names": without_marks(

@@ -159,6 +159,25 @@ const blockOf = (button) => button.closest(".code");
 
 const openPalette = () => import("./palette.js").then(({ open }) => open());
 
+/** Was it withdrawn before the line broke? It was if it neither waits nor has begun afterwards. A page
+ * that goes before that gives it back: better there twice than lost. */
+function learnOf({ run, client }, giveBack) {
+  const known = new AbortController();
+  const end = () => {
+    known.abort();
+    refuse();
+    giveBack();
+  };
+  let isBack = false;
+  document.addEventListener("loom:frame", ({ detail: { type, rows = [], items = [] } }) => {
+    isBack ||= type === "hello";
+    const isThere = rows.some((row) => row.client_id === client) || items.some((item) => item.run === run);
+    if (isBack && isThere) known.abort();
+    else if (isBack && type === "queue") end();
+  }, known);
+  addEventListener("pagehide", end, known);
+}
+
 const ACTIONS = {
   copy: (button, row) => copy(button, row.dataset.turn ? sourceOf(row) : find(".md", row).innerText),
   "copy-output": (button, row) => copy(button, outputOf(button.parentElement.nextElementSibling, row)),
@@ -181,10 +200,12 @@ const ACTIONS = {
   continue: (button, row, socket) => request(socket, button, { type: "continue" }),
   withdraw: (button, row, socket) => {
     const item = button.closest("li");
-    request(socket, button, { type: "withdraw", run: item.dataset.run }, (problem) => {
+    const { run, files } = item.dataset;
+    request(socket, button, { type: "withdraw", run }, (problem) => {
       refuse(problem);
-      if (problem) return; // it may have begun
-      putBack(find("span", item).textContent, item.dataset.files?.split(" "));
+      const giveBack = () => putBack(find("span", item).textContent, files?.split(" "));
+      if (!problem) giveBack();
+      else if (problem === LOST) learnOf(item.dataset, giveBack); // else it may have begun
     });
   },
   now: (button, row, socket) => {

@@ -186,6 +186,18 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     withdraw.last.click()
     expect(withdraw).to_have_count(1)
     expect(chat.message).to_have_value("three\n\nfourteen")
+    chat.send("five")
+    expect(withdraw).to_have_count(2)
+
+    held = []
+    withdraw.last.click()
+    settle()
+    assert line is not None
+    held = None
+    line.close()  # before it is said that the message is withdrawn
+    expect(chat.message).to_have_value("five")
+    expect(withdraw).to_have_count(1)
+    expect(tab.locator("#refused")).to_be_hidden()
     chat.message.fill("")
 
     held = []
@@ -196,7 +208,6 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     withdraw.click()
     settle()
     late, held = held, None
-    assert line is not None
     for message in late:
         line.send(message)
     expect(tab.get_by_role("alert")).to_have_text("This message is no longer queued.")

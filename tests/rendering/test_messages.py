@@ -220,7 +220,7 @@ def test_nor_a_row_that_cannot_be_read() -> None:
 
 def test_nor_a_message_that_waits() -> None:
     files = [{"name": DENIED, "uuid": ""}]
-    item = {"run": "r", "now": False, "text": nest(9), "attachments": files}
+    item = {"run": "r", "client_id": "c", "now": False, "text": nest(9), "attachments": files}
     with override("de"):
         shown = fill_marks(render_queue([item]))
     assert "\ufffdDenied\ufffd" in shown
