@@ -429,10 +429,11 @@ class ThinkingTags:
         text, self._held = self._held + text, ""
         if self._tag == THINK:
             begun = text.lstrip()
-            if begun.startswith(THINK):
+            # An end alone: the thinking began in the prompt, and is empty.
+            if begun.startswith((THINK, END_OF_THINK)):
                 self._tag = END_OF_THINK
                 return self.feed(begun.removeprefix(THINK))
-            if THINK.startswith(begun):
+            if THINK.startswith(begun) or END_OF_THINK.startswith(begun):
                 self._held = text
                 return []
             self._tag = ""

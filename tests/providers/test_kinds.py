@@ -617,6 +617,9 @@ def test_thinking_under_both_names_and_as_parts() -> None:
         ("<thi", "", "<thi"),
         ("<think>cut", "cut", ""),
         ("  <think></think>a", "", "a"),
+        ("\n</think>\n\nYes", "", "Yes"),
+        ("</think>", "", ""),
+        ("</thi", "", "</thi"),
     ],
 )
 def test_thinking_between_tags(size: int, text: str, thinking: str, said: str) -> None:
