@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -56,6 +56,9 @@ logger = logging.getLogger(__name__)
 WARM_UP_SECONDS = 1.0  # After a start, which has pages to show first
 
 MAX_LIST_SECONDS = 3.0  # That a first answer waits for the list of models at most
+
+# Until a server that gave no model is asked again, while others have some.
+LIST_AGAIN = timedelta(seconds=60)
 
 RECHOSEN = 1.2  # How many times larger than before a limit has to be for the window to grow back
 
@@ -342,10 +345,10 @@ class Models:
             return
         await self.reload(settings.LOOM.providers)
 
-    async def refresh(self) -> None:
-        """Ask all providers which models they offer; keep what is known where one does not
-        say."""
-        await asyncio.gather(*(self._ask(state) for state in self.states.values()))
+    async def refresh(self, states: Sequence[ProviderState] = ()) -> None:
+        """Ask these providers, or all, which models they offer; keep what is known where one does
+        not say."""
+        await asyncio.gather(*map(self._ask, states or self.states.values()))
         self._join_lists()
         self._learnt = await self._database.readers.read(list_learnt_models)
 
@@ -368,16 +371,26 @@ class Models:
             await state.provider.warm_up()
 
     def prepare(self) -> None:
-        """Somebody is about to chat: load what the first answer needs, once."""
-        if self._listing is None and not self.is_demo:
-            self._listing = self._database.run_in_background(self.refresh())
+        """Somebody is about to chat: ask what the first answer needs, once, and again the servers
+        that gave no model, which may have been started since."""
+        if self._listing is not None and not self._listing.done():
+            return
+        if due := [state for state in self.states.values() if self._is_due(state)]:
+            self._listing = self._database.run_in_background(self.refresh(due))
+
+    def _is_due(self, state: ProviderState) -> bool:
+        if state.checked_at is None:
+            return True
+        is_lacking = bool(state.error) or not state.models
+        return is_lacking and (not self.listed or timezone.now() - state.checked_at > LIST_AGAIN)
 
     async def wait_until_listed(self) -> None:
         """Wait until the providers have said which limits their models have, for a while:
         the first window is made by them."""
         await self.follow_file()
         self.prepare()
-        if self._listing is not None and not self._listing.done():
+        is_needed = not self.listed or any(one.checked_at is None for one in self.states.values())
+        if is_needed and self._listing is not None and not self._listing.done():
             await asyncio.wait({self._listing}, timeout=MAX_LIST_SECONDS)
 
     async def close(self) -> None:

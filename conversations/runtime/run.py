@@ -401,6 +401,8 @@ class RunExecution(Execution):
                     )
                     await asyncio.sleep(wait)
                     await self._say("")
+                    if not model:  # none was on offer; a server may have been started
+                        answer.window = await self._assemble(continues=continues)
                 else:
                     raise
 

@@ -16,6 +16,7 @@ from conversations.archive.attachments import save_attachment
 from conversations.archive.sessions import choose_model, create_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
+from conversations.domain.errors import ProviderError
 from conversations.domain.events import Info
 from conversations.domain.stream import IMAGES, TOOLS, ModelInfo
 from conversations.domain.turns import read_blocks, read_metadata
@@ -33,7 +34,7 @@ from conversations.runtime.models import group_models
 from conversations.runtime.service import Runtime
 from tests.archive import files
 from tests.archive.turns import read_turns
-from tests.runtime.conftest import ask, fresh
+from tests.runtime.conftest import ask, change_options, fresh
 from tests.runtime.sample_tools import sample_tools
 from tests.runtime.test_runs import events_of, turns_of
 from tests.wire.scenario import Scenario
@@ -313,6 +314,34 @@ async def test_without_a_default_the_first_listed_model_answers(
     run = await ask(runtime, garden, "hello")
     assert run.state == "completed"
     assert wire.requests[0]["model"] == next(iter(wire.server.models))
+
+
+async def test_a_server_that_starts_later_is_found_by_the_next_message(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    providers = make_providers(wire)[2:3]
+    runtime = await start_runtime(providers=providers, model="", provider_retries=0)
+    wire.server.models_reply = (503, {"error": "loading the model"})
+    assert (await ask(runtime, garden, "hello")).state == "failed"
+    [notice] = [event for event in await events_of(garden) if isinstance(event, Info)]
+    assert "No provider offers a model." in notice.text
+    assert "loading the model" in notice.text
+    wire.server.models_reply = (200, {"data": []})  # nothing is loaded yet
+    assert (await ask(runtime, await fresh(garden), "still there?")).state == "failed"
+    change_options(runtime, provider_retries=1)
+
+    def start_it(error: ProviderError, tries: int) -> float:
+        wire.server.models_reply = None
+        return 0.0
+
+    monkeypatch.setattr("conversations.runtime.run.wait_before_try", start_it)
+    assert (await ask(runtime, await fresh(garden), "and now?")).state == "completed"
+    asked = len(wire.exchanges)
+    assert (await ask(runtime, await fresh(garden), "again")).state == "completed"
+    assert [one.path for one in wire.exchanges[asked:]] == ["/v1/chat/completions"]
 
 
 async def test_one_silent_server_leaves_the_others_alone(
