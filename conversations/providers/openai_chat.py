@@ -24,6 +24,7 @@ from .openai_shapes import (
     file_name,
     files_of_result,
     read_effort,
+    read_usage,
     schema_format,
     short_call_id,
     short_name,
@@ -450,18 +451,3 @@ class ThinkingTags:
 
     def end(self) -> Iterable[tuple[str, str]]:
         return [("thinking" if self._tag == END_OF_THINK else "text", self._held)]
-
-
-def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures in the words of the Messages API, which does not count what was read from
-    the cache as input."""
-    prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    details = usage.get("prompt_tokens_details") or {}
-    cached = details.get("cached_tokens")
-    if not isinstance(prompt, int):
-        return {}
-    return {
-        "input_tokens": prompt - (cached or 0),
-        "cache_read_input_tokens": cached,
-        "output_tokens": answer,
-    }

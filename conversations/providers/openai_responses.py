@@ -19,6 +19,7 @@ from .openai_shapes import (
     data_url,
     file_name,
     read_effort,
+    read_usage,
     schema_format,
     short_call_id,
     short_name,
@@ -298,17 +299,3 @@ def find_item(event: Event) -> str:
     """Which item an event is of. Some servers give no places, others no ids."""
     item = event.get("item") or {}
     return str(event.get("item_id") or item.get("id") or event.get("output_index", 0))
-
-
-def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures in the words of the Messages API, which does not count what was read from
-    the cache as input."""
-    prompt = usage.get("input_tokens")
-    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
-    if not isinstance(prompt, int):
-        return {}
-    return {
-        "input_tokens": prompt - (cached or 0),
-        "cache_read_input_tokens": cached,
-        "output_tokens": usage.get("output_tokens"),
-    }

@@ -1,4 +1,4 @@
-"""What a request's blocks are in both of OpenAI's protocols.
+"""What blocks and figures are in both of OpenAI's protocols.
 
 The rules are those of the API's reference: an id of a call has at most 40 characters, the
 name of a function at most 64, and only messages of the person hold images and files.
@@ -104,3 +104,20 @@ def read_effort(choices: Mapping[str, Any]) -> str | None:
         return "none"
     effort = choices.get("output_config", {}).get("effort")
     return "high" if effort == "max" else effort
+
+
+def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of either protocol in the words of the Messages API, which does not count what
+    was read from the cache as input."""
+    prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+    cached = details.get("cached_tokens")
+    if not isinstance(prompt, int):
+        return {}
+    # OpenRouter and gateways of Claude models may not count it as input either.
+    is_apart = (cached or 0) > prompt
+    return {
+        "input_tokens": prompt if is_apart else prompt - (cached or 0),
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
+    }

@@ -164,6 +164,28 @@ async def test_usage_is_counted_alike_and_may_be_missing(
     assert usage.cache_read_tokens == 0
 
 
+@pytest.mark.parametrize(("prompt", "cached"), [(5_012, 5_000), (12, 5_000)])
+def test_what_the_cache_gave_may_be_counted_apart(prompt: int, cached: int) -> None:
+    """OpenRouter and gateways leave it out of the prompt for some models; OpenAI does not."""
+    expected = Usage(input_tokens=12, output_tokens=3, cache_read_tokens=5_000)
+    usage = {
+        "prompt_tokens": prompt,
+        "completion_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+    assert read_chat(delta("stop", content="a"), {"usage": usage}, "[DONE]").usage == expected
+    usage = {
+        "input_tokens": prompt,
+        "output_tokens": 3,
+        "input_tokens_details": {"cached_tokens": cached},
+    }
+    response = {"id": "r", "status": "completed", "output": [], "usage": usage}
+    event = {"type": "response.completed", "response": response}
+    last = make_responses_reader().read(f"data: {json.dumps(event)}\n\n".encode())[-1]
+    assert isinstance(last, MessageCompleted)
+    assert last.usage == expected
+
+
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "refusal"])
 async def test_reasons_for_the_end(wire: WireThread, provider: Provider, reason: str) -> None:
     wire.enqueue(Scenario(text="a", stop_reason=reason))
