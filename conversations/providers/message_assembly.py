@@ -163,9 +163,14 @@ class MessageAssembly:
 
     def _complete_message(self) -> MessageCompleted:
         matched = self._message.get("stop_sequence")
+        blocks = [block for _, block in sorted(self._completed.items())]
+        reason = str(self.stop_reason)
+        if reason in ("end_turn", "tool_use"):  # servers of any protocol mistake one for the other
+            has_calls = any(block.get("type") == "tool_use" for block in blocks)
+            reason = "tool_use" if has_calls else "end_turn"
         return MessageCompleted(
-            blocks=[block for _, block in sorted(self._completed.items())],
-            stop_reason=str(self.stop_reason),
+            blocks=blocks,
+            stop_reason=reason,
             usage=make_usage(self._usage),
             stop_details=self._message.get("stop_details"),
             stop_sequence=matched if isinstance(matched, str) else None,

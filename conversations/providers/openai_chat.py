@@ -334,12 +334,7 @@ class ChatTranslator:
 
     def _stop_reason(self) -> str:
         name = self._reason.partition(":")[0]  # Gemini's filter stands behind it
-        reason = STOP_REASONS.get(name, name or "end_turn")
-        if self._refusal:
-            return "refusal"
-        if self._calls and reason == "end_turn":
-            return "tool_use"
-        return "end_turn" if reason == "tool_use" and not self._calls else reason
+        return "refusal" if self._refusal else STOP_REASONS.get(name, name or "end_turn")
 
     def _take_delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
         for name in ("reasoning_content", "reasoning"):

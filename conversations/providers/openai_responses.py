@@ -282,14 +282,15 @@ class ResponseTranslator:
             for place, item in enumerate(response.get("output") or ()):
                 yield from self._complete_item(str(item.get("id") or place), item)
         reason = (response.get("incomplete_details") or {}).get("reason")
-        stop_reason = "tool_use" if self._has_calls else "end_turn"
+        stop_reason = "end_turn"
         if reason is not None or response.get("status") == "incomplete":
             stop_reason = "refusal" if reason == "content_filter" else "max_tokens"
         elif self._is_refused:
             stop_reason = "refusal"
         usage = read_usage(response.get("usage") or {})
         # llama.cpp calls an answer complete that it has cut off.
-        if stop_reason == "end_turn" and (usage.get("output_tokens") or 0) >= self._limit:
+        is_at_limit = (usage.get("output_tokens") or 0) >= self._limit
+        if stop_reason == "end_turn" and is_at_limit and not self._has_calls:
             stop_reason = "max_tokens"
         yield {"type": "message_delta", "delta": {"stop_reason": stop_reason}, "usage": usage}
         yield {"type": "message_stop"}

@@ -200,7 +200,7 @@ class RunExecution(Execution):
                 return RunOutcome(states.COMPLETED, STEERED)
             message = await self._answer(continues=continues)
             continues = False
-            if message.stop_reason == "tool_use" and tool_calls_of(message.blocks):
+            if message.stop_reason == "tool_use":
                 if self._context.program_tools.is_over(claimed):
                     return RunOutcome(states.COMPLETED, message.stop_reason)
                 may_steer = True

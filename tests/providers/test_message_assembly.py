@@ -83,6 +83,23 @@ def test_every_call_of_an_answer_has_an_id_of_its_own() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("reason", "has_call", "told"),
+    [
+        ("end_turn", True, "tool_use"),  # LiteLLM, of models of Ollama
+        ("tool_use", False, "end_turn"),  # the API itself, of an answer without content
+        ("max_tokens", True, "max_tokens"),
+        ("refusal", True, "refusal"),
+    ],
+)
+def test_only_an_answer_with_calls_ends_for_them(reason: str, has_call: bool, told: str) -> None:
+    call = [start(0, type="tool_use", id="a", name="x", input={}), stop(0)]
+    end = END | {"delta": {"stop_reason": reason}}
+    done = assemble(START, *(call if has_call else []), end, STOP)[-1]
+    assert isinstance(done, MessageCompleted)
+    assert done.stop_reason == told
+
+
 def test_a_text_without_a_start_is_begun() -> None:
     items = assemble(START, delta(0, "text_delta", text="a"))
     assert items[1:] == [
