@@ -7,9 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from conversations.domain.messages import say
-
-from .model_limits import read_models
+from .model_limits import read_entries, read_models
 
 PORTS = {
     8080: "llama.cpp",
@@ -58,12 +56,11 @@ async def _ask(port: int) -> FoundServer | None:
             answer = await client.get(address)
             answer.raise_for_status()
             body = answer.json()
+            models = read_models(body)
     except (httpx2.HTTPError, ValueError):
         return None
-    models = read_models(body)
-    entries = body.get("data") if isinstance(body, dict) else None
-    if not models or not isinstance(entries, list):
+    if not models:
         return None
-    owner = str(entries[0].get("owned_by") or "")
-    software = OWNERS.get(owner, PORTS.get(port, say("Local server")))
+    owner = str(read_entries(body)[0].get("owned_by") or "")
+    software = OWNERS.get(owner, PORTS[port])
     return FoundServer(port=port, software=software, models=[model.id for model in models])

@@ -130,18 +130,21 @@ OLLAMA_OWNER = "library"  # Ollama's own word for who has made its models
 
 
 def read_entries(body: object) -> list[dict[str, Any]]:
-    """The entries of a server's list of models; [] for other shapes.
+    """The entries of a server's list of models. Raises ValueError for other shapes.
 
-    Knows ``{"data": [...]}`` (the Messages API, OpenAI-like servers),
+    Knows ``{"data": [...]}`` (the Messages API, OpenAI-like servers; null where there are none),
     ``{"models": [...]}`` and a bare list.
     """
-    if isinstance(body, dict):
-        body = body.get("data") or body.get("models")
-    return [one for one in body if isinstance(one, dict)] if isinstance(body, list) else []
+    if isinstance(body, dict) and ("data" in body or "models" in body):
+        body = body.get("data") or body.get("models") or []
+    if not isinstance(body, list):
+        raise ValueError("no list of models")
+    return [one for one in body if isinstance(one, dict)]
 
 
 def read_models(body: object) -> list[ModelInfo]:
-    """The usable models in a server's list, in its order. Retired models are left out."""
+    """The usable models in a server's list, in its order. Retired models are left out. Raises
+    ValueError for what is no list."""
     models = []
     for entry in read_entries(body):
         model_id = entry.get("id")

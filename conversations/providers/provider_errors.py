@@ -30,6 +30,10 @@ MESSAGES = {
     "permission": say("The API key does not permit this."),
     "billing": say("The provider's account has no credit."),
     "unknown_model": say("The provider does not know this model, or the address is wrong."),
+    "no_list": say(
+        "The provider gives no list of its models. Check its address, or name its models in the"
+        " configuration."
+    ),
     "invalid_request": say("The provider refused the request."),
     "request_too_large": say("The request is too large for the provider."),
     "context_window_exceeded": say("The request does not fit into the model's context window."),

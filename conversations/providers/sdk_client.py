@@ -132,21 +132,23 @@ class SdkProvider:
 
     async def list_models(self) -> list[ModelInfo]:
         """The server's models that can chat or are named, newest first, or the fallback where it
-        has no list."""
+        has no list or nothing in it."""
         sdk_client = await self._open_client()
         import httpx2
 
+        models: list[ModelInfo] | None = None
         try:
             models = await self.fetch_models(sdk_client)
         except (self.import_sdk().APIError, httpx2.HTTPError) as error:
             failure = self._translate(error)
             if failure.http_status not in NO_LIST_STATUSES:
                 raise failure from error
-            models = []
         except ValueError:
-            models = []
+            pass  # it answers with something else
+        if models is None and not self._fallback_models:
+            raise make_error("no_list")
         named = {model.id for model in self._fallback_models}
-        models = [model for model in models if can_chat(model) or model.id in named]
+        models = [model for model in models or () if can_chat(model) or model.id in named]
         return models or list(self._fallback_models)
 
     async def warm_up(self) -> None:

@@ -346,6 +346,25 @@ async def test_models_are_listed(wire: WireThread, provider: Provider) -> None:
     assert models[-1].max_input_tokens == 200_000
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        (404, {"detail": "Not Found"}),  # vLLM and Ollama, where the address lacks /v1
+        (200, {"error": "Unexpected endpoint or method. (GET /models)"}),  # LM Studio
+        (200, "<!doctype html>"),
+    ],
+)
+async def test_an_address_without_a_list_is_said(
+    wire: WireThread, provider: Provider, reply: tuple[int, Any]
+) -> None:
+    wire.server.models_reply = reply
+    with pytest.raises(ProviderError, match="Check its address") as caught:
+        await provider.list_models()
+    assert caught.value.code == "no_list"
+    wire.server.models_reply = (200, {"object": "list", "data": None})  # Ollama without any
+    assert await provider.list_models() == []
+
+
 async def test_models_that_cannot_chat_are_left_out(wire: WireThread, provider: Provider) -> None:
     others = [
         *("text-embedding-3-small", "nomic-embed-text:latest", "gpt-4o-mini-tts", "whisper-1"),
