@@ -7,6 +7,7 @@ LM Studio's ``/api/v0/models``. Ollama serves less than a model could take unles
 to (``num_ctx``), and cuts what is longer without a word.
 """
 
+import asyncio
 import json
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from openai._types import RequestOptions
 
 DETAIL_TIMEOUT = 2.0  # Seconds for each page
-MAX_SHOWN = 20  # Models of an Ollama that are asked for one by one
+MAX_SHOWN = 100  # Models of an Ollama that it is asked about, which are requests of their own
 OLLAMA_WINDOW = (
     4_096  # Tokens, where nothing else is set (Ollama's documentation, "Context length")
 )
@@ -48,23 +49,28 @@ async def read_local_models(client: "openai.AsyncOpenAI") -> list[ModelInfo]:
             if isinstance(twin, dict)
         ]
     owners = {entry.get("owned_by") for entry in entries}
-    if OLLAMA_OWNER in owners:
-        return await _ask_ollama(client, models)
     if LLAMA_CPP_OWNER in owners:
         takes = await _ask_llama_cpp(client)
         return [replace(model, takes={**model.takes, **takes}) for model in models]
     if models and not any(model.is_limit_known for model in models):
+        # The owner is a part of the model's name: "library" of Ollama's own ones only.
+        if OLLAMA_OWNER in owners or await _is_ollama(client):
+            return await _ask_ollama(client, models)
         detailed = await _ask_lm_studio(client)
         return [detailed.get(model.id, model) for model in models]
     return models
 
 
 async def _get(client: "openai.AsyncOpenAI", path: str, **options: Any) -> Any:
+    return json.loads(await _read(client, path, **options))
+
+
+async def _read(client: "openai.AsyncOpenAI", path: str, **options: Any) -> bytes:
     import httpx2
 
     asked = cast("RequestOptions", options)
     answer = await client.get(path, cast_to=httpx2.Response, options=asked)
-    return json.loads(await answer.aread())
+    return await answer.aread()
 
 
 def _root(client: "openai.AsyncOpenAI") -> str:
@@ -96,6 +102,16 @@ async def _ask_lm_studio(client: "openai.AsyncOpenAI") -> dict[str, ModelInfo]:
     return {}
 
 
+async def _is_ollama(client: "openai.AsyncOpenAI") -> bool:
+    import httpx2
+    import openai
+
+    with suppress(openai.APIError, httpx2.HTTPError):
+        said = await _read(client, f"{_root(client)}/", timeout=DETAIL_TIMEOUT)
+        return said.startswith(b"Ollama is running")
+    return False
+
+
 async def _ask_ollama(client: "openai.AsyncOpenAI", models: list[ModelInfo]) -> list[ModelInfo]:
     import httpx2
     import openai
@@ -106,28 +122,27 @@ async def _ask_ollama(client: "openai.AsyncOpenAI", models: list[ModelInfo]) -> 
         for entry in read_entries(body):
             if window := read_figure(entry, ("context_length",)):
                 loaded[str(entry.get("name"))] = window
-    detailed = []
-    for model in models[:MAX_SHOWN]:
+
+    async def detail(place: int, model: ModelInfo) -> ModelInfo:
         shown: dict[str, Any] = {}
         with suppress(openai.APIError, httpx2.HTTPError, ValueError):
-            answer = await client.post(
-                f"{_root(client)}/api/show",
-                body={"model": model.id},
-                cast_to=httpx2.Response,
-                options={"timeout": DETAIL_TIMEOUT},
-            )
-            shown = json.loads(await answer.aread())
+            if place < MAX_SHOWN:
+                answer = await client.post(
+                    f"{_root(client)}/api/show",
+                    body={"model": model.id},
+                    cast_to=httpx2.Response,
+                    options={"timeout": DETAIL_TIMEOUT},
+                )
+                shown = json.loads(await answer.aread())
         window = loaded.get(model.id) or read_parameter(shown, "num_ctx")
-        takes = read_capabilities(shown | {"owned_by": OLLAMA_OWNER})
-        detailed.append(
-            replace(
-                model,
-                max_input_tokens=window or min(OLLAMA_WINDOW, read_trained_window(shown)),
-                is_limit_known=window is not None,
-                takes=takes,
-            )
+        return replace(
+            model,
+            max_input_tokens=window or min(OLLAMA_WINDOW, read_trained_window(shown)),
+            is_limit_known=window is not None,
+            takes=read_capabilities(shown | {"owned_by": OLLAMA_OWNER}),
         )
-    return [*detailed, *models[MAX_SHOWN:]]
+
+    return await asyncio.gather(*(detail(place, one) for place, one in enumerate(models)))
 
 
 def read_parameter(shown: dict[str, Any], name: str) -> int | None:

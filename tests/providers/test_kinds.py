@@ -365,6 +365,29 @@ async def test_an_address_without_a_list_is_said(
     assert await provider.list_models() == []
 
 
+async def test_every_model_of_ollama_has_the_window_that_it_serves(wire: WireThread) -> None:
+    """It cuts what is longer without a word. The owner is a part of the model's name."""
+    names = [f"hf.co/unsloth/m{number}:Q4" for number in range(101)]
+    wire.server.models_reply = (200, {"data": [{"id": n, "owned_by": "unsloth"} for n in names]})
+    shown = {
+        names[0]: {"parameters": "num_ctx    8192", "capabilities": ["completion", "tools"]},
+        names[1]: {"model_info": {"llama.context_length": 2048}},
+    }
+    loaded = {"models": [{"name": names[100], "context_length": 16384}]}
+    wire.server.pages = {
+        "/": lambda body: "Ollama is running",
+        "/api/ps": lambda body: loaded,
+        "/api/show": lambda body: shown.get(body["model"], {}),
+    }
+    provider = make_kind(OPENAI, wire)
+    models = await provider.list_models()
+    assert [model.id for model in models] == names
+    assert [model.max_input_tokens for model in models] == [8192, 2048, *[4096] * 98, 16384]
+    assert [model.id for model in models if model.is_limit_known] == [names[0], names[100]]
+    assert models[0].takes["tools"] is True
+    await provider.close()
+
+
 async def test_models_that_cannot_chat_are_left_out(wire: WireThread, provider: Provider) -> None:
     others = [
         *("text-embedding-3-small", "nomic-embed-text:latest", "gpt-4o-mini-tts", "whisper-1"),

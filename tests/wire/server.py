@@ -94,6 +94,8 @@ class WireServer:
     requests: list[dict[str, Any]] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     models_reply: tuple[int, Any] | None = None  # replaces the answer of /v1/models
+    # What only some servers have, by path: the answer to a request's body; a text is no JSON.
+    pages: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
     url: str = ""
     answering: asyncio.Event = field(default_factory=asyncio.Event)
     _queue: deque[Scenario] = field(default_factory=deque)
@@ -165,6 +167,13 @@ class WireServer:
         return connection.is_open
 
     async def _dispatch(self, request: HttpRequest, connection: Connection) -> None:
+        if page := self.pages.get(request.path):
+            body = page(connection.exchange.body)
+            if isinstance(body, str):
+                await connection.send_text(200, body, "text/plain")
+            else:
+                await connection.send_json(200, body)
+            return
         handler, methods = self._find_route(request.path)
         if handler is None:
             raise ApiError(404, "not_found_error", "Not found")
