@@ -14,8 +14,8 @@ def list_learnt_models() -> dict[str, LearntModel]:
 
 @transaction.atomic
 def learn_input_limit(model: str, *, tokens: int, listed: int) -> None:
-    """A request was refused because it had more tokens; ``listed`` is what the server's list
-    said."""
+    """A request was refused because it had more tokens, or the server has said so since it has
+    loaded the model; ``listed`` is what its list said before."""
     LearntModel.objects.update_or_create(
         model=model, defaults={"input_tokens": tokens, "listed_tokens": listed}
     )

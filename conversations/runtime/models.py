@@ -169,6 +169,7 @@ class Models:
         self._database = database
         self._listing: asyncio.Task[None] | None = None
         self._learnt: Mapping[str, LearntModel] = {}
+        self._asked_loaded: set[str] = set()
         self._demo = DemoProvider(delay=options.demo_delay)
         self.states: dict[str, ProviderState] = {}
         self._closing: list[Provider] = []  # of answers that may still be written
@@ -210,7 +211,25 @@ class Models:
                     prefix = request.model.removesuffix(model)
                     answered_as = prefix + item.model if item.model else ""
                     item = replace(item, model=request.model, answered_as=answered_as)
+                if isinstance(item, MessageCompleted):
+                    self._ask_what_is_loaded(request.model)
                 yield item
+
+    def _ask_what_is_loaded(self, model: str) -> None:
+        """Ollama says how large a model's window is while it is loaded only: ask again after the
+        first answer of one whose limit is not named, once."""
+        for state in self.states.values():
+            for info in state.models:
+                if info.id == model and not info.is_limit_known and model not in self._asked_loaded:
+                    self._asked_loaded.add(model)
+                    self._database.run_in_background(self._learn_loaded(state, info))
+
+    async def _learn_loaded(self, state: ProviderState, before: ModelInfo) -> None:
+        await self.refresh([state])
+        now = next((info for info in state.models if info.id == before.id), before)
+        if now.is_limit_known:
+            listed, tokens = before.max_input_tokens, now.max_input_tokens
+            await self._learn(learn_input_limit, before.id, tokens=tokens, listed=listed)
 
     def _route(self, model: str) -> tuple[Provider, str]:
         """The provider of a model, and what the model is called there."""
@@ -319,7 +338,9 @@ class Models:
     async def forget_learnt(self, name: str) -> None:
         """Forget what was learnt of a provider's models, and ask it again."""
         state = self.states[name]
-        await self._database.writer.write(forget_learnt, [model.id for model in state.models])
+        ids = [model.id for model in state.models]
+        self._asked_loaded.difference_update(ids)
+        await self._database.writer.write(forget_learnt, ids)
         await self.refresh()
 
     async def reload(self, providers: Sequence[ProviderConfig]) -> None:

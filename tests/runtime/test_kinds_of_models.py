@@ -1,6 +1,7 @@
 """Sessions with models of several providers: the same turns and rows, and a change at any
 turn."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -342,6 +343,29 @@ async def test_a_server_that_starts_later_is_found_by_the_next_message(
     asked = len(wire.exchanges)
     assert (await ask(runtime, await fresh(garden), "again")).state == "completed"
     assert [one.path for one in wire.exchanges[asked:]] == ["/v1/chat/completions"]
+
+
+async def test_the_window_of_a_model_that_ollama_has_loaded_is_learnt(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    """It says how large it is while it is loaded, which the first answer does."""
+    entry = {"name": MODEL, "context_length": 16_384}
+    is_loaded = True
+    wire.server.models_reply = (200, {"data": [{"id": MODEL, "owned_by": "library"}]})
+    wire.server.pages = {
+        "/api/ps": lambda body: {"models": [entry] if wire.requests and is_loaded else []},
+        "/api/show": lambda body: {},
+    }
+    runtime = await start_runtime(providers=make_providers(wire)[2:3], model=CHAT)
+    assert (await ask(runtime, garden, "hello")).state == "completed"
+    async with asyncio.timeout(30):
+        while runtime.models.limits_of(CHAT)[0] != 16_384:
+            await asyncio.sleep(0.01)
+    is_loaded = False
+    await runtime.models.refresh()
+    assert runtime.models.limits_of(CHAT)[0] == 16_384
+    await runtime.models.forget_learnt("chat")
+    assert runtime.models.limits_of(CHAT)[0] == 4_096
 
 
 async def test_one_silent_server_leaves_the_others_alone(
