@@ -54,7 +54,13 @@ from conversations.domain.stream import (
     MessageStarted,
     Usage,
 )
-from conversations.domain.text import cost_text, dump_json, estimate_tokens, storable
+from conversations.domain.text import (
+    cost_text,
+    dump_json,
+    estimate_tokens,
+    number_text,
+    storable,
+)
 from conversations.domain.turns import NewTurn, text_of_answer
 from conversations.feature import Notices
 from conversations.models import ModelCall
@@ -218,12 +224,12 @@ class RunExecution(Execution):
                 reason = "empty_answer"
             given = str((message.stop_details or {}).get("explanation") or "")
             explanation = storable(given)[:300]
-            if reason == "max_tokens" and self._most_tokens == self.choices.max_tokens:
-                explanation = say(
-                    "The client limits the answer to %(limit)s tokens.", limit=self._most_tokens
-                )
-            elif reason == "max_tokens" and self._most_tokens < self._output_limit:
-                reason = "model_context_window_exceeded"  # the prompt leaves no more
+            if reason == "max_tokens":
+                most = self._most_tokens
+                if most < self._output_limit and most != self.choices.max_tokens:
+                    reason = "model_context_window_exceeded"  # the prompt leaves no more
+                else:
+                    explanation = self._explain_limit()
             break
         else:
             reason, explanation = "too_many_calls", ""
@@ -233,6 +239,20 @@ class RunExecution(Execution):
         if notice.action == "retry":
             return RunOutcome(states.FAILED, reason, notice, reason)
         return RunOutcome(states.COMPLETED, reason, notice)
+
+    def _explain_limit(self) -> str:
+        """Who sets the longest answer that the last request asked for."""
+        most = self._most_tokens
+        limit = number_text(most)
+        if most == self.choices.max_tokens:
+            return say("The client limits the answer to %(limit)s tokens.", limit=limit)
+        if most < self._context.options.max_output_tokens:
+            return say(
+                "This model may answer %(limit)s tokens; output_tokens in providers.toml changes"
+                " that.",
+                limit=limit,
+            )
+        return say("LOOM_MAX_OUTPUT_TOKENS limits answers to %(limit)s tokens.", limit=limit)
 
     async def _execute_calls(self, turn: int, *, is_cut_off: bool = False) -> None:
         assert self._facts is not None

@@ -41,7 +41,7 @@ STOPS = {
     ),
     "max_tokens": (
         say("The answer was cut off at the output limit."),
-        say("Continue to get the rest, or raise LOOM_MAX_OUTPUT_TOKENS."),
+        say("Continue to get the rest."),
         "continue",
     ),
     "model_context_window_exceeded": (

@@ -271,6 +271,22 @@ async def test_a_limit_is_learnt_from_the_refusal(
     assert several.models.limits_of(RESPONSES)[0] > 8192
 
 
+async def test_an_answer_that_is_cut_off_says_what_limits_it(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    providers = make_providers(wire, **{MODEL: {"output_tokens": 4_096}})
+    runtime = await start_runtime(providers=providers, model=MODEL)
+    for model, said in ((MODEL, "LOOM_MAX_OUTPUT_TOKENS"), (CHAT, "4\u202f096 tokens")):
+        await choose(garden, model)
+        wire.enqueue(Scenario(words=9, stop_reason="max_tokens"))
+        await ask(runtime, await fresh(garden), f"hello {model}")
+        notice = [event for event in await events_of(garden) if isinstance(event, Info)][-1]
+        assert notice.code == "max_tokens"
+        assert said in notice.text
+    assert "LOOM_MAX_OUTPUT_TOKENS" not in notice.text
+    assert "providers.toml" in notice.text
+
+
 async def test_images_are_left_out_where_they_are_not_taken(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
