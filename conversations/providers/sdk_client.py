@@ -182,7 +182,11 @@ class SdkProvider:
                 # An idle connection that the server has closed meanwhile, as llama.cpp does
                 # after each stream, is not noticed before it is used.
                 is_stale = self._has_answered and not is_tried and is_disconnect(error)
-                if not is_stale and not self.learn(request, failure):
+                # Another request that was refused meanwhile may have learnt it first.
+                has_learnt = self.learn(request, failure) or (
+                    failure.code == "invalid_request" and self.write_body(request).encode() != body
+                )
+                if not is_stale and not has_learnt:
                     raise failure from error
                 is_tried = True
             else:

@@ -551,6 +551,19 @@ async def test_a_refused_parameter_is_not_sent_again(
     await provider.close()
 
 
+async def test_requests_at_once_learn_the_same(wire: WireThread) -> None:
+    provider = make_kind(OPENAI, wire)
+    refusal = Scenario(status=400, error_message="Unsupported parameter: 'max_tokens'")
+    wire.enqueue(refusal, refusal, refusal)
+    with wire.held():
+        asked = [asyncio.create_task(complete(provider)) for _ in range(3)]
+        while len(wire.requests) < 3:
+            await asyncio.sleep(0.01)
+    assert [(await one).stop_reason for one in asked] == ["end_turn"] * 3
+    assert len(wire.requests) == 6
+    await provider.close()
+
+
 # What servers of local models do in their own ways
 
 
