@@ -378,6 +378,9 @@ class Models:
             models = await state.provider.list_models()
             state.error = ""
             if models:
+                listed = {model.id for model in models}
+                named = state.config.configured_models()
+                models += [model for model in named if model.id not in listed]
                 state.models = [state.config.describe(model) for model in models]
         except ProviderError as error:
             state.error = error.message

@@ -141,8 +141,11 @@ async def test_the_model_can_change_at_any_turn(
 async def test_a_model_without_tools_is_given_none(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
-    providers = make_providers(wire, **{MODEL: {"tools": False, "input_tokens": 50_000}})
-    runtime = await start_runtime(providers=providers, model=MODEL)
+    configured = {
+        MODEL: {"tools": False, "input_tokens": 50_000},
+        "unlisted": {"input_tokens": 60_000},
+    }
+    runtime = await start_runtime(providers=make_providers(wire, **configured), model=MODEL)
     with sample_tools():
         wire.enqueue(Scenario(tools=(WireCall(name="look"),)), Scenario(text="seen"))
         await ask(runtime, garden, "look")
@@ -155,6 +158,8 @@ async def test_a_model_without_tools_is_given_none(
     assert call is not None
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
     assert runtime.models.limits_of(CHAT)[0] == 50_000
+    assert "chat/unlisted" in [model.id for model in runtime.models.listed]
+    assert runtime.models.limits_of("chat/unlisted")[0] == 60_000
 
 
 async def test_what_a_server_refuses_is_learnt(
