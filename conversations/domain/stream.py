@@ -134,7 +134,7 @@ type StreamItem = MessageStarted | BlockStarted | BlockDelta | BlockCompleted | 
 
 # What a model may be able to do.
 TOOLS, PARALLEL_TOOLS, IMAGES, DOCUMENTS = "tools", "parallel_tools", "images", "documents"
-CAPABILITIES = (TOOLS, PARALLEL_TOOLS, IMAGES, DOCUMENTS, "thinking", "cache", "usage")
+CAPABILITIES = (TOOLS, PARALLEL_TOOLS, IMAGES, DOCUMENTS, "thinking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from conversations.archive.audit import AuditEvent, record
 from conversations.domain.audit import PROVIDER
 from conversations.domain.errors import NotFound, Rejected, Unavailable
 from conversations.domain.stream import (
-    CAPABILITIES,
     DOCUMENTS,
     IMAGES,
     PARALLEL_TOOLS,
@@ -43,8 +42,6 @@ ABILITIES = {
     IMAGES: gettext_lazy("images"),
     DOCUMENTS: gettext_lazy("documents"),
     "thinking": gettext_lazy("thinking"),
-    "cache": gettext_lazy("cache"),
-    "usage": gettext_lazy("usage"),
 }
 
 
@@ -143,7 +140,6 @@ def _render(request: HttpRequest, **more: Any) -> HttpResponse:
         "cards": cards,
         "file": loom.providers_file,
         "default_model": find_default_model(),
-        "capabilities": CAPABILITIES,
     }
     return render(request, "providers.html", context | more)
 
