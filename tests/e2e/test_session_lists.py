@@ -25,6 +25,11 @@ def test_sessions_are_narrowed_down_and_changed_together(
     expect(page.locator("#sessions")).to_contain_text("No sessions match")
     page.get_by_label("State", exact=True).select_option("Any state")
     expect(titles).to_have_count(3)
+    titles.first.click()
+    expect(page).to_have_url(f"{server.url}/s/{uuids[1]}/")
+    page.go_back()
+    expect(titles).to_have_text(["Bulk a", "Bulk B", "Bulk C"])
+    expect(page.get_by_label("Order")).to_have_value("title")
 
     bulk = page.locator("#bulk")
     expect(bulk).to_be_hidden()
