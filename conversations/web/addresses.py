@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
+from django.utils.http import url_has_allowed_host_and_scheme
 
 IPV6_CUSTOMER_BITS = 64  # of an IPv6 address, those that say whose network it is
 
@@ -46,6 +47,15 @@ def address_of(peer: str, forwarded: str) -> str | None:
 def site_of(request: HttpRequest) -> str:
     """Where links of messages lead: this server, as the request reached it."""
     return request.build_absolute_uri("/").rstrip("/")
+
+
+def page_before(request: HttpRequest, *, otherwise: str) -> str:
+    """The page that a form was on, if it is one of ours."""
+    came_from = request.headers.get("Referer", "")
+    is_ours = url_has_allowed_host_and_scheme(
+        came_from, {request.get_host()}, require_https=request.is_secure()
+    )
+    return came_from if is_ours else otherwise
 
 
 def query_of(values: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from conversations.access import get_session_for, get_workspace_for, person, post_by_person
@@ -19,6 +20,7 @@ from conversations.models import Session, Workspace
 from conversations.rendering.messages import translate
 from conversations.runtime.current import compact_at_end
 
+from .addresses import page_before
 from .forms import check_uuid
 
 MAX_CHOSEN = 500  # Sessions that are changed at once: as many as a long list shows.
@@ -68,9 +70,10 @@ def workspace_sessions(request: HttpRequest, slug: str) -> HttpResponse:
         chosen = read_chosen(request, workspace)
     except Rejected as error:
         messages.error(request, translate(error.message))
-        return redirect("workspace", slug=slug)
-    do_with_each(request, chosen, partial(_carry_out, request, action), said=str(ACTIONS[action]))
-    return redirect("workspace", slug=slug)
+    else:
+        act = partial(_carry_out, request, action)
+        do_with_each(request, chosen, act, said=str(ACTIONS[action]))
+    return redirect(page_before(request, otherwise=reverse("workspace", args=[slug])))
 
 
 def do_with_each(

@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_safe
 
@@ -74,6 +73,7 @@ from conversations.runtime.current import (
 from conversations.runtime.models import group_models
 
 from . import forms
+from .addresses import page_before
 from .attachments import FilesRefused, require_files
 from .commands import FILE, NoCommand, execute, read_command
 from .hydration import hydrate
@@ -496,13 +496,7 @@ def _is_wanted(request: HttpRequest, name: str) -> bool:
 
 
 def _back(request: HttpRequest, found: Session) -> HttpResponse:
-    # To the page that the form was on, if it is one of ours.
-    came_from = request.headers.get("Referer", "")
-    if url_has_allowed_host_and_scheme(
-        came_from, {request.get_host()}, require_https=request.is_secure()
-    ):
-        return redirect(came_from)
-    return redirect("session", uuid=found.uuid)
+    return redirect(page_before(request, otherwise=reverse("session", args=[found.uuid])))
 
 
 # Where a person begins: in the chat that they used last, or a new one.

@@ -154,9 +154,15 @@ def test_several_are_pinned_and_archived_at_once(
     assert do(owner, "archive") == ["Choose at least one session."]
     assert do(owner, "sell", beans) == ["Choose an action."]
     assert do(owner, "archive", session=["x"]) == ["session must be a UUID."]
+    # The page is the one that they were chosen on.
+    address = reverse("workspace_sessions", args=["garden"])
+    came_from = "http://testserver/w/garden/?q=beans&archived=1"
+    chosen = {"do": "unpin", "session": str(beans.uuid)}
+    for data in (chosen, {"do": "unpin"}):
+        page = owner.post(address, data, headers={"Referer": came_from}, follow=True)
+        assert page.redirect_chain == [(came_from, 302)]
     # Somebody who only reads them, and one of another workspace
     viewer = browser_of(make_person("viewer"))
-    address = reverse("workspace_sessions", args=["garden"])
     assert viewer.post(address, {"do": "pin", "session": str(beans.uuid)}).status_code == 403
     elsewhere = Workspace.objects.create(
         slug="shed", name="Shed", root="/tmp/shed", created_at=timezone.now()
