@@ -23,8 +23,9 @@ from conversations.access import (
     sign_in_first,
     visit_of,
 )
+from conversations.archive.rights import readable_workspaces
 from conversations.domain.errors import Rejected
-from conversations.domain.text import csv_line, number_text
+from conversations.domain.text import csv_line, number_text, storable
 from conversations.rendering.source_text import duration_text
 from conversations.web.attachments import in_threads
 from conversations.web.panel import render_panel
@@ -86,8 +87,11 @@ COLUMNS = (
 @require_safe
 def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
     """What the person may see of what was used; where it is named, in one workspace."""
-    workspace = get_workspace_for(request, slug)[0] if slug else None
-    user = person(request)
+    user, workspace = person(request), None
+    named = slug or storable(request.GET.get("workspace", ""))
+    # The page is of any workspace that they read, whether they used anything there or not.
+    if slug or readable_workspaces(user).filter(slug=named).exists():
+        workspace, _ = get_workspace_for(request, named)
     rights = usage_rights(user)
     form = UsageForm(rights, request.GET.dict(), workspace)
     context: dict[str, Any] = {"form": form, "rights": rights}

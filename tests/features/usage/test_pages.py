@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from datetime import UTC, date, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -90,6 +91,16 @@ def test_an_owner_sees_what_was_used_in_the_workspace(
     only = text_of(browser_of(user), "/usage/?person=bea")
     assert "claude-sonnet-5-5" not in only
     assert "Only person bea" in only
+
+
+def test_the_days_of_a_workspace_can_be_chosen_by_who_used_nothing_there(
+    workspace: Workspace, bea: User
+) -> None:
+    browser = browser_of(bea)
+    spans = re.findall(r'"(/usage/[^"]+first[^"]+)"', browser.get("/w/garden/usage/").text)
+    assert spans
+    for span in spans:
+        assert "No usage in this period" in text_of(browser, unescape(span))
 
 
 def test_an_administrator_sees_everything_and_no_titles(
