@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import partial
 from html import escape
@@ -151,11 +151,7 @@ class SearchForm(FindForm):
 
     @property
     def has_filters(self) -> bool:
-        return self.filters_turns or self._has("workspace")
-
-    @property
-    def filters_turns(self) -> bool:
-        return self.is_valid() and any(self._has(name) for name in self._FILTERS)
+        return self.is_valid() and any(self._has(name) for name in (*self._FILTERS, "workspace"))
 
     @property
     def without_filters(self) -> str:
@@ -212,13 +208,17 @@ def search(request: HttpRequest) -> HttpResponse:
 
     def find_titled() -> list[SessionRecord]:
         # Called by the page, and so only where it was allowed to search.
-        sessions = readable_sessions(user)
+        asked, sessions = parse_query(form.query), readable_sessions(user)
+        words = asked.question.replace('"', " ")
+        if not words.split() or replace(asked, workspaces=()).has_filters:
+            return []
+        if asked.workspaces:
+            sessions = sessions.filter(workspace__slug__in=asked.workspaces)
         if wanted := form.cleaned_data["workspace"]:
             sessions = sessions.filter(workspace__slug=wanted)
-        query = parse_query(form.query).question.replace('"', " ")
-        return list_titled(sessions, query, limit=MAX_TITLED) if query.split() else []
+        return list_titled(sessions, words, limit=MAX_TITLED)
 
-    context = {"titled": () if form.filters_turns else find_titled}
+    context = {"titled": find_titled}
     return answer_search(request, "search.html", form, find, context, part="hits", limit=PAGE)
 
 

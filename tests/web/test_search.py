@@ -183,7 +183,9 @@ def test_sessions_are_found_by_their_titles_before_the_turns(
     assert titled(ask(owner, q="secret PLAN")) == latest
     assert titled(ask(owner, q="secret 7")) == ["Secret plan 7"]
     assert titled(ask(owner, q="secret", workspace=workspace.slug)) == latest
-    for query in ({"q": "seldom"}, {"q": "secret", "role": "user"}, {"q": "role:user"}):
+    assert titled(ask(owner, q=f"secret in:{workspace.slug}")) == latest
+    none = ("seldom", "role:user", "secret role:user", "secret in:tool", "secret in:elsewhere")
+    for query in (*({"q": q} for q in none), {"q": "secret", "role": "user"}):
         assert titled(ask(owner, **query)) == []
 
 
