@@ -71,9 +71,7 @@ class ReviewSearchForm(SearchForm):
 
     @property
     def has_filters(self) -> bool:
-        return super().has_filters or any(
-            self._has(name) for name in ("outcome", *self._OF_SESSIONS)
-        )
+        return super().has_filters or (self.is_valid() and self._has("outcome"))
 
     def address(self, **changes: str) -> str:
         """With the person's name, as it was typed."""

@@ -124,6 +124,7 @@ class SearchForm(FindForm):
 
     field_order: tuple[str, ...] = ("q", "workspace", "role", "tool", "after", "before", "order")
     _FILTERS: tuple[str, ...] = ("role", "tool", "after", "before")
+    _OF_SESSIONS: tuple[str, ...] = ("workspace",)
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cleaned_data
@@ -151,7 +152,8 @@ class SearchForm(FindForm):
 
     @property
     def has_filters(self) -> bool:
-        return self.is_valid() and any(self._has(name) for name in (*self._FILTERS, "workspace"))
+        names = (*self._FILTERS, *self._OF_SESSIONS)
+        return self.is_valid() and any(self._has(name) for name in names)
 
     @property
     def without_filters(self) -> str:

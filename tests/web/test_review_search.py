@@ -121,6 +121,7 @@ def test_bad_filters_are_said_and_find_nothing(browser: Client, session: Session
     response = browser.get(ADDRESS, {"q": "stone", "person": "nobody-here"})
     assert response.status_code == 400
     assert "This username does not exist." in response.text
+    assert re.search(r"<details [^>]*filters-box[^>]* open>", response.text)
     assert not readings_of(session.uuid).exists()
 
 
