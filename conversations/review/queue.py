@@ -112,9 +112,9 @@ def _count(relation: str, **conditions: None) -> Count:
 
 
 def next_unreviewed(filters: QueueFilters, *, after: Session | None = None) -> Session | None:
-    """The session that follows in the queue of what is not reviewed; at the end of the
-    list its first one, unless that is where one comes from."""
-    found = replace(filters, queue="unreviewed").sessions.select_related("workspace")
+    """The session in the list that follows of those that are not reviewed; at the end of the list
+    the first of them, unless that is where one comes from."""
+    found = filters.sessions.filter(UNREVIEWED)
     if after is None:
         return _in_order(found).first()
     following = _in_order(_after(found, SessionListCursor(after.last_active_at, after.pk))).first()

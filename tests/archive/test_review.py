@@ -185,6 +185,9 @@ def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
     assert next_unreviewed(filters) == first
     assert next_unreviewed(filters, after=first) == second
     assert next_unreviewed(filters, after=third) == first
+    set_flag(third, reviewer, label="safety", turn=None)
+    assert next_unreviewed(QueueFilters(queue="flagged"), after=first) == third
+    assert next_unreviewed(QueueFilters(queue="flagged"), after=third) is None
     for session in (first, second):
         mark_reviewed(session, reviewer, through=2)
     assert next_unreviewed(filters, after=third) is None
