@@ -50,13 +50,22 @@ SHOWN_CHARS = 20_000
 FOUND_SESSIONS = 500
 
 
+class AtLeast(int):
+    """A number of rows of which there may be more, and which says so where it is shown."""
+
+    def __str__(self) -> str:
+        return f"{int(self)}+"
+
+
 class WindowPaginator(AnyPaginator):
     """Pages over the first rows. It reads that many keys instead of counting all."""
 
     @cached_property
     def count(self) -> int:
         rows: Any = self.object_list
-        return len(rows.values_list("pk", flat=True)[: self.per_page * PAGES])
+        most = self.per_page * PAGES
+        found = len(rows.values_list("pk", flat=True)[: most + 1])
+        return AtLeast(most) if found > most else found
 
 
 def choice_filter(name: str, title: Promise, values: Iterable[str]) -> type[admin.SimpleListFilter]:
@@ -199,7 +208,10 @@ class TableAdmin(ReadOnlyAdmin):
         if not words:
             return queryset, False
         by_uuid, by_title = Q(uuid__istartswith=words), Q(title__icontains=words)
-        found = Session.objects.filter(by_uuid | by_title | Q(owner__username__iexact=words))
+        is_meant = by_uuid | by_title | Q(owner__username__iexact=words)
+        if self._session_path == "pk":
+            return queryset.filter(is_meant), False
+        found = Session.objects.filter(is_meant)
         keys = list(found.order_by("-pk").values_list("pk", flat=True)[:FOUND_SESSIONS])
         return queryset.filter(**{f"{self._session_path}__in": keys}), False
 

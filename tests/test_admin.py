@@ -486,12 +486,28 @@ def test_a_device_shows_no_key(staff: Client, workspace: Workspace, user: User) 
     assert "key-of-session-1" not in page(staff, list_url(Device))
 
 
-def test_a_list_offers_a_limited_number_of_pages(staff: Client, session: Session) -> None:
+def test_a_list_offers_a_limited_number_of_pages(
+    staff: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events = [NewEvent(payload=UserMessage(text="x")) for _ in range(PER_PAGE + 1)]
     append(session.pk, session_uuid=session.uuid, events=events)
     assert "p=2" in page(staff, list_url(ChatEvent))
     assert page(staff, list_url(ChatEvent), p=2).count('class="field-seq"') == 1
     assert PAGES * PER_PAGE == 5000
+    # How many there are beyond is not known.
+    monkeypatch.setattr("conversations.admin.PAGES", 1)
+    assert f"{PER_PAGE}+ chat events" in page(staff, list_url(ChatEvent))
+    assert f"{PER_PAGE}+ results" in page(staff, list_url(ChatEvent), q=str(session.uuid))
+    assert "1 session" in page(staff, list_url(Session))
+
+
+def test_no_session_is_missing_among_those_that_are_searched_for(
+    staff: Client, workspace: Workspace, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        create_session(workspace, owner=user)
+    monkeypatch.setattr("conversations.admin.FOUND_SESSIONS", 1)
+    assert "2 results" in page(staff, list_url(Session), q=user.username)
 
 
 @pytest.mark.parametrize(("role", "is_of_sessions"), [(REVIEWERS, True), (ADMINISTRATORS, False)])
