@@ -428,11 +428,17 @@ def _narrow(
     return sessions
 
 
+# Before the cursor of a pinned session, after which more of these come.
+_OF_PINNED = "pinned~"
+
+
 def _latest(sessions: QuerySet[Session], before: str, *, limit: int) -> list[Statement]:
-    chosen = [_before(sessions.filter(pinned_at=None), before, limit=limit)]
-    if not before:
-        pinned = sessions.filter(pinned_at__isnull=False)
-        chosen.append(pinned.order_by("-last_active_at", "-pk")[:limit])
+    others, pinned = sessions.filter(pinned_at=None), sessions.filter(pinned_at__isnull=False)
+    if before and not before.startswith(_OF_PINNED):
+        chosen = [_before(others, before, limit=limit)]
+    else:
+        mark = before.removeprefix(_OF_PINNED)
+        chosen = [_before(others, "", limit=limit), _before(pinned, mark, limit=limit)]
     return [_compile(some) for some in chosen]
 
 
@@ -452,8 +458,12 @@ def _find_latest(
 
 def _list_latest(chosen: Sequence[Statement], *, limit: int, reader_pk: int | None) -> SessionPage:
     listed = _read_listed(chosen, reader_pk=reader_pk)
+    pinned = [item for item in listed if item.pinned]
+    if len(pinned) > limit:  # the others follow once these are all there
+        page = _cut(pinned, limit=limit)
+        return replace(page, next_cursor=_OF_PINNED + page.next_cursor)
     page = _cut([item for item in listed if not item.pinned], limit=limit)
-    page.items[:0] = [item for item in listed if item.pinned]
+    page.items[:0] = pinned
     return page
 
 

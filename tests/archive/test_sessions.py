@@ -88,6 +88,23 @@ def test_the_list_filters_pins_and_archives(workspace: Workspace, user: User) ->
     assert [i.title for i in list_in(workspace, archived=True).items] == ["Peas"]
 
 
+@pytest.mark.parametrize("pinned", range(7))
+def test_all_are_paged_however_many_are_pinned(
+    workspace: Workspace, user: User, pinned: int
+) -> None:
+    made = [create_session(workspace, owner=user) for _ in range(6)]
+    for session in made[:pinned]:
+        pin_session(session, pinned=True)
+    listed, before = [], ""
+    for _ in made:
+        page = list_sessions(workspace, before=before, limit=2)
+        listed += [item.pk for item in page.items]
+        if not (before := page.next_cursor):
+            break
+    order = [*reversed(made[:pinned]), *reversed(made[pinned:])]
+    assert listed == [session.pk for session in order]
+
+
 def test_what_is_archived_or_pinned_already_stays_so_since_when_it_was(session: Session) -> None:
     def times() -> dict[str, datetime | None]:
         return Session.objects.values("archived_at", "pinned_at").get()
