@@ -4,13 +4,18 @@ import { find, findAll } from "./dom.js";
 
 const boxes = () => findAll(".sessions .pick");
 
-document.addEventListener("change", ({ target }) => {
+function showWhetherAll() {
   const all = find("[data-pick-all]");
-  if (target === all) for (const box of boxes()) box.checked = all.checked;
-  else if (all && target.matches(".pick")) all.checked = boxes().every((box) => box.checked);
+  if (all) all.checked = boxes().length > 0 && boxes().every((box) => box.checked);
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (target.matches("[data-pick-all]")) for (const box of boxes()) box.checked = target.checked;
+  else if (target.matches(".pick")) showWhetherAll();
 });
 
 document.addEventListener("htmx:after:swap", () => {
+  showWhetherAll();
   const asked = [...new FormData(find("form.filter"))].filter(([, value]) => value);
   history.replaceState(null, "", `?${new URLSearchParams(asked)}`);
 });
