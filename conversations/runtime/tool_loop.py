@@ -99,15 +99,16 @@ CUT_OFF = "Not run: the answer was cut off before the call was complete."
 class _Call:
     """A call that is open. ``effect`` is what it does as far as is known. ``result`` is known
     without running it (refused, failed to be planned). ``is_due``: it has to be planned when its
-    turn comes, since calls before it may change what it finds. ``settled`` is set by a decision
-    or a stop; or because the call was ended by another process, to which the run is lost
-    (``is_lost``)."""
+    turn comes, since calls before it may change what it finds. ``rules`` are those that it was
+    judged by. ``settled`` is set by a decision or a stop; or because the call was ended by another
+    process, to which the run is lost (``is_lost``)."""
 
     record: ToolCallRecord
     tool: Tool | None = None
     effect: str = READS
     result: ToolResult | None = None
     is_due: bool = False
+    rules: Rules | None = None
     asked: ApprovalRequest | None = None
     decision: str = ""
     decided_by: str = ""
@@ -276,7 +277,7 @@ class ToolLoop:
             if isinstance(planned, CallPlan):
                 call.effect = planned.effect
                 if planned.effect == CHANGES:
-                    rules = self._rules or await self._read_rules()
+                    rules = call.rules = self._rules or await self._read_rules()
                     decision = decide(
                         rules.scope, effect=CHANGES, kind=planned.kind_key, allowed=rules.allowed
                     )
@@ -308,7 +309,18 @@ class ToolLoop:
         self._rules = await self._readers.read(
             read_rules, self._claimed.session_pk, user_pk=self._claimed.user_pk
         )
+        self._scope = self._rules.scope
         return self._rules
+
+    async def _has_to_be_judged(self, call: _Call) -> bool:
+        """Now that it is the call's turn: it could not be planned before, or the rules that let it
+        run without a question have changed since."""
+        if call.stopped_by or call.only_reads or call.asked is not None:
+            return False
+        if await self._read_rules() != call.rules:
+            call.decision = ""
+            return True
+        return call.is_due
 
     async def _ask(self, calls: Sequence[_Call]) -> None:
         asked = [call.asked for call in calls if call.asked is not None]
@@ -346,7 +358,7 @@ class ToolLoop:
 
     async def _execute_group(self, group: Sequence[_Call]) -> None:
         first = group[0]
-        if first.is_due and not first.stopped_by:
+        if await self._has_to_be_judged(first):
             await self._judge(first, is_first=True)
             await self._ask([first])
         if first.waits:  # nothing runs while a call waits whose turn it is

@@ -253,6 +253,26 @@ async def test_an_approval_does_not_outlive_the_right_to_change(
     assert witness(folder) == []
 
 
+async def test_rules_that_change_while_a_call_waits_for_its_turn_apply_to_it(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    await Workspace.objects.aupdate(tool_policy="auto")
+    due = ("add", {"line": "a", "after": "end"})
+    wire.enqueue(*answers(("work", {}), due, ("add", {"line": "b"})))
+    await send(runtime, garden)
+    await until_done(folder, "begin ")
+    await Workspace.objects.aupdate(tool_policy="ask")
+    (folder / "go").touch()
+    [call] = await until_waiting(garden)
+    assert witness(folder) == ["begin ", "end "]
+    await Workspace.objects.aupdate(tool_policy="read_only")
+    await allow(runtime, garden, call)
+    await runtime.wait_idle(garden.pk)
+    refused = "This workspace is read-only: tools cannot change anything."
+    assert await results(garden) == ["y" * 10, refused, refused]
+    assert witness(folder) == ["begin ", "end "]
+
+
 async def test_a_viewers_message_changes_nothing(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:

@@ -105,3 +105,16 @@ async def test_read_only_workspaces_still_read(
     first, second = await results(garden)
     assert "beans" in first + second
     assert "notes.txt" in first + second
+
+
+async def test_an_approval_does_not_outlive_the_network(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await Workspace.objects.aupdate(allows_network=True)
+    wire.enqueue(*answers(("fetch_url", {"url": "https://nobody.invalid/"})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    [call] = await until_waiting(garden)
+    await Workspace.objects.aupdate(allows_network=False)
+    await runtime.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    assert await results(garden) == ["This workspace does not allow the network."]

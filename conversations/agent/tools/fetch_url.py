@@ -65,6 +65,8 @@ async def plan(context: ToolContext, asked: FetchUrl) -> CallPlan | ToolResult:
 
 
 async def run(context: ToolContext, asked: FetchUrl) -> ToolResult:
+    if not context.scope.allows_network:
+        return ToolResult(ok=False, output="This workspace does not allow the network.")
     return await fetch_page(asked, allows=is_public)
 
 
