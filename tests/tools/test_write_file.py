@@ -180,17 +180,27 @@ def test_a_change_that_is_not_shown_whole_is_approved_once_at_a_time(use: Use, r
             "Its encoding was UTF-8 with a byte order mark and becomes UTF-8.",
         ),
         (b"h\xe9\n", "hé\n", "Its encoding was Latin-1 and becomes UTF-8."),
+        (
+            b"h\xe9\r\na\r\n",
+            "hé\na\n",
+            "Its encoding was Latin-1 and becomes UTF-8. Its newlines were CRLF and become LF.",
+        ),
+        (b"a\nb\n", "a\r\nb\r\n", "Its newlines were LF and become CRLF."),
+        (b"a\r\nb\r\n", "a", ""),
+        (b"a", "a\r\n", ""),
         (b"\xef\xbb\xbfa;b\n", "\ufeffa;c\n", ""),
         ("hé\n".encode(), "he\n", ""),
     ],
 )
-def test_another_encoding_is_said(
+def test_another_encoding_or_newline_is_said(
     use: Use, root: Path, there: bytes, content: str, note: str
 ) -> None:
     (root / "a.txt").write_bytes(there)
     plan = use.plan("write_file", path="a.txt", content=content)
     assert isinstance(plan, CallPlan)
     assert plan.note == note
+    # The model as well, since other programs may read the file.
+    assert use("write_file", path="a.txt", content=content).output.endswith(note)
 
 
 def test_a_large_file_is_deleted_as_a_change_of_files(use: Use, root: Path) -> None:

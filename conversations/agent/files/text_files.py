@@ -42,12 +42,16 @@ class TextFile:
 
     @property
     def newline(self) -> str:
-        return CRLF if 2 * self.text.count(CRLF) > self.text.count(LF) else LF
+        return newline_of(self.text)
 
     @property
     def lines(self) -> list[str]:
         """Without their newlines. A newline at the end begins no line."""
         return split_lines(self.text)
+
+
+def newline_of(text: str) -> str:
+    return CRLF if 2 * text.count(CRLF) > text.count(LF) else LF
 
 
 def split_lines(text: str) -> list[str]:

@@ -20,7 +20,7 @@ from conversations.agent.files import paths, text_files
 from conversations.agent.files.confined import NO_FILE, content_digest, read_bytes, stat_file
 from conversations.agent.files.executed_files import RUNS_ITSELF, runs_itself
 from conversations.agent.files.paths import shown
-from conversations.agent.files.text_files import TextFile
+from conversations.agent.files.text_files import CRLF, LF, TextFile
 from conversations.agent.files.walking import FolderWalk
 from conversations.agent.undo.apply import FileAction, Move, Put, Remove, apply_changes
 from conversations.agent.undo.disk import Author, stored_path
@@ -199,18 +199,19 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
             basis=there.digest,
         )
     if there.text is None:
-        had, diff = size_text(there.found.size), ""
+        had, diff, told = size_text(there.found.size), "", ""
+        note: str = say("It replaces a binary file of %(size)s.", size=had)
     else:
         had = count_text(len(there.text.lines), "line")
         diff = unified_diff(path, there.text.text, text)
+        note = _describe_recoding(there.text, text, data)
+        told = f" {note}" if note else ""
     return PreparedChange(
         action=Put(path=path, data=data, expect=there.digest),
         summary=say("Overwrite %(path)s", path=shown(path)),
-        output=f"Overwrote {shown(path)}: {lines}; it had {had}.",
+        output=f"Overwrote {shown(path)}: {lines}; it had {had}.{told}",
         diff=diff,
-        note=_describe_recoding(there.text, data)
-        if there.text
-        else say("It replaces a binary file of %(size)s.", size=had),
+        note=note,
         basis=there.digest,
     )
 
@@ -221,13 +222,20 @@ _ENCODINGS = {
     "utf-16-be": "UTF-16",
     "latin-1": "Latin-1",
 }
+_NEWLINES = {LF: "LF", CRLF: "CRLF"}
 
 
-def _describe_recoding(there: TextFile, data: bytes) -> str:
-    if there.encoding == "utf-8" and data.startswith(there.mark):
-        return ""
-    encoding = _ENCODINGS[there.encoding]
-    return say("Its encoding was %(encoding)s and becomes UTF-8.", encoding=encoding)
+def _describe_recoding(there: TextFile, text: str, data: bytes) -> str:
+    """What a diff does not show: another encoding, and other newlines."""
+    notes = []
+    if there.encoding != "utf-8" or not data.startswith(there.mark):
+        encoding = _ENCODINGS[there.encoding]
+        notes.append(say("Its encoding was %(encoding)s and becomes UTF-8.", encoding=encoding))
+    before, after = there.newline, text_files.newline_of(text)
+    if before != after and LF in there.text and LF in text:
+        said = {"before": _NEWLINES[before], "after": _NEWLINES[after]}
+        notes.append(say("Its newlines were %(before)s and become %(after)s.", **said))
+    return join_messages(notes)
 
 
 WRITE = _declare(
