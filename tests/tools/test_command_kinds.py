@@ -210,14 +210,15 @@ def test_what_names_files_that_others_run_is_allowed_one_at_a_time(
 
 
 def test_a_kind_that_is_none_any_more_stops_to_apply() -> None:
-    for key in ("shell:setsid", "shell:pytest", "shell:./gradlew", "shell:/bin/sh", "shell:", ""):
+    programs = ("shell:setsid", "shell:pytest", "shell:./gradlew", "shell:/bin/sh", "shell:")
+    for key in (*programs, "mcp:a:b", ""):
         assert not is_kind(key)
     for key in (
         "shell:ls",
         "files",
         "git:commit",
         "fetch:example.org",
-        "mcp:a:b",
+        f"mcp:a:b:{'0' * 64}",
         'line:["", "x"]',
     ):
         assert is_kind(key)
