@@ -20,6 +20,7 @@ from django.views.decorators.http import require_safe
 from conversations.access import Access, get_session_for, post_to_session
 from conversations.agent.files.executed_files import runs_itself
 from conversations.agent.files.paths import shown
+from conversations.agent.files.text_files import read_text
 from conversations.agent.tools.file_edits import unified_diff
 from conversations.agent.undo.disk import ROOT, FileState, digest_of, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
@@ -81,7 +82,7 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
         else gettext("the folder itself"),
         "value": stored_path(file.path),
         "key": sha256(stored_path(file.path).encode()).hexdigest()[:16],
-        "facts": [text for text in (fact, diff.get("changes")) if text],
+        "facts": [text for text in (fact, diff.get("recoded"), diff.get("changes")) if text],
         "state": state,
         "reason": translate(plan.reason) if plan else "",
         "diff": diff,
@@ -109,6 +110,7 @@ def _diff(
     if digest_of(before) == digest_of(after):
         return {}
     texts: list[str | None] = []
+    forms: list[tuple[str, str]] = []
     for state in (before, after):
         if state is None or state.is_folder:
             texts.append(None)
@@ -118,14 +120,22 @@ def _diff(
         data = content_of(root, path, state)
         if data is None:
             return {"note": gettext("This is too large to show.")}
-        if b"\0" in data:
+        if state.is_link:
+            texts.append(gettext("link to %(path)s") % {"path": data.decode("utf-8", "replace")})
+            continue
+        file = read_text(data)
+        if file is None:
             return {"note": gettext("This is not text.")}
-        text = data.decode("utf-8", "replace")
-        texts.append(gettext("link to %(path)s") % {"path": text} if state.is_link else text)
+        texts.append(file.text)
+        forms.append((file.encoding_name, file.newline_name))
     diff = unified_diff(path, *texts)
     rendered = render_diff(diff, most_lines=MOST_LINES, most_chars=MOST_CHARS)
+    # What the lines do not show
+    pairs = zip(*forms, strict=True) if len(forms) == 2 else ()
+    recoded = [f"{translate(a)} → {translate(b)}" for a, b in pairs if a and b and a != b]
     return {
         "html": rendered.html,
+        "recoded": ", ".join(recoded),
         "left_out": number_text(rendered.left_out) if rendered.left_out else "",
         "changes": changes_text(rendered.added, rendered.removed),
     }

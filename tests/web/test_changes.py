@@ -77,6 +77,28 @@ def test_each_file_has_one_diff(owner: Client, root: Path, calls: Calls) -> None
         assert told in page, told
 
 
+def test_a_text_is_shown_in_its_own_encoding(owner: Client, root: Path, calls: Calls) -> None:
+    texts = {
+        "latin-1": ("für\n".encode("latin-1"), "fär\n".encode("latin-1")),
+        "mark": (b"\xef\xbb\xbfa\n", b"a\n"),
+        "newlines": (b"one\r\n", b"one\n"),
+        "utf-16": ("für\n".encode("utf-16"), "fär\n".encode()),
+    }
+    for name, (before, after) in texts.items():
+        (root / name).write_bytes(before)
+        change(root, calls, Put(path=name, data=after))
+    page = part(owner.get(address(calls.session)))
+    plain = flat(re.sub("<[^>]*>", "", page))
+    assert plain.count("-für +fär") == 2
+    for told in (
+        "UTF-8 with a byte order mark → UTF-8",
+        "CRLF → LF",
+        "UTF-16 → UTF-8",
+    ):
+        assert plain.count(told) == 1, told
+    assert "not text" not in plain
+
+
 def test_what_reaches_the_page_is_text(owner: Client, root: Path, calls: Calls) -> None:
     name = "<b>\u202etxt.exe"
     (root / "link").symlink_to("a")

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from conversations.domain.errors import Rejected
+from conversations.domain.messages import say
 from conversations.domain.text import storable
 
 from .confined import read_bytes
@@ -24,6 +25,12 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_ENCODING_NAMES = {
+    "utf-8": "UTF-8",
+    "utf-16-le": "UTF-16",
+    "utf-16-be": "UTF-16",
+    "latin-1": "Latin-1",
+}
 _CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]")
 
 
@@ -42,16 +49,26 @@ class TextFile:
 
     @property
     def newline(self) -> str:
-        return newline_of(self.text)
+        return CRLF if 2 * self.text.count(CRLF) > self.text.count(LF) else LF
+
+    @property
+    def encoding_name(self) -> str:
+        """For people; empty where it has no text."""
+        if not self.text:
+            return ""
+        if self.mark == codecs.BOM_UTF8:
+            return say("UTF-8 with a byte order mark")
+        return _ENCODING_NAMES[self.encoding]
+
+    @property
+    def newline_name(self) -> str:
+        """For people; empty where it has no newline."""
+        return {LF: "LF", CRLF: "CRLF"}[self.newline] if LF in self.text else ""
 
     @property
     def lines(self) -> list[str]:
         """Without their newlines. A newline at the end begins no line."""
         return split_lines(self.text)
-
-
-def newline_of(text: str) -> str:
-    return CRLF if 2 * text.count(CRLF) > text.count(LF) else LF
 
 
 def split_lines(text: str) -> list[str]:

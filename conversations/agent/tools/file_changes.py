@@ -20,7 +20,7 @@ from conversations.agent.files import paths, text_files
 from conversations.agent.files.confined import NO_FILE, content_digest, read_bytes, stat_file
 from conversations.agent.files.executed_files import RUNS_ITSELF, runs_itself
 from conversations.agent.files.paths import shown
-from conversations.agent.files.text_files import CRLF, LF, TextFile
+from conversations.agent.files.text_files import TextFile
 from conversations.agent.files.walking import FolderWalk
 from conversations.agent.undo.apply import FileAction, Move, Put, Remove, apply_changes
 from conversations.agent.undo.disk import Author, stored_path
@@ -204,7 +204,8 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
     else:
         had = count_text(len(there.text.lines), "line")
         diff = unified_diff(path, there.text.text, text)
-        note = _describe_recoding(there.text, text, data)
+        after = text_files.read_text(data)
+        note = _describe_recoding(there.text, after) if after else ""
         told = f" {note}" if note else ""
     return PreparedChange(
         action=Put(path=path, data=data, expect=there.digest),
@@ -216,24 +217,13 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
     )
 
 
-_ENCODINGS = {
-    "utf-8": say("UTF-8 with a byte order mark"),
-    "utf-16-le": "UTF-16",
-    "utf-16-be": "UTF-16",
-    "latin-1": "Latin-1",
-}
-_NEWLINES = {LF: "LF", CRLF: "CRLF"}
-
-
-def _describe_recoding(there: TextFile, text: str, data: bytes) -> str:
+def _describe_recoding(before: TextFile, after: TextFile) -> str:
     """What a diff does not show: another encoding, and other newlines."""
-    notes = []
-    if there.encoding != "utf-8" or not data.startswith(there.mark):
-        encoding = _ENCODINGS[there.encoding]
+    notes, encoding = [], before.encoding_name
+    if encoding not in ("", "UTF-8", after.encoding_name):
         notes.append(say("Its encoding was %(encoding)s and becomes UTF-8.", encoding=encoding))
-    before, after = there.newline, text_files.newline_of(text)
-    if before != after and LF in there.text and LF in text:
-        said = {"before": _NEWLINES[before], "after": _NEWLINES[after]}
+    said = {"before": before.newline_name, "after": after.newline_name}
+    if all(said.values()) and said["before"] != said["after"]:
         notes.append(say("Its newlines were %(before)s and become %(after)s.", **said))
     return join_messages(notes)
 
