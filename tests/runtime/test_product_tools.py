@@ -75,9 +75,10 @@ async def test_a_command_is_shown_while_it_runs_and_stopped(
     if not await sync_to_async(can_run)():
         pytest.skip("no commands can be run here")
     await Workspace.objects.aupdate(tool_policy="auto")
+    makes_hook = "git init -q a; echo ls > a/.git/hooks/pre-commit"
     wire.enqueue(
         *answers(
-            ("shell_execute", {"command": "echo hello; sleep 60"}),
+            ("shell_execute", {"command": f"{makes_hook}; echo hello; sleep 60"}),
             ("shell_execute", {"command": "echo after; exit 3"}),
         )
     )
@@ -90,6 +91,7 @@ async def test_a_command_is_shown_while_it_runs_and_stopped(
     stopped, after = await endings(garden)
     assert stopped.error.startswith("Stopped by ann after")
     assert "hello" in stopped.error
+    assert "a/.git/hooks/pre-commit" in stopped.error
     assert (after.ok, after.exit_code) == (False, 3)
     assert await run_state(garden) == "completed"
     await require_whole(garden)

@@ -228,7 +228,9 @@ def make_tool(
                         run_pk=context.run_pk,
                         call_pk=context.call_pk,
                     )
-                    watching = watched(context.root, author=author, write=context.write)
+                    watching = watched(
+                        context.root, author=author, write=context.write, report=context.report
+                    )
                     watch = await stack.enter_async_context(watching)
                 data = await find(context.root).call(
                     offer.own_name,

@@ -137,7 +137,9 @@ async def execute(
         return await run()
     author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
     try:
-        async with watched(context.root, author=author, write=context.write) as watch:
+        async with watched(
+            context.root, author=author, write=context.write, report=context.report
+        ) as watch:
             protection = await carry_through(
                 asyncio.to_thread(watch.protect, may_write_config=may_write_config)
             )

@@ -66,9 +66,12 @@ class Watch:
 
 
 @asynccontextmanager
-async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterator[Watch]:
-    """Record what changes in the folder inside the block, however it ends. Raises Rejected or
-    StorageFull, before anything has happened, when the files cannot be kept."""
+async def watched(
+    root: Path, *, author: Author, write: Crossing, report: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[Watch]:
+    """Record what changes in the folder inside the block, however it ends. ``report`` shows the
+    note of one that is cancelled, which has no result. Raises Rejected or StorageFull, before
+    anything has happened, when the files cannot be kept."""
     await asyncio.to_thread(require_space, say("Commands that may write"), root)
     before, repositories = await asyncio.to_thread(_look_before, root)
     try:
@@ -83,10 +86,16 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
         await write(records.record_tree, author.call_pk, digest=tree)
     watch = Watch(root=root, repositories=repositories)
     with watch.held:
+        is_cancelled = False
         try:
             yield watch
+        except asyncio.CancelledError:
+            is_cancelled = True
+            raise
         finally:
             await disk.carry_through(_conclude(root, before, author, write, watch))
+            if is_cancelled and watch.note:
+                report(f"\n[{watch.note}]\n")
 
 
 def _look_before(root: Path) -> tuple[Listing, Repositories | None]:
