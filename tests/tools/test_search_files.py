@@ -95,6 +95,7 @@ def test_case_literal_path_glob_and_ignored_narrow_and_widen(
     assert found(pattern="(hidden", literal=True) == [".hidden/notes.txt"]
     assert found(pattern="rose", path="src", glob="*.py") == ["src/beds.py"]
     assert found(pattern="rose", path="src", glob="deep/**") == ["src/deep/y.tmp"]
+    assert found(pattern="rose", path="src", glob=f"{garden}/src/*.py") == ["src/beds.py"]
     assert found(pattern="rose", path="src/beds.py") == ["src/beds.py"]
     assert found(pattern="tulips$") == ["README.md"]
     widened = found(pattern="roses", include_ignored=True)
@@ -201,6 +202,9 @@ def test_files_are_found_by_pattern_newest_first(use: Use, garden: Path) -> None
     ]
     assert "No file matches." in use("glob_files", pattern="src/*.md").output
     assert use("glob_files", pattern="*.py", path="src/deep").output == "src/deep/soil.py  10 bytes"
+    for path in (".", "src"):
+        whole = use("glob_files", pattern=f"{garden}/src/d*/*.py", path=path)
+        assert whole.output.startswith("src/deep/soil.py  10 bytes")
     ignored = use("glob_files", pattern="*.{py,js}", include_ignored=True).output
     assert {"build/out.py", "node_modules/x/rose.js"} <= {
         line.split("  ")[0] for line in ignored.split("\n")

@@ -43,14 +43,18 @@ class Pattern:
         return any(match_segments(segments, parts) for segments in self.alternatives)
 
 
-def read_pattern(text: str) -> Pattern:
-    """Raises Rejected for what cannot be a pattern here."""
+def read_pattern(text: str, *, folder: Path | None = None) -> Pattern:
+    """For what lies below ``folder``: with it the pattern may be absolute, as paths may. Raises
+    Rejected for what cannot be a pattern here."""
     if not text.strip() or len(text) > PATTERN_CHARS:
         raise Rejected(
             "A pattern must have 1 to %(limit)s characters, such as '**/*.py'.", limit=PATTERN_CHARS
         )
     if ".." in text.split("/"):
         raise Rejected("A pattern cannot contain '..'; give the folder as 'path'.")
+    above = os.path.normpath(folder) if folder else ""
+    if above and text.startswith(f"{above}/"):
+        text = text.removeprefix(above)
     return Pattern(tuple(map(read_segments, _unfold(text.removeprefix("./")))))
 
 

@@ -121,7 +121,8 @@ class GlobFiles(tool.Arguments):
 
 
 def glob_files(root: Path, asked: GlobFiles) -> str:
-    pattern, path = read_pattern(asked.pattern), asked.path
+    path = asked.path
+    pattern = read_pattern(asked.pattern, folder=root / path)
     start = stat_file(root, path)
     if start is not None and start.kind != FOLDER:
         raise BadArgument("'path' must be a folder.")

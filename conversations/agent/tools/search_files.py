@@ -73,7 +73,7 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
             is_literal=asked.literal,
             ignores_case=asked.ignore_case,
             path=asked.path,
-            glob=read_pattern(asked.glob) if asked.glob else None,
+            glob=read_pattern(asked.glob, folder=context.root / asked.path) if asked.glob else None,
             with_ignored=asked.include_ignored,
             after=(read_cursor(after), int(number[:12])) if asked.cursor else None,
             limit=settings.LOOM.max_read_bytes,
