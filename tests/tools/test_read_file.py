@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conversations.agent.tools.tool import ToolResult
 from conversations.models import Attachment, Session
 from conversations.runtime.service import Runtime
 from tests.archive.files import image_bytes, pdf_bytes
@@ -120,6 +121,22 @@ async def test_the_model_is_sent_the_image(
     assert "rose.png is shown below" in text
     assert base64.b64encode(image_bytes()).decode() in text
     assert '"media_type": "image/png"' in text
+
+
+def test_a_folder_that_is_gone_is_told_from_a_file_that_is_not_there(use: Use, root: Path) -> None:
+    root.rename(root.with_name("elsewhere"))
+    gone = "The workspace's folder does not exist."
+    for name, arguments in (
+        ("read_file", {"path": "a.txt"}),
+        ("list_files", {}),
+        ("write_file", {"path": "a.txt", "content": "a"}),
+        ("shell_execute", {"command": "ls"}),
+        ("git_command", {"arguments": "status"}),
+    ):
+        assert use(name, **arguments).output == gone, name
+    answer = use.plan("shell_execute", command="ls")
+    assert isinstance(answer, ToolResult)  # nobody is asked
+    assert answer.output == gone
 
 
 def test_a_tilde_means_no_other_place(use: Use, root: Path) -> None:

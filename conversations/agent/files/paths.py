@@ -77,6 +77,8 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
             real = os.path.realpath(os.path.join(real_root, path))
         else:
             real = os.path.join(os.path.realpath(folder), name)
+    except FileNotFoundError as error:  # only the root's path has to exist
+        raise Rejected("The workspace's folder does not exist.") from error
     except (OSError, ValueError) as error:
         raise Rejected(
             "%(path)s cannot be reached: %(reason)s.", path=shown(path), reason=reason(error)

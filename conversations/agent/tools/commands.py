@@ -66,10 +66,8 @@ def check_text(text: str, name: str) -> None:
 
 def read_folder(path: str, root: Path) -> Path:
     """The working folder. Raises BadArgument."""
-    if not path:
-        return root
     try:
-        place = Path(find_place(root, path).real)
+        place = Path(find_place(root, path or ".").real)
     except Rejected as error:
         raise BadArgument(error.message) from error
     if not place.is_dir():
