@@ -29,10 +29,15 @@ PAGE = """<!doctype html><html><head><title>Roses</title><style>p {}</style>
 # Each ``<p>`` repeats all the elements that are not closed, so that it has their square.
 FORMATTING = "<p>" + "".join(f"<b x={number}>" for number in range(3000)) + "<p>x" * 3000
 
+META = '<!doctype html><title>バラ</title><meta charset="Shift_JIS"><p>赤い</p>'
+HTTP_EQUIV = "<META content='text/html; charset=ISO-8859-1' http-equiv=Content-Type><p>Grün"
+
 ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "/page": (200, {"Content-Type": "text/html"}, PAGE.encode()),
     "/latin": (200, {"Content-Type": "text/plain; charset=latin-1"}, "é\0".encode("latin-1")),
     "/odd": (200, {"Content-Type": "text/plain; charset=no-such"}, b"plain"),
+    "/meta": (200, {"Content-Type": "text/html"}, META.encode("shift_jis")),
+    "/http-equiv": (200, {"Content-Type": "text/html"}, HTTP_EQUIV.encode("latin-1")),
     "/formatting": (200, {"Content-Type": "text/html"}, FORMATTING.encode()),
     "/slow": (200, {"Content-Type": "text/plain; charset=punycode"}, b"-" + b"a" * 3_000_000),
     "/json": (200, {"Content-Type": "application/ld+json"}, b'{"a": 1}'),
@@ -108,6 +113,8 @@ async def test_a_page_becomes_text_that_is_marked_as_the_pages(site: str) -> Non
 async def test_other_text_is_given_as_it_is_and_other_files_are_named(site: str) -> None:
     assert "<fetched_page>\né\ufffd\n</fetched_page>" in (await get(f"{site}/latin")).output
     assert "<fetched_page>\nplain\n" in (await get(f"{site}/odd")).output
+    assert "<fetched_page>\nバラ\n\n赤い\n" in (await get(f"{site}/meta")).output
+    assert "<fetched_page>\nGrün\n" in (await get(f"{site}/http-equiv")).output
     assert '{"a": 1}' in (await get(f"{site}/json")).output
     picture = await get(f"{site}/picture")
     assert (picture.ok, picture.output) == (

@@ -21,13 +21,20 @@ import nh3
 MEMORY_BYTES = 512 * 2**20
 CPU_SECONDS = 20  # Should the server die before it can end this
 
+# Where a page that was sent without a charset may name its encoding (HTML Standard, 4.2.5.4)
+DECLARED_BYTES = 1024
+_DECLARED = re.compile(rb"<meta\s[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     asked = json.loads(sys.stdin.buffer.readline())
-    text = decode(sys.stdin.buffer.read(), asked["charset"])
+    data, charset = sys.stdin.buffer.read(), asked["charset"]
+    if asked["is_html"] and (declared := _DECLARED.search(data[:DECLARED_BYTES])):
+        charset = charset or declared[1].decode()
+    text = decode(data, charset)
     if asked["is_html"]:
         text = html_to_text(text, base=asked["base"])
     part = text[asked["offset"] : asked["offset"] + asked["limit"]]
