@@ -214,7 +214,6 @@ class Finished:
 
     exit_code: int | None
     output: str
-    seconds: float
     reason: str = ""
     left_out: int = 0
 
@@ -474,7 +473,7 @@ async def _attend(running: Supervised, output: CommandOutput, limits: CommandLim
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
     )
-    has_ended, began = False, time.monotonic()
+    has_ended = False
 
     async def read(seconds: float) -> bool:
         """To the end of the pipe, which is the end of the supervisor."""
@@ -502,7 +501,6 @@ async def _attend(running: Supervised, output: CommandOutput, limits: CommandLim
     return Finished(
         exit_code=None if reason else code,
         output=output.text(),
-        seconds=time.monotonic() - began,
         reason=reason,
         left_out=output.left_out,
     )
