@@ -40,6 +40,18 @@ def test_a_part_says_where_the_rest_is(use: Use, root: Path) -> None:
     assert (beyond.ok, beyond.output) == (False, "a.txt has only 5,000 lines.")
 
 
+def test_what_is_beyond_the_limit_is_not_said_to_be_missing(use: Use, root: Path) -> None:
+    (root / "a.log").write_text("a line\n" * 1_500_000)
+    rest = "The file has 10.5 MB; only its first 10.0 MB are read here. A command reaches the rest."
+    first = use("read_file", path="a.log", limit=1)
+    assert first.output == (
+        f"     1\ta line\n[Lines 1–1 of at least 1,428,572. Go on with offset=2.]\n[{rest}]"
+    )
+    beyond = use("read_file", path="a.log", offset=1_450_000)
+    assert not beyond.ok
+    assert beyond.output == f"a.log: only 1,428,572 lines are read. {rest}"
+
+
 def test_an_answer_is_bounded_however_long_the_lines_are(use: Use, root: Path) -> None:
     (root / "long.js").write_text("x" * 1_000_000 + "\nend\n")
     result = use("read_file", path="long.js").output

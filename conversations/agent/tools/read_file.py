@@ -90,8 +90,19 @@ def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
     lines = file.lines
     if not lines:
         return f"{shown(path)} is empty."
+    rest = ""
+    if content.is_cut:
+        rest = (
+            f"The file has {size_text(content.found.size)}; only its first {most} are read here."
+            " A command reaches the rest."
+        )
     if offset > len(lines):
-        raise BadArgument(f"{shown(path)} has only {count_text(len(lines), 'line')}.")
+        has = count_text(len(lines), "line")
+        raise BadArgument(
+            f"{shown(path)}: only {has} are read. {rest}"
+            if rest
+            else f"{shown(path)} has only {has}."
+        )
     chosen = lines[offset - 1 : offset - 1 + limit]
     room = MAX_CHARS
     for count, line in enumerate(chosen):
@@ -102,12 +113,10 @@ def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
     end = offset - 1 + len(chosen)
     notes = [numbered(chosen, offset)]
     if end < len(lines):
-        notes.append(f"[Lines {offset}–{end} of {len(lines):,}. Go on with offset={end + 1}.]")
-    if content.is_cut:
-        notes.append(
-            f"[The file has {size_text(content.found.size)}; only its first {most} are read here."
-            " search_files or a command reaches the rest.]"
-        )
+        total = f"at least {len(lines):,}" if rest else f"{len(lines):,}"
+        notes.append(f"[Lines {offset}–{end} of {total}. Go on with offset={end + 1}.]")
+    if rest:
+        notes.append(f"[{rest}]")
     if file.encoding != "utf-8":
         notes.append(f"[Encoding: {file.encoding}.]")
     return "\n".join(notes)
