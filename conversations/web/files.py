@@ -109,7 +109,8 @@ class FileAddress(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.path.rpartition("/")[2] or self.workspace.name
+        """As a page can show it: one that is not UTF-8 has U+FFFD in it."""
+        return storable(self.path.rpartition("/")[2]) or self.workspace.name
 
     @property
     def root(self) -> Path:
@@ -273,7 +274,7 @@ def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
 def _row(at: FileAddress, entry: FileStatus, session: Session | None) -> dict[str, Any]:
     return {
         "name": at.name,
-        "name_html": show_hidden(storable(at.name)),
+        "name_html": show_hidden(at.name),
         "url": at.url(**(_marking(session) if entry.kind == FOLDER else {})),
         "kind": entry.kind,
         "size": size_text(entry.size) if entry.kind == FILE else "",
@@ -301,7 +302,7 @@ def _show_file(
         note = gettext("This file has been removed. Its versions are kept.")
     context: dict[str, Any] = {
         "at": at,
-        "name_html": show_hidden(storable(at.name)),
+        "name_html": show_hidden(at.name),
         "crumbs": _crumbs(at),
         "found": found,
         "file": file,
@@ -458,7 +459,7 @@ def show_preview(
     @csp_override(PAGE_POLICY if preview.is_page else PREVIEW_POLICY)
     def respond(request: HttpRequest) -> HttpResponse:
         context = {
-            "name": storable(name),
+            "name": name,
             "preview": preview,
             "style": preview_style(),
             "nonce": get_nonce(request),
@@ -514,7 +515,7 @@ def give_file(request: HttpRequest, name: str, data: bytes) -> HttpResponse:
 
 def _to_be_saved[T: HttpResponseBase](request: HttpRequest, response: T, name: str) -> T:
     response["Content-Type"] = "application/octet-stream"
-    header = content_disposition_header(as_attachment=True, filename=storable(name))
+    header = content_disposition_header(as_attachment=True, filename=name)
     response["Content-Disposition"] = header or "attachment"
     response["Cache-Control"] = "private, no-store"
     guard_content(request, response)

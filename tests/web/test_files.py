@@ -243,6 +243,10 @@ def test_an_odd_name_opens(owner: Client, root: Path) -> None:
     assert f"path={quote(stored_path(odd))}".replace("/", "%2F") in page.text
     answer = owner.get(f"{FILES}preview/", {"path": stored_path(odd)})
     assert "odd text" in answer.text
+    assert "<h1>caf\ufffd.txt</h1>" in owner.get(FILES, {"path": stored_path(odd)}).text
+    folder = os.fsdecode(b"\xe9t\xe9")
+    (root / folder).mkdir()
+    assert "<h1>\ufffdt\ufffd</h1>" in owner.get(FILES, {"path": stored_path(folder)}).text
 
 
 def test_versions_are_found_by_an_index(workspace: Workspace) -> None:

@@ -19,6 +19,7 @@ from conversations.agent.undo.disk import real_path
 from conversations.archive.blobs import read_blob
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
+from conversations.domain.text import storable
 from conversations.rendering.messages import translate
 from conversations.rendering.source_text import size_text
 from conversations.web.files import (
@@ -106,7 +107,7 @@ def file_share_revoke(request: HttpRequest, slug: str, file_link: UUID) -> HttpR
 def _open_shared(token: str) -> tuple[FileLink, str, OpenedFile]:
     """The link, the file's name, and the file. Raises NotFound."""
     link = service.get_shared_file(token)
-    name = real_path(link.path).rpartition("/")[2]
+    name = storable(real_path(link.path).rpartition("/")[2])
     return link, name, open_content(name, read_blob(link.digest))
 
 

@@ -4,6 +4,7 @@ import os
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from django.conf import settings
@@ -14,6 +15,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.agent.undo.disk import stored_path
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import blob_path, has_blob
 from conversations.archive.purge import named_elsewhere
@@ -72,6 +74,16 @@ def test_a_link_is_made_and_shows_the_file_as_it_was(owner: Client, plan: Path) 
     assert "opened 1 time" in owner.get(f"{SHARE}?path=plan.md").text
     entry = AuditEntry.objects.filter(action="shared").latest("number")
     assert '"path":"plan.md"' in entry.metadata.replace(" ", "")
+
+
+def test_a_name_that_is_not_utf8(owner: Client, plan: Path) -> None:
+    odd = plan.rename(plan.with_name(os.fsdecode(b"caf\xe9.md")))
+    path = urlencode({"path": stored_path(odd.name)})
+    answer = owner.post(f"{SHARE}?{path}", {"days": "3"}, follow=True)
+    assert "caf\ufffd.md" in answer.text
+    shared = FileLink.objects.get()
+    assert "caf\ufffd.md" in Client().get(address(shared)).text
+    assert Client().get(address(shared, "download/")).content == b"# The plan\n"
 
 
 def test_nothing_of_the_workspace_is_on_the_page(link: FileLink) -> None:
