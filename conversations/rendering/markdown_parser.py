@@ -1,10 +1,10 @@
 """The Markdown dialect of the transcript, and how its tokens become HTML.
 
 CommonMark with tables, strikethrough, task lists, alerts, footnotes, formulas and bare
-web addresses, without raw HTML. What differs from the usual rendering does so because the text is
-written by a model that may have been told what to write: an image becomes a
-labelled link, since fetching it would already report to its server; a link says
-where it leads; and of what is in the text, only an address and a formula become attributes.
+web addresses, without raw HTML but ``<br>``. What differs from the usual rendering does so
+because the text is written by a model that may have been told what to write: an image becomes
+a labelled link, since fetching it would already report to its server; a link says where it
+leads; and of what is in the text, only an address and a formula become attributes.
 
 A block depends on nothing behind it, so that an answer can be shown while it is written: a
 footnote stands where it is written, under the label that it has, and a formula on lines of
@@ -120,6 +120,7 @@ class Work:
 # Just below the parser's own limit, at which it drops the text without a trace.
 _MAX_BLOCK_LEVEL = 18
 _LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
+_LINE_BREAK = re.compile(r"<br *+/?+> *+", re.IGNORECASE)
 _NO_SPACE = re.compile(r"[^\x00-\x20]*+")
 _CHECKBOXES = {True: "☑ ", False: "☐ "}
 _TITLE_LIMIT = 200
@@ -417,6 +418,17 @@ def link_in_angles(state: StateInline, silent: bool) -> bool:
     return _LINK_IN_ANGLES.match(state.src, state.pos) is not None and autolink(state, silent)
 
 
+def line_break(state: StateInline, silent: bool) -> bool:
+    """Inline rule: ``<br>``, the only way to break a line in a table's cell."""
+    found = _LINE_BREAK.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("hardbreak", "br", 0)
+    state.pos = found.end()
+    return True
+
+
 def bare_url(state: StateInline, silent: bool) -> bool:
     """Inline rule: an address without marks, found at its ``://``. It has no characters that
     other rules need to see, so looking ahead (``silent``) can do without it."""
@@ -490,6 +502,7 @@ _PARSER.block.ruler.before("reference", "note", note_block, {"alt": ["paragraph"
 _PARSER.inline.ruler.before("escape", "formula", formula_inline)
 _PARSER.inline.ruler.before("link", "note_ref", note_ref)
 _PARSER.inline.ruler.at("autolink", link_in_angles)
+_PARSER.inline.ruler.before("autolink", "line_break", line_break)
 _PARSER.inline.ruler.before("newline", "bare_url", bare_url)
 _PARSER.inline.ruler.before("text", "count_step", count_step)
 _PARSER.core.ruler.before("normalize", "count_tokens", count_tokens)

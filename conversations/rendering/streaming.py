@@ -63,7 +63,8 @@ _RUN_START = re.compile(
 )
 _MARK = re.compile(
     rf"\\.?|\$\$?|{NOTE_LABEL}|\[\^[\w-]*\Z"
-    r"|`+|\*+|_+|~~+|!?\[|\]\(?|<[A-Za-z][^\s<>]*+(?!>)|https?://[^\s*<>\[\]`]*+",
+    r"|`+|\*+|_+|~~+|!?\[|\]\(?|<br *+/?+>|<(?:br? *+/?+)?\Z"
+    r"|<[A-Za-z][^\s<>]*+(?!>)|https?://[^\s*<>\[\]`]*+",
     re.DOTALL,
 )
 _BACKTICKS = re.compile("`+")
@@ -197,8 +198,10 @@ class _Mender:
                 return match.end()
             case "`":
                 return self._take_backticks(match)
-            case "<" if match.end() == len(self.text):
-                self._change(self.text + (">" if "://" in match[0] else ""))
+            case "<" if match.end() == len(self.text) and match[0][-1] != ">":
+                is_break = "<br/".startswith(match[0].replace(" ", ""))
+                closed = self.text + (">" if "://" in match[0] else "")
+                self._change(self.text[: match.start()] if is_break else closed)
                 return len(self.text)
             case "[" | "!":
                 self.brackets.append(match.start())

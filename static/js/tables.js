@@ -31,7 +31,7 @@ function markdownCell(cell) {
     marked.append(MARKS[marked.tagName]);
   }
   replaceAll(copy, "a", (link) => `[${link.textContent}](${link.getAttribute("href")})`);
-  return copy.textContent.trim().replaceAll("|", "\\|").replaceAll("\n", " ");
+  return copy.textContent.trim().replaceAll("|", "\\|").replaceAll("\n", "<br>");
 }
 
 const RULES = { "ta-left": ":--", "ta-center": ":-:", "ta-right": "--:" };

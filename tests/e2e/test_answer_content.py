@@ -39,7 +39,7 @@ $$
 | bed | price | sum |
 |:----|------:|-----|
 | `a` | $12   | $\frac12$ |
-| b, "c" | =1+1 | x \| y |
+| b, "c" | =1+1 | x \| y<br>z |
 
 {FLOWCHART}
 ```python title="garden/beds.py"
@@ -111,13 +111,13 @@ def test_tables_are_copied_and_code_is_saved(
     page.get_by_role("button", name="Copy as CSV").click()
     expect(page.locator("#announce")).to_have_text("Copied")
     assert page.evaluate(copied) == (
-        'bed,price,sum\r\na,$12,\\frac12\r\n"b, ""c""",\'=1+1,x | y\r\n'
+        'bed,price,sum\r\na,$12,\\frac12\r\n"b, ""c""",\'=1+1,"x | y\nz"\r\n'
     )
     page.get_by_role("button", name="Copy as Markdown").click()
     expect(page.locator(".table-acts .copied")).to_have_count(2)
     assert page.evaluate(copied) == (
         "| bed | price | sum |\n| :-- | --: | --- |\n"
-        '| `a` | $12 | $\\frac12$ |\n| b, "c" | =1+1 | x \\| y |\n'
+        '| `a` | $12 | $\\frac12$ |\n| b, "c" | =1+1 | x \\| y<br>z |\n'
     )
     page.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
     drawing(page)  # after which nothing moves any more

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -127,6 +128,12 @@ class TestMarkdown:
         assert '<th class="ta-left">a</th>\n<th class="ta-right">b</th>' in html
         assert '<td class="ta-center">3</td>\n<td>4</td>' in html
         assert "style" not in html
+
+    @pytest.mark.parametrize("tag", ["<br>", "<br/>", "<br />", "<BR>"])
+    def test_a_cell_has_lines(self, tag: str) -> None:
+        html = render_markdown(f"|a|b|\n|-|-|\n|one{tag}*two*|`{tag}`|\n")
+        assert "<td>one<br>\n<em>two</em></td>" in html
+        assert f"<td><code>{escape(tag)}</code></td>" in html
 
     @pytest.mark.parametrize(
         ("source", "shown"),

@@ -187,6 +187,11 @@ class TestOpenBlock:
             ("# **H", "<h1><strong>H</strong></h1>\n"),
             ("> *q", "<blockquote>\n<p><em>q</em></p>\n</blockquote>\n"),
             ("a\\", "<p>a</p>\n"),
+            ("a <", "<p>a</p>\n"),
+            ("a<br", "<p>a</p>\n"),
+            ("a<br /", "<p>a</p>\n"),
+            ("a <br /> b *c", "<p>a <br>\nb <em>c</em></p>\n"),
+            ("a <bread", "<p>a &lt;bread</p>\n"),
         ],
     )
     def test_it_is_mended(self, text: str, html: str) -> None:
