@@ -25,6 +25,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.autolink import autolink
+from markdown_it.rules_inline.state_inline import Scanned
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
@@ -120,6 +121,11 @@ class Work:
 # Just below the parser's own limit, at which it drops the text without a trace.
 _MAX_BLOCK_LEVEL = 18
 _LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
+# Chinese, Japanese and Korean, with their punctuation.
+WITHOUT_SPACES = re.compile(
+    "[\u1100-\u11ff\u2e80-\u2fff\u3001-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef"
+    "\U00020000-\U0003ffff]"
+)
 _LINE_BREAK = re.compile(r"<br *+/?+> *+", re.IGNORECASE)
 _NO_SPACE = re.compile(r"[^\x00-\x20]*+")
 _CHECKBOXES = {True: "☑ ", False: "☐ "}
@@ -140,11 +146,29 @@ class CountedTokens(list[Token]):
         super().append(token)
 
 
+class TranscriptInlines(StateInline):
+    """Where there are no spaces between words, marks of emphasis stand between a letter and a
+    sign, as in ``**注意：**请看``, for which CommonMark takes them for text. As proposed in
+    https://github.com/tats-u/markdown-cjk-friendly"""
+
+    def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:
+        scanned = super().scanDelims(start, canSplitWord)
+        end = start + scanned.length
+        before = self.src[start - 1 : start] or " "
+        after = self.src[end] if end < self.posMax else " "
+        if not canSplitWord or not (WITHOUT_SPACES.match(before) or WITHOUT_SPACES.match(after)):
+            return scanned
+        can_open = scanned.can_open or not after.isspace()
+        return Scanned(can_open, scanned.can_close or not before.isspace(), scanned.length)
+
+
 class CountedInlines(ParserInline):
     def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
-        counted = CountedTokens(env["work"])
-        super().parse(src, md, env, counted)
-        tokens += counted
+        state = TranscriptInlines(src, md, env, CountedTokens(env["work"]))
+        self.tokenize(state)
+        for rule in self.ruler2.getRules(""):
+            rule(state)
+        tokens += state.tokens
         return tokens
 
     def skipToken(self, state: StateInline) -> None:

@@ -36,6 +36,7 @@ from .markdown_parser import (
     MAX_OPEN_STEPS,
     NOTE_LABEL,
     TABLE_END,
+    WITHOUT_SPACES,
     TooMuchWork,
     Work,
     parse,
@@ -280,7 +281,11 @@ class _Mender:
             return
         if match.end() == len(self.text):
             self._change(self.text[:-length])
-        elif not after.isspace() and not before.isalnum() and (mark != "~" or length == 2):
+        elif (
+            not after.isspace()
+            and (not before.isalnum() or WITHOUT_SPACES.match(before))
+            and (mark != "~" or length == 2)
+        ):
             self.emphasis.append(_Opener(mark, length, match.start()))
             self.open_marks[mark] += 1
 

@@ -129,6 +129,21 @@ class TestMarkdown:
         assert '<td class="ta-center">3</td>\n<td>4</td>' in html
         assert "style" not in html
 
+    @pytest.mark.parametrize(
+        ("source", "strong"),
+        [
+            ("**注意：**请看", "注意："),
+            ("这是**“重点”**内容", "“重点”"),
+            ("これは**「重要」**です", "「重要」"),
+            ("이것은 **강조(emphasis)**는", "강조(emphasis)"),
+        ],
+    )
+    def test_emphasis_needs_no_spaces_where_a_language_has_none(
+        self, source: str, strong: str
+    ) -> None:
+        before, _, after = source.split("**")
+        assert render_markdown(source) == f"<p>{before}<strong>{strong}</strong>{after}</p>\n"
+
     @pytest.mark.parametrize("tag", ["<br>", "<br/>", "<br />", "<BR>"])
     def test_a_cell_has_lines(self, tag: str) -> None:
         html = render_markdown(f"|a|b|\n|-|-|\n|one{tag}*two*|`{tag}`|\n")

@@ -187,6 +187,7 @@ class TestOpenBlock:
             ("# **H", "<h1><strong>H</strong></h1>\n"),
             ("> *q", "<blockquote>\n<p><em>q</em></p>\n</blockquote>\n"),
             ("a\\", "<p>a</p>\n"),
+            ("这是**重", "<p>这是<strong>重</strong></p>\n"),
             ("a <", "<p>a</p>\n"),
             ("a<br", "<p>a</p>\n"),
             ("a<br /", "<p>a</p>\n"),
