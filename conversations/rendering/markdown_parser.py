@@ -232,7 +232,7 @@ TABLE_START = (
     '<p class="table-acts rich">'
     f'<button type="button" data-action="copy-csv">{COPY_CSV}</button>'
     f'<button type="button" data-action="copy-table">{COPY_MARKDOWN}</button></p>'
-    f'<div class="table-wrap" tabindex="0" role="group" aria-label="{TABLE}"><table>\n'
+    f'<div class="table-wrap" tabindex="0" role="group" aria-label="{TABLE}"><table dir="auto">\n'
 )
 TABLE_END = "</table></div>\n"
 
@@ -307,6 +307,13 @@ class TranscriptRenderer(RendererHTML):
         return f'<{tag} class="ta-{alignment}">' if alignment else f"<{tag}>"
 
     th_open = td_open
+
+    def turned_open(self, tokens: Sequence[Token], idx: int, *rest: Any) -> str:
+        """What has its marks at the side where its text begins."""
+        tokens[idx].attrSet("dir", "auto")
+        return self.renderToken(tokens, idx, *rest)
+
+    bullet_list_open = ordered_list_open = blockquote_open = turned_open
 
     def list_item_open(self, tokens: Sequence[Token], idx: int, *rest: Any) -> str:
         checkbox = _CHECKBOXES[tokens[idx].meta["checked"]] if tokens[idx].meta else ""

@@ -90,6 +90,7 @@ _CLEANER = nh3.Cleaner(
             "data-kind": {"note", "tip", "important", "warning", "caution"},
         },
         "pre": {"tabindex": {"0"}},
+        **{tag: {"dir": {"auto"}} for tag in ("blockquote", "ol", "table", "ul")},
     },
     allowed_classes={
         "a": {"img-blocked"},

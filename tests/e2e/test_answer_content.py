@@ -131,6 +131,39 @@ def test_tables_are_copied_and_code_is_saved(
     expect(page.locator(".note")).to_be_focused()
 
 
+ARABIC = """هذه فقرة!
+
+- بند!
+
+  ```
+  code!
+  ```
+"""
+PLACES = """
+(selector) => {
+  const element = document.querySelector(`#rows .md ${selector}`);
+  const text = document.createTreeWalker(element, NodeFilter.SHOW_TEXT).nextNode();
+  const edgeOf = (start) => {
+    const range = document.createRange();
+    range.setStart(text, start);
+    range.setEnd(text, start + 1);
+    return range.getBoundingClientRect().x;
+  };
+  const { left, right } = element.getBoundingClientRect();
+  const last = text.data.trimEnd().length - 1;
+  return { first: edgeOf(0), last: edgeOf(last), middle: (left + right) / 2 };
+}
+"""
+
+
+def test_each_text_runs_in_its_own_direction(server: Server, tab: Page) -> None:
+    open_answer(server, tab, ARABIC)
+    for selector, is_turned in (("p", True), ("li p", True), ("pre code", False)):
+        at = tab.evaluate(PLACES, selector)
+        assert (at["last"] < at["first"]) == is_turned, selector
+        assert (at["first"] > at["middle"]) == is_turned, selector
+
+
 def test_an_answer_that_streams_ends_up_like_one_that_is_loaded(
     chat: Chat, wire: WireThread
 ) -> None:

@@ -51,14 +51,16 @@ ALLOWED_ATTRIBUTES = {
         "role",
         "aria-label",
     },
+    "blockquote": {"dir"},
     "li": {"class"},
-    "ol": {"class", "start"},
+    "ol": {"class", "dir", "start"},
     "p": {"class"},
     "pre": {"tabindex"},
     "span": {"class", "title"},
     "td": {"class"},
     "th": {"class"},
-    "ul": {"class"},
+    "table": {"dir"},
+    "ul": {"class", "dir"},
     "sup": {"class"},
 }
 MATH_ATTRIBUTES = {
@@ -73,8 +75,8 @@ MATH_TAGS = {
     *("msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover"),
 }
 ALLOWED_ATTRIBUTES |= dict.fromkeys(MATH_TAGS, MATH_ATTRIBUTES)
-PLAIN_TAGS = {"blockquote", "br", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "s", "strong"}
-TABLE_TAGS = {"table", "tbody", "thead", "tr"}
+PLAIN_TAGS = {"br", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "s", "strong"}
+TABLE_TAGS = {"tbody", "thead", "tr"}
 
 
 class Inspector(HTMLParser):
@@ -90,6 +92,7 @@ class Inspector(HTMLParser):
         assert {name for name, _ in attrs} <= ALLOWED_ATTRIBUTES.get(tag, set()), (tag, attrs)
         href = dict(attrs).get("href")
         assert href is None or re.match("(?i)https?://|mailto:", href), href
+        assert dict(attrs).get("dir", "auto") == "auto"
 
     def handle_comment(self, data: str) -> None:
         raise AssertionError(data)
@@ -115,7 +118,7 @@ class TestMarkdown:
             '<li class="task-list-item">☑ and a task</li>',
             "<s>y</s>",
             '<span class="gd">-old</span>\n<span class="gi">+new</span>',
-            "<blockquote>\n<p>A quotation\nof two lines</p>\n</blockquote>",
+            '<blockquote dir="auto">\n<p>A quotation\nof two lines</p>\n</blockquote>',
             "<h2>Setext heading</h2>",
             "<hr>",
         ):
@@ -166,7 +169,7 @@ class TestMarkdown:
     def test_it_keeps_text_that_is_nested_too_deeply(self) -> None:
         html = render_markdown("> " * 40 + "deep\nlazy")
         assert "&gt; deep\nlazy</p>" in html
-        assert html.count("<blockquote>") == html.count("</blockquote>") < 20
+        assert html.count('<blockquote dir="auto">') == html.count("</blockquote>") < 20
         assert "needle" in render_markdown(
             "".join(f"{'  ' * depth}- item\n" for depth in range(30)) + "  " * 30 + "needle"
         )
