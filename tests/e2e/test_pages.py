@@ -4,6 +4,7 @@ JavaScript, by keyboard alone."""
 import gzip
 import re
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
@@ -14,6 +15,7 @@ from tests.e2e.accessibility import (
     violations_light_and_dark,
 )
 from tests.e2e.conftest import Chat, Server, long_session, settle, take_picture
+from tests.e2e.test_answer_content import answer_lines
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -207,3 +209,20 @@ def test_the_page_prints_and_zooms(
     page.emulate_media(media="print")
     take_picture(page, "printed")
     expect(page.get_by_role("textbox", name="Message")).not_to_be_visible()
+    # What is folded, or scrolls, is on paper as a whole.
+    long = "\n".join(f"line {number}" for number in range(100))
+    wide = "|" + "|".join(f"longestword{number}" for number in range(12)) + "|\n|" + 12 * "-|"
+    uuid = str(uuid4())
+    said = {"event_type": "user_message", "payload": {"text": long}}
+    server.import_lines(
+        [
+            *answer_lines(uuid, wide),
+            {"type": "turn", "number": 2, "role": "user", "content": long},
+            {"type": "event", "seq": 2, "turn": 2, **said},
+        ]
+    )
+    page.goto(f"{server.url}/s/{uuid}/")
+    expect(page.locator(".table-acts")).to_be_hidden()
+    for selector in (".folding > .md", ".table-wrap"):
+        sizes = "(one) => [one.scrollWidth - one.clientWidth, one.scrollHeight - one.clientHeight]"
+        assert page.locator(selector).evaluate(sizes) == [0, 0], selector
