@@ -1,6 +1,7 @@
 // Files of the next message: chosen, pasted or dropped, uploaded at once, kept by uuid
 // until they are sent. Loaded with the first use.
 import { announce, byId, create, find, findAll, keep, recall, refuse } from "./dom.js";
+import { whyUnreadable } from "./unreadable.js";
 import { loadStyle } from "./view.js";
 import { gettext, ngettext } from "./words.js";
 
@@ -122,7 +123,10 @@ function upload(element, item) {
   if (item.resource) data.append("resource", item.resource);
   else data.append("files", item.file, item.name);
   request.upload.onprogress = ({ loaded, total }) => { item.bar.value = loaded / total; };
-  request.onerror = () => fail(element, gettext("%(name)s did not arrive. The connection was lost.", item), true);
+  request.onerror = async () => {
+    const reason = item.file && (await whyUnreadable(item.file));
+    fail(element, reason ?? gettext("%(name)s did not arrive. The connection was lost.", item), !reason);
+  };
   request.onload = () => {
     let answer;
     let rest = [];

@@ -1,4 +1,5 @@
 // Uploads into a folder: dropped files, and how far they are.
+import { whyUnreadable } from "./unreadable.js";
 import { gettext } from "./words.js";
 
 const form = document.querySelector(".upload");
@@ -38,9 +39,10 @@ if (form) {
     request.upload.addEventListener("progress", (at) => {
       if (at.lengthComputable) progress.value = at.loaded / at.total;
     });
-    const failed = () => {
+    const failed = async () => {
       progress.hidden = true;
-      said.textContent = gettext("The upload was interrupted. Nothing is lost here: try again.");
+      const reasons = await Promise.all([...input.files].map(whyUnreadable));
+      said.textContent = reasons.find(Boolean) ?? gettext("The upload was interrupted. Nothing is lost here: try again.");
     };
     request.addEventListener("error", failed);
     request.addEventListener("load", () => {

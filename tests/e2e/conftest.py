@@ -449,6 +449,15 @@ def long_session(server: Server, *, turns: int, title: str = "A long one") -> st
     return uuid
 
 
+def drop_path(page: Page, path: Path) -> None:
+    """Drop what is at a path of the disk onto the page, as a file manager does."""
+    files = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    devtools = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        how = {"type": kind, "x": 700, "y": 400, "data": files}
+        devtools.send("Input.dispatchDragEvent", how)
+
+
 def take_picture(page: Page, name: str) -> None:
     """Keep a picture of this state among the tests' artefacts, where PICTURES is set."""
     if not os.environ.get("PICTURES"):

@@ -5,6 +5,7 @@ import re
 import socket
 from collections.abc import Callable
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .accessibility import violations, violations_light_and_dark
-from .conftest import NARROW, Chat, Server, settle, take_picture, wait_until
+from .conftest import NARROW, Chat, Server, drop_path, settle, take_picture, wait_until
 from .line import Line
 
 HAND_OVER = """
@@ -220,9 +221,12 @@ COUNT_SECONDS = """
 
 
 @pytest.mark.noisy
-def test_an_upload_that_is_lost_is_tried_again(tab: Page, server: Server) -> None:
+def test_an_upload_that_is_lost_is_tried_again(tab: Page, server: Server, tmp_path: Path) -> None:
     page, line = tab, Line(tab)
     Chat(page, server).new()
+    drop_path(page, tmp_path)
+    expect(tray(page).get_by_text(f"{tmp_path.name} cannot be read.")).to_be_visible()
+    expect(page.get_by_role("button", name="Try")).to_have_count(0)
     page.route("**/attachments/", lambda route: route.abort())
     choose(page, ("a.txt", b"words"))
     expect(tray(page).get_by_text("a.txt did not arrive.")).to_be_visible()

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.e2e.accessibility import violations_everywhere
-from tests.e2e.conftest import Chat, Server, Visitors
+from tests.e2e.conftest import Chat, Server, Visitors, drop_path
 from tests.e2e.hostile import (
     OPEN_ALL,
     example_folder,
@@ -117,6 +117,8 @@ def test_files_are_uploaded_and_dropped(server: Server, tab: Page, tmp_path: Pat
     tab.evaluate(DROP, "two.txt")
     expect(tab.get_by_role("link", name="two.txt")).to_be_visible()
     assert (folder / "two.txt").read_text() == "dropped"
+    drop_path(tab, tmp_path)
+    expect(tab.get_by_text(f"{tmp_path.name} cannot be read.")).to_be_visible()
 
 
 DROP = """
