@@ -15,8 +15,15 @@ from typing import NamedTuple
 from conversations.domain.messages import Message, join_messages, say, say_number
 from conversations.domain.text import number_text, write_json
 
-from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
+from .code_blocks import (
+    MAX_COLOURED_CHARS,
+    PLAIN_LANGUAGE,
+    find_language,
+    highlight_code,
+    render_code_block,
+)
 from .markdown import render_markdown
+from .markdown_parser import MAX_CODE_CHARS
 from .messages import fill_marks, translate
 from .notebooks import render_notebook
 from .pdf import draw_pages
@@ -64,6 +71,8 @@ _PICTURES: tuple[tuple[bytes, int, str], ...] = (
     (b"\x00\x00\x01\x00", 0, "image/x-icon"),
 )
 
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(?=[\w-]+:)(.*?^)---[ \t]*$", re.DOTALL | re.MULTILINE)
 
 # A field in quotes; a sign of inches within one is none.
 _QUOTED = re.compile(r'(?<![^,;\t|\n])"(?:[^"]|"")*+(?:"|\Z)')
@@ -184,7 +193,12 @@ def _lines_left(count: int) -> Message:
 
 
 def _show_markdown(name: str, source: str) -> Preview:
-    return Preview(f'<div class="md">{fill_marks(render_markdown(source))}</div>')
+    html = ""
+    if front := _FRONT_MATTER.match(source):  # which Markdown would take for a heading
+        is_short = len(front[1]) <= MAX_CODE_CHARS
+        html = render_code_block(front[1], info="yaml", highlight=is_short)
+        source = source[front.end() :]
+    return Preview(f'<div class="md">{fill_marks(html + render_markdown(source))}</div>')
 
 
 def _show_html(name: str, source: str) -> Preview:

@@ -1,6 +1,7 @@
 """Files as HTML for a frame: what each kind becomes, and what nothing becomes."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -224,6 +225,15 @@ def test_a_notebook_may_hold_half_a_character() -> None:
     outputs = [{"data": {"text/html": "<b>\ud800</b>"}}]
     html = render("a.ipynb", json.dumps({"cells": [{"outputs": outputs}]})).html
     assert '<div class="given"><b>\ufffd</b></div>' in html
+
+
+def test_front_matter_is_no_heading() -> None:
+    text = "---\nname: beans\ndescription: How to grow them\n---\n\n# Beans\n"
+    shown = render("SKILL.md", text).html
+    assert re.findall(r"<h\d>.*?</h\d>", shown) == ["<h1>Beans</h1>"]
+    assert 'data-lang="yaml"' in shown
+    assert "How to grow them" in shown
+    assert "<hr>" in render("a.md", "---\n\nWords: two\n\n---\n").html
 
 
 def test_html_keeps_its_look_and_loses_what_acts() -> None:
