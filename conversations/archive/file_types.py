@@ -79,6 +79,12 @@ def examine(data: bytes, name: str) -> FileType:
     if data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return _examine_image(data, name)
     text = decode_text(data)
+    if text is None and b"\x00" not in data:  # which no other encoding has
+        raise Rejected(
+            "%(name)s is not in UTF-8. Save it in this encoding, then attach it again.",
+            name=name,
+            code="attachment_type",
+        )
     if text is None:
         raise Rejected(
             "%(name)s can’t be attached. %(accepted)s",

@@ -83,6 +83,7 @@ def test_what_can_be_read_is_text_and_nothing_else(data: bytes) -> None:
         (b"\x7fELF\x02\x01\x01\x00\x00", "attachment_type", "PNG, JPEG, GIF, WebP"),
         (b"PK\x03\x04\x14\x00\x00\x00\xff\xfe", "attachment_type", "PDF and text"),
         (b"text with a \x00 in it", "attachment_type", "can be attached"),
+        ("Äpfel;3\r\n".encode("cp1252"), "attachment_type", "is not in UTF-8"),
         (b"\xff\xfe\x00", "attachment_type", "can be attached"),
         (files.image_bytes("JPEG", (400, 400))[:-400], "attachment_damaged", "damaged image"),
         (b"GIF89a/*\xff*/=alert(1)", "attachment_damaged", "damaged image"),
