@@ -97,7 +97,7 @@ def open_code_block(info: str, *, lines: int = 0) -> str:
         '<button type="button" class="code-wrap" data-action="wrap-code"'
         f' aria-pressed="false">{WRAP}</button>'
         f'<button type="button" data-action="download-code">{DOWNLOAD}</button>'
-        f'<button type="button" class="code-copy" data-action="copy-code">{COPY}</button>'
+        f'<button type="button" data-action="copy-code">{COPY}</button>'
         '</div><pre tabindex="0"><code class="hl">'
     )
 

@@ -94,7 +94,7 @@ _CLEANER = nh3.Cleaner(
     },
     allowed_classes={
         "a": {"img-blocked"},
-        "button": {"code-copy", "code-wrap"},
+        "button": {"code-wrap"},
         "code": {"hl", "tex"},
         "div": {"alert", "code", "code-head", "math", "note", "rich", "table-wrap"},
         "li": {"task-list-item"},

@@ -379,7 +379,7 @@ class TestCodeBlocks:
             '<button type="button" class="code-wrap" data-action="wrap-code"'
             ' aria-pressed="false">Wrap</button>'
             '<button type="button" data-action="download-code">Download</button>'
-            '<button type="button" class="code-copy" data-action="copy-code">Copy</button></div>'
+            '<button type="button" data-action="copy-code">Copy</button></div>'
             '<pre tabindex="0"><code class="hl">x &lt;y\n</code></pre></div>\n'
         )
 
