@@ -18,11 +18,10 @@ from conversations.domain.events import Info
 from conversations.domain.messages import say
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
-from conversations.models import Compaction, ModelCall, Run, Session, SessionSkill
+from conversations.models import Compaction, Run, Session, SessionSkill
 
 from .append import Appended, NewEvent, PreparedEvent, locked_session, require_first
 from .messages import Accepted, accepted_run, create_run, last_user_turn, lock_for_run
-from .model_calls import insert_call
 from .runs import Claimed
 from .turns import read_rewound
 
@@ -93,14 +92,11 @@ def require_compaction(session: Session, uuid: UUID) -> Compaction:
     return require_first(Compaction.objects.filter(session=session.pk, uuid=uuid), NO_SUMMARY)
 
 
-def append_compaction(
-    claimed: Claimed, *, new: Compaction, event: PreparedEvent, call: ModelCall
-) -> Appended:
-    """Keep a summary with its row and the record of the call that finished it, and end
-    its run: one transaction. ``new`` says what is summarised; the rest comes from the run."""
+def append_compaction(claimed: Claimed, *, new: Compaction, event: PreparedEvent) -> Appended:
+    """Keep a summary with its row, and end its run: one transaction. ``new`` says what is
+    summarised; the rest comes from the run."""
     with locked_session(claimed.session_pk) as session:
-        appended = session.append(events=[event], call=call)
-        insert_call(claimed, call)
+        appended = session.append(events=[event])
         # A transaction that came to nothing may have given it a key.
         new.pk = None
         new.session_id, new.actor_id = claimed.session_pk, claimed.user_pk

@@ -128,31 +128,21 @@ def append_answer(
         )
 
 
-def append_call(
-    claimed: Claimed, *, call: ModelCall, events: Sequence[PreparedEvent] = ()
-) -> Appended:
-    """Commit a model call that gave no turn: its record, its counters, and rows."""
-    with locked_session(claimed.session_pk) as session:
-        appended = session.append(events=events, call=call)
-        session.save()
-        insert_call(claimed, call)
-    return appended
-
-
-def save_title(claimed: Claimed, *, call: ModelCall, title: str) -> bool:
-    """Keep a model call that wrote a title, and the title, unless it is empty or a person has
-    chosen one meanwhile. The session stays where it is in lists."""
-    found = Session.objects.filter(pk=claimed.session_pk)
+def append_call(claimed: Claimed, *, call: ModelCall) -> None:
+    """Keep the record of a call that gave no turn, and count what it used. The session stays
+    where it is in lists."""
+    used = {name: F(name) + count for name, count in sums_of(call).items() if count}
     with joined_transaction():
+        # Features read the counters, so they are written before the record is.
+        if used:
+            Session.objects.filter(pk=claimed.session_pk).update(**used)
         insert_call(claimed, call)
-        found.update(**{name: F(name) + count for name, count in sums_of(call).items()})
-        return bool(title and found.filter(title_is_chosen=False).update(title=title))
 
 
-def append_failed_call(claimed: Claimed, *, call: ModelCall) -> None:
-    """Keep the record of a call that gave no answer."""
-    with joined_transaction():
-        insert_call(claimed, call)
+def save_title(session_pk: int, *, title: str) -> bool:
+    """Unless a person has chosen one. The session stays where it is in lists."""
+    found = Session.objects.filter(pk=session_pk, title_is_chosen=False)
+    return bool(found.update(title=title))
 
 
 def insert_call(claimed: Claimed, call: ModelCall, *, turn_number: int | None = None) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DETAIL_TIMEOUT = 2.0  # Seconds for each page
 MAX_SHOWN = 100  # Models of an Ollama that it is asked about, which are requests of their own
+SHOWN_AT_ONCE = 2
 OLLAMA_WINDOW = (
     4_096  # Tokens, where nothing else is set (Ollama's documentation, "Context length")
 )
@@ -123,17 +124,21 @@ async def _ask_ollama(client: "openai.AsyncOpenAI", models: list[ModelInfo]) -> 
             if window := read_figure(entry, ("context_length",)):
                 loaded[str(entry.get("name"))] = window
 
+    # The time that one may take would be over while it waits for the others.
+    few = asyncio.Semaphore(SHOWN_AT_ONCE)
+
     async def detail(place: int, model: ModelInfo) -> ModelInfo:
         shown: dict[str, Any] = {}
         with suppress(openai.APIError, httpx2.HTTPError, ValueError):
             if place < MAX_SHOWN:
-                answer = await client.post(
-                    f"{_root(client)}/api/show",
-                    body={"model": model.id},
-                    cast_to=httpx2.Response,
-                    options={"timeout": DETAIL_TIMEOUT},
-                )
-                shown = json.loads(await answer.aread())
+                async with few:
+                    answer = await client.post(
+                        f"{_root(client)}/api/show",
+                        body={"model": model.id},
+                        cast_to=httpx2.Response,
+                        options={"timeout": DETAIL_TIMEOUT},
+                    )
+                    shown = json.loads(await answer.aread())
         window = loaded.get(model.id) or read_parameter(shown, "num_ctx")
         return replace(
             model,

@@ -32,7 +32,6 @@ from conversations.archive.context import (
 )
 from conversations.archive.messages import queued_messages
 from conversations.archive.model_calls import (
-    append_call,
     check_model_call,
 )
 from conversations.archive.runs import Claimed, finish_run
@@ -54,7 +53,7 @@ from conversations.domain.windows import (
     is_due,
     tokens_at,
 )
-from conversations.models import Compaction, ModelCall
+from conversations.models import Compaction
 
 from .execution import Execution, RunContext, wait_before_try
 from .models import REPLACED_BY_OWN, rules_of, summarises
@@ -114,7 +113,7 @@ class CompactionExecution(Execution):
     async def execute(self) -> bool:
         work = await self._run_until_stopped(self._work())
         try:
-            compaction, event, record = await work
+            compaction, event = await work
         except (asyncio.CancelledError, MadeWay):
             await self._end(states.STOPPED, "stopped", "")
         except NotWorthIt as reason:
@@ -134,13 +133,13 @@ class CompactionExecution(Execution):
             await self._end(states.FAILED, "internal_error", say("The summary failed."))
         else:
             appended = await self.writer.write(
-                append_compaction, self.claimed, new=compaction, event=event, call=record
+                append_compaction, self.claimed, new=compaction, event=event
             )
             self._announce(appended, states.COMPLETED)
             await self._context.publisher.publish_window(self.claimed.session_pk)
         return True
 
-    async def _work(self) -> tuple[Compaction, PreparedEvent, ModelCall]:
+    async def _work(self) -> tuple[Compaction, PreparedEvent]:
         job = await self._context.database.readers.read(self._read_job)
         plan = job.plan
         if job.request.reason == THRESHOLD:
@@ -152,19 +151,10 @@ class CompactionExecution(Execution):
         if plan.previous:
             summary, reached = plan.previous.summary, plan.previous.to_turn
         rest: Sequence[SummaryTurn] = plan.parts
-        record: ModelCall | None = None
         while rest:
-            if record is not None:
-                await self.writer.write(append_call, self.claimed, call=record)
-            done, summary, record = await self._stage(job, rest, summary, reached)
+            done, summary = await self._stage(job, rest, summary, reached)
             reached, rest = rest[done - 1].number, rest[done:]
-        assert record is not None
-        try:
-            compaction, event = await asyncio.to_thread(self._complete, job, summary)
-        except NotWorthIt:
-            await self.writer.write(append_call, self.claimed, call=record)
-            raise
-        return compaction, event, record
+        return await asyncio.to_thread(self._complete, job, summary)
 
     def _read_job(self) -> _Job:
         models, session_pk = self._context.models, self.claimed.session_pk
@@ -196,9 +186,8 @@ class CompactionExecution(Execution):
 
     async def _stage(
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> tuple[int, str, ModelCall]:
-        """Have as many of the rest summarised as one request holds: how many, the summary, and
-        the record of the call."""
+    ) -> tuple[int, str]:
+        """Have as many of the rest summarised as one request holds: how many, and the summary."""
         database = self._context.database
         while True:
             if job.facts.has_call_limits:
@@ -208,7 +197,7 @@ class CompactionExecution(Execution):
             parts = rest[: take_stage(rest, budget=job.budget - estimate_tokens(summary))]
             call = self._make_call(job, parts, summary, reached)
             try:
-                return len(parts), *await call.ask(read_summary)
+                return len(parts), await call.ask(read_summary)
             except ProviderError as error:
                 await self._mend(job, error)
 

@@ -19,7 +19,7 @@ from conversations.agent.window.window import Window
 from conversations.archive.append import Appended, prepare_events
 from conversations.archive.model_calls import (
     append_answer,
-    append_failed_call,
+    append_call,
     append_notices,
     check_model_call,
     read_past_calls,
@@ -429,7 +429,7 @@ class RunExecution(Execution):
     async def _save_unanswered(self, answer: _Answer, error_code: str) -> None:
         """A call that gave no whole answer is a record too."""
         call = await self._record_answer(answer, None, error_code=error_code)
-        await self.writer.write(append_failed_call, self.claimed, call=call)
+        await self.writer.write(append_call, self.claimed, call=call)
 
     async def _shorten_window(self, error: ProviderError, window: Window) -> None:
         """Learn from a refusal what the model takes, and how the server counts."""

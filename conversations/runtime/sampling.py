@@ -9,8 +9,8 @@ from conversations.agent.window.sampling import (
     sampling_manifest,
     sampling_result,
 )
-from conversations.archive.append import prepare_events
-from conversations.archive.model_calls import append_call, check_model_call
+from conversations.archive.append import append, prepare_events
+from conversations.archive.model_calls import check_model_call
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.tool_questions import (
     ACCEPT,
@@ -46,7 +46,7 @@ async def answer_prompt(
         await context.database.readers.read(
             check_model_call, claimed.session_pk, person_pk=claimed.user_pk
         )
-        result, call = await asked.ask(sampling_result)
+        result = await asked.ask(sampling_result)
     except BudgetReached as error:
         return {"action": CANCEL, "reason": error.message}
     except ProviderError as error:
@@ -55,5 +55,8 @@ async def answer_prompt(
         question, model=request.model, answer=result["content"]["text"]
     )
     events = await asyncio.to_thread(prepare_events, [notice], session=claimed.session)
-    await execution.commit(execution.writer.write(append_call, claimed, call=call, events=events))
+    appending = execution.writer.write(
+        append, claimed.session_pk, session_uuid=claimed.session, events=events
+    )
+    await execution.commit(appending)
     return {"action": ACCEPT, "content": result}

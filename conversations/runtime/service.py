@@ -181,7 +181,9 @@ class Runtime:
             first = {"type": "hello", "session": str(uuid), "last_seq": missed.last_seq}
             first |= {"rewinds": missed.rewinds, "run": state["run"]}
             model = self.models.model_for(missed.model)
-            frames = [first, *name_frames(title=missed.title, model=model), *frames]
+            names = name_frames(title=missed.title, model=model)
+            self.watcher.greet(missed.session_pk, names)
+            frames = [first, *names, *frames]
         return frames, missed.last_seq
 
     # Messages and runs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from conversations.agent.window.window import request_digest
-from conversations.archive.model_calls import append_failed_call
+from conversations.archive.model_calls import append_call
 from conversations.domain.errors import ProviderError
 from conversations.domain.runs import STOPPED
 from conversations.domain.stream import (
@@ -44,19 +44,19 @@ class SideCall:
     pieces: list[str] = field(default_factory=list)
     message: MessageCompleted | None = None
 
-    async def ask[T](self, read: Callable[[MessageCompleted], T]) -> tuple[T, ModelCall]:
-        """What ``read`` makes of the answer, and the record of the call, which is still to be
-        stored. Where either raises ProviderError, the record is stored."""
+    async def ask[T](self, read: Callable[[MessageCompleted], T]) -> T:
+        """What ``read`` makes of the answer. Either may raise ProviderError."""
         try:
             result = read(await self._listen())
         except asyncio.CancelledError:
             if self.reported is not None:  # the provider counts it
-                self.execution.track(asyncio.create_task(self._save_failed(STOPPED)))
+                self._save(STOPPED)
             raise
         except ProviderError as error:
-            await self._save_failed(error.code)
+            await self._save(error.code)
             raise
-        return result, self._record()
+        await self._save()
+        return result
 
     async def _listen(self) -> MessageCompleted:
         async with aclosing(self.execution.context.models.stream(self.request)) as items:
@@ -70,11 +70,13 @@ class SideCall:
         assert self.message is not None  # a stream ends with it, or raises
         return self.message
 
-    async def _save_failed(self, error_code: str) -> None:
-        record = self._record(error_code=error_code)
-        await self.execution.writer.write(append_failed_call, self.execution.claimed, call=record)
+    def _save(self, error_code: str = "") -> asyncio.Future[None]:
+        # Seen through, also when the run is stopped.
+        record = self._record(error_code)
+        writing = self.execution.writer.write(append_call, self.execution.claimed, call=record)
+        return asyncio.shield(self.execution.track(asyncio.create_task(writing)))
 
-    def _record(self, *, error_code: str = "") -> ModelCall:
+    def _record(self, error_code: str) -> ModelCall:
         written = ["".join(self.pieces)]
         return self.execution.record(
             self.message,

@@ -57,12 +57,13 @@ async def write_title(execution: Execution) -> None:
         for model in dict.fromkeys((context.models.title_model_for(own), own)):
             await read(check_model_call, session_pk, person_pk=claimed.user_pk)
             try:
-                title, call = await _make_call(execution, said, model=model).ask(read_answer)
+                title = await _make_call(execution, said, model=model).ask(read_answer)
             except ProviderError as error:
                 if error.code not in REPLACED_BY_OWN:
                     raise
                 continue
-            if await write(save_title, claimed, call=call, title=title):
+            is_new = bool(title) and await write(save_title, session_pk, title=title)
+            if is_new:
                 context.publisher.publish(session_pk, {"type": "title", "title": title})
             return
     except LoomError as error:

@@ -88,7 +88,7 @@ class Watcher:
         caches += [self._windows, self._queues, self._running]
         while True:
             await asyncio.sleep(self._options.watch_interval)
-            sessions = [pk for pk in self._hub.subscribers if self._own.execution_of(pk) is None]
+            sessions = list(self._hub.subscribers)
             for known in caches:
                 for pk in known.keys() - self._hub.subscribers.keys():
                     del known[pk]
@@ -96,9 +96,16 @@ class Watcher:
                 await self._look(sessions)
 
     async def _look(self, sessions: list[int]) -> None:
-        marks_of, found, queues = await self._readers.read(self._read, sessions)
+        others = [pk for pk in sessions if self._own.execution_of(pk) is None]
+        marks_of, found, queues = await self._readers.read(self._read, sessions, others)
         runs = {run.session_pk: run for run in found}
-        for pk in sessions:
+        for pk, marks in marks_of.items():
+            names = name_frames(title=marks.title, model=self._models.model_for(marks.model))
+            for frame in names:
+                if frame not in self._names.get(pk, names):
+                    self._hub.publish(pk, frame)
+            self._names[pk] = names
+        for pk in others:
             if self._own.execution_of(pk) is not None:
                 continue  # it began meanwhile, and announces itself
             marks = marks_of.get(pk, _NO_MARKS)
@@ -114,11 +121,6 @@ class Watcher:
                 if rows and rows[-1].seq > self._hub.lowest_reached(pk):  # not relayed meanwhile
                     run, *_ = self._running.get(pk, ("",))
                     self._hub.publish(pk, rows_frame(rows, ends_draft=str(run)))
-            names = name_frames(title=marks.title, model=self._models.model_for(marks.model))
-            for frame in names:
-                if frame not in self._names.setdefault(pk, names):
-                    self._hub.publish(pk, frame)
-            self._names[pk] = names
             if marks.window != self._windows.setdefault(pk, marks.window):
                 self._windows[pk] = marks.window
                 mark = await self._readers.read(read_window_mark, pk)
@@ -132,10 +134,17 @@ class Watcher:
             await self._publish_run(pk, runs.get(pk))
 
     def _read(
-        self, sessions: list[int]
+        self, sessions: list[int], others: list[int]
     ) -> tuple[dict[int, SessionMarks], list[ActiveRun], dict[int, list[dict[str, Any]]]]:
-        runs = active_runs(stale_seconds=self._options.stale_after, session_pks=sessions)
-        return read_session_marks(sessions), runs, queued_messages_of(sessions)
+        marks = read_session_marks(sessions)
+        if not others:
+            return marks, [], {}
+        runs = active_runs(stale_seconds=self._options.stale_after, session_pks=others)
+        return marks, runs, queued_messages_of(others)
+
+    def greet(self, pk: int, names: list[Frame]) -> None:
+        """A page was told these; what differs from them afterwards is new."""
+        self._names.setdefault(pk, names)
 
     def record_rewinds(self, pk: int, count: int) -> None:
         """This process rewound, and tells the pages itself."""

@@ -17,6 +17,7 @@ from conversations.archive.context import (
     request_compaction,
     undo_compaction,
 )
+from conversations.archive.model_calls import append_call
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.runs import claim_next_run, finish_run
 from conversations.archive.sessions import archive_session, get_session, save_floor
@@ -78,7 +79,8 @@ def compact(session: Session, *, to_turn: int, floor: int = 1, tokens: int = 0) 
     call = ModelCall(
         ordinal=0, model="m", manifest="{}", request_digest="", input_tokens=70, output_tokens=7
     )
-    append_compaction(claimed, new=new, event=row, call=call)
+    append_call(claimed, call=call)
+    append_compaction(claimed, new=new, event=row)
     return Compaction.objects.get(uuid=new.uuid)
 
 

@@ -348,6 +348,9 @@ async def test_it_can_be_stopped(
     assert (run.state, await in_force(garden), await notices(garden)) == ("stopped", None, [])
     call = await ModelCall.objects.aget(run=run)  # the provider counts it
     assert (call.error_code, call.is_failed) == ("stopped", False)
+    calls = ModelCall.objects.filter(session=garden.pk)
+    used = sum([one.output_tokens or 0 async for one in calls])
+    assert (await fresh(garden)).output_tokens == used
     assert (call.input_tokens or 0) > 100
     assert (call.output_tokens or 0) > 10
 

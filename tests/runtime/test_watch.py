@@ -12,6 +12,8 @@ from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
 
 from .conftest import Page, ask, fresh
 
@@ -23,7 +25,7 @@ async def test_the_number_of_queries_does_not_grow_with_the_pages(
 ) -> None:
     def count(sessions: list[int]) -> int:
         with CaptureQueriesContext(connection) as captured:
-            runtime.watcher._read(sessions)
+            runtime.watcher._read(sessions, sessions)
         return len(captured)
 
     def more() -> list[int]:
@@ -70,19 +72,25 @@ async def test_a_rewind_of_another_process_does(
 
 
 async def test_a_title_and_a_model_of_another_process_are_told(
-    runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
+    runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page], wire: WireThread
 ) -> None:
-    """Once, and not those that the page was greeted with."""
+    """Each once, also while this process answers, and right after the greeting."""
     page = open_page(runtime)
-    await runtime.watcher._look([garden.pk])
+    wire.enqueue(Scenario(words=2000, rate=50))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    await page.until(lambda: bool(page.of_type("draft")))
+    await runtime.catch_up(garden.uuid, cursor=None, rewinds=None, hello=True)
     sessions, workspaces = Session.objects.filter(pk=garden.pk), Workspace.objects
+
+    def models() -> list[str]:
+        return [frame["model"] for frame in page.of_type("model")]
+
     await sessions.aupdate(title="Beans", model="claude-opus-5")
-    for _ in range(2):
-        await runtime.watcher._look([garden.pk])
+    await page.until(lambda: models() == ["claude-opus-5"])
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
     await sessions.aupdate(model="")
-    await runtime.watcher._look([garden.pk])
+    await page.until(lambda: models()[1:] == [runtime.models.model_for("")])
     await workspaces.filter(pk=garden.workspace_id).aupdate(default_model="claude-haiku-4-5")
-    await runtime.watcher._look([garden.pk])
-    assert page.of_type("title") == [{"type": "title", "title": "Beans"}]
-    models = [frame["model"] for frame in page.of_type("model")]
-    assert models == ["claude-opus-5", runtime.models.model_for(""), "claude-haiku-4-5"]
+    await page.until(lambda: models()[2:] == ["claude-haiku-4-5"])
+    assert [frame["title"] for frame in page.of_type("title")].count("Beans") == 1

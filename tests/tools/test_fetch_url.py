@@ -30,6 +30,7 @@ PAGE = """<!doctype html><html><head><title>Roses</title><style>p {}</style>
 FORMATTING = "<p>" + "".join(f"<b x={number}>" for number in range(3000)) + "<p>x" * 3000
 
 META = '<!doctype html><title>バラ</title><meta charset="Shift_JIS"><p>赤い</p>'
+UTF_16 = '<meta charset="utf-16"><p>Grüße'
 HTTP_EQUIV = "<META content='text/html; charset=ISO-8859-1' http-equiv=Content-Type><p>Grün"
 
 ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
@@ -37,6 +38,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "/latin": (200, {"Content-Type": "text/plain; charset=latin-1"}, "é\0".encode("latin-1")),
     "/odd": (200, {"Content-Type": "text/plain; charset=no-such"}, b"plain"),
     "/meta": (200, {"Content-Type": "text/html"}, META.encode("shift_jis")),
+    "/utf-16": (200, {"Content-Type": "text/html"}, UTF_16.encode()),
     "/http-equiv": (200, {"Content-Type": "text/html"}, HTTP_EQUIV.encode("latin-1")),
     "/formatting": (200, {"Content-Type": "text/html"}, FORMATTING.encode()),
     "/slow": (200, {"Content-Type": "text/plain; charset=punycode"}, b"-" + b"a" * 3_000_000),
@@ -114,6 +116,7 @@ async def test_other_text_is_given_as_it_is_and_other_files_are_named(site: str)
     assert "<fetched_page>\né\ufffd\n</fetched_page>" in (await get(f"{site}/latin")).output
     assert "<fetched_page>\nplain\n" in (await get(f"{site}/odd")).output
     assert "<fetched_page>\nバラ\n\n赤い\n" in (await get(f"{site}/meta")).output
+    assert "<fetched_page>\nGrüße\n" in (await get(f"{site}/utf-16")).output
     assert "<fetched_page>\nGrün\n" in (await get(f"{site}/http-equiv")).output
     assert '{"a": 1}' in (await get(f"{site}/json")).output
     picture = await get(f"{site}/picture")

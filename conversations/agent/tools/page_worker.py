@@ -25,6 +25,8 @@ CPU_SECONDS = 20  # Should the server die before it can end this
 DECLARED_BYTES = 1024
 _DECLARED = re.compile(rb"<meta\s[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 
+_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -32,13 +34,20 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     asked = json.loads(sys.stdin.buffer.readline())
     data, charset = sys.stdin.buffer.read(), asked["charset"]
-    if asked["is_html"] and (declared := _DECLARED.search(data[:DECLARED_BYTES])):
-        charset = charset or declared[1].decode()
+    if asked["is_html"] and not charset:
+        charset = declared_encoding(data)
     text = decode(data, charset)
     if asked["is_html"]:
         text = html_to_text(text, base=asked["base"])
     part = text[asked["offset"] : asked["offset"] + asked["limit"]]
     print(json.dumps({"chars": len(text), "part": part}))
+
+
+def declared_encoding(data: bytes) -> str:
+    found = _DECLARED.search(data[:DECLARED_BYTES])
+    name = found[1].decode().lower() if found and not data.startswith(_MARKS) else ""
+    # Where it could be read, it is none of these (13.2.3.2)
+    return "" if name.startswith("utf-16") else name
 
 
 def decode(data: bytes, charset: str) -> str:

@@ -16,7 +16,6 @@ from conversations.archive.messages import accept_message
 from conversations.archive.model_calls import (
     append_answer,
     append_call,
-    append_failed_call,
 )
 from conversations.archive.purge import plan_purge
 from conversations.archive.runs import Claimed
@@ -89,7 +88,7 @@ def test_every_kind_of_call_is_counted_with_its_record(session: Session, user: U
     claimed = claim(session, user_pk=user.pk)
     answer(claimed, 0)
     append_call(claimed, call=call(1))
-    append_failed_call(
+    append_call(
         claimed,
         call=ModelCall(
             ordinal=2,
@@ -145,7 +144,7 @@ def test_a_call_at_midnight_is_counted_on_the_day_of_its_record(
     moments = [midnight - timedelta(microseconds=1)]
     with monkeypatch.context() as patch:
         patch.setattr(timezone, "now", lambda: moments.pop() if moments else midnight)
-        append_failed_call(claimed, call=call(0, error_code="x"))
+        append_call(claimed, call=call(0, error_code="x"))
     assert find_differences() == []
 
 
@@ -183,7 +182,7 @@ def test_the_sums_are_made_anew_from_the_records(session: Session, user: User) -
     for ordinal, first_token_ms in enumerate((None, 0, 100, 101, 59_000, 60_001)):
         answer(claimed, ordinal, first_token_ms=first_token_ms)
     answer(claimed, 9, model="demo", cost_microusd=None)
-    append_failed_call(claimed, call=call(10, error_code="timeout", output_tokens=None))
+    append_call(claimed, call=call(10, error_code="timeout", output_tokens=None))
     assert find_differences() == []
     before = sums(), totals()
     UsageDay.objects.filter(model="demo").delete()
@@ -201,7 +200,7 @@ def test_a_call_that_is_counted_meanwhile_is_no_difference(session: Session, use
 
     def execute(run: Callable[..., Any], sql: str, *args: Any) -> Any:
         if waiting and sql.startswith("SELECT") and f'FROM "{UsageDay._meta.db_table}"' in sql:
-            append_failed_call(claimed, call=waiting.pop())
+            append_call(claimed, call=waiting.pop())
         return run(sql, *args)
 
     with connection.execute_wrapper(execute):
