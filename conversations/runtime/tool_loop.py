@@ -437,18 +437,20 @@ class ToolLoop:
         await self._execution.commit(append_result())
 
     async def _recheck(self, call: _Call) -> None:
-        """The rules may be others than when the question was asked, and calls of the answer
-        before this one may have changed the file that it was planned on: then the plan counts
-        on if it is the same."""
-        rules = await self._read_rules()
-        if not rules.scope.offers_changes:
-            call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
-        elif self._has_changed and call.tool is not None and call.asked is not None:
+        """The rules may be others than when the question was asked: they may take something from
+        what was approved, never add the network to it. And calls of the answer before this one
+        may have changed the file that it was planned on: then the plan counts on if it is the
+        same."""
+        scope = (await self._read_rules()).scope
+        if not scope.offers_changes:
+            call.result = ToolResult(ok=False, output=_why_refused(scope))
+        elif (self._has_changed or scope.allows_network) and call.tool and call.asked:
             planned = await self._plan(call.tool, call)
-            if not isinstance(planned, CallPlan) or not planned.place:
-                return
-            again = _question(call.record, planned)
-            if _is_same(again, call.asked) and await self._left_by_answer(planned.place):
+            if not isinstance(planned, CallPlan) or not _is_same(
+                _question(call.record, planned), call.asked
+            ):
+                self._scope = replace(scope, allows_network=False)
+            elif planned.place and await self._left_by_answer(planned.place):
                 call.asked = replace(call.asked, basis=planned.basis)
 
     async def _left_by_answer(self, path: str) -> bool:

@@ -1,12 +1,15 @@
 """The tools of the product under the loop: asked, run, stopped."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 
+from conversations.agent.sandbox import running
+from conversations.agent.sandbox.running import Finished
 from conversations.agent.sandbox.support import can_run
 from conversations.archive.tool_calls import decide_call
 from conversations.models import FileChange, Session, Workspace
@@ -120,3 +123,36 @@ async def test_an_approval_does_not_outlive_the_network(
     await runtime.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
     await runtime.wait_idle(garden.pk)
     assert await results(garden) == ["This workspace does not allow the network."]
+
+
+@pytest.mark.parametrize("was_allowed", [False, True])
+async def test_a_command_gets_the_network_only_if_it_was_approved_with_it(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    was_allowed: bool,
+) -> None:
+    had_network = []
+
+    async def run_command(words: Sequence[str], **options: Any) -> Finished:
+        had_network.append(options["allows_network"])
+        return Finished(exit_code=0, output="")
+
+    monkeypatch.setattr(running, "run_command", run_command)
+    monkeypatch.setattr(settings.LOOM, "shell_network", True)
+    await Workspace.objects.aupdate(allows_network=was_allowed)
+    commands = [("shell_execute", {"command": command}) for command in ("make a", "make b")]
+    wire.enqueue(*answers(*commands))
+    first: Runtime = await start_runtime()
+    await first.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    here, there = await until_waiting(garden, 2)
+    await Workspace.objects.aupdate(allows_network=True)
+    await first.decide_call(garden, call=here.uuid, decision="once", user_pk=garden.owner_id)
+    await until_waiting(garden)
+    await first.stop()
+    second: Runtime = await start_runtime()
+    await second.decide_call(garden, call=there.uuid, decision="once", user_pk=garden.owner_id)
+    await second.wait_idle(garden.pk)
+    assert had_network == [was_allowed, was_allowed], await results(garden)
