@@ -43,6 +43,7 @@ from conversations.domain.messages import join_messages, say
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import (
     ASK,
+    AUTO,
     BY_POLICY,
     CHANGES,
     COMPLETED,
@@ -51,6 +52,7 @@ from conversations.domain.tool_calls import (
     READ_ONLY,
     READS,
     REFUSE,
+    RUN,
     RUNNING,
     STOPPED,
     WAITING,
@@ -92,6 +94,11 @@ CHANGED_TOOL = say(
     "allowed."
 )
 
+REVOKED = (
+    "Not run: calls of this kind were always allowed, but not any more when its turn came. "
+    "Another such call asks a person."
+)
+
 CUT_OFF = "Not run: the answer was cut off before the call was complete."
 
 
@@ -100,8 +107,9 @@ class _Call:
     """A call that is open. ``effect`` is what it does as far as is known. ``result`` is known
     without running it (refused, failed to be planned). ``is_due``: it has to be planned when its
     turn comes, since calls before it may change what it finds. ``rules`` are those that it was
-    judged by. ``settled`` is set by a decision or a stop; or because the call was ended by another
-    process, to which the run is lost (``is_lost``)."""
+    judged by, ``basis`` is that of what was let through. ``settled`` is set by a decision or a
+    stop; or because the call was ended by another process, to which the run is lost
+    (``is_lost``)."""
 
     record: ToolCallRecord
     tool: Tool | None = None
@@ -109,6 +117,7 @@ class _Call:
     result: ToolResult | None = None
     is_due: bool = False
     rules: Rules | None = None
+    basis: str = ""
     asked: ApprovalRequest | None = None
     decision: str = ""
     decided_by: str = ""
@@ -291,6 +300,8 @@ class ToolLoop:
                         call.asked = _question(call.record, planned)
                     else:
                         call.decision = BY_POLICY
+                        # One that runs whatever it is keeps to no plan: it is not made again.
+                        call.basis = "" if rules.scope.policy == AUTO else planned.basis
             elif is_first:
                 call.result = planned
             else:
@@ -313,12 +324,15 @@ class ToolLoop:
         return self._rules
 
     async def _has_to_be_judged(self, call: _Call) -> bool:
-        """Now that it is the call's turn: it could not be planned before, or the rules that let it
-        run without a question have changed since."""
+        """Now that it is the call's turn: it could not be planned before, or what let it run
+        without a question may have changed since. That is the rules; and where a kind is always
+        allowed, what the call is, unless it has just been planned."""
         if call.stopped_by or call.only_reads or call.asked is not None:
             return False
-        if await self._read_rules() != call.rules:
-            call.decision = ""
+        rules = await self._read_rules()
+        is_just_planned = rules.scope.policy == AUTO or call is self._calls[0]
+        if rules != call.rules or not is_just_planned:
+            call.decision = call.basis = ""
             return True
         return call.is_due
 
@@ -389,7 +403,7 @@ class ToolLoop:
         """Results are kept in the order of the calls: one waits for that ``before`` it."""
         began = monotonic()
         if call.asked is not None and call.decision not in ("", DENY) and not call.stopped_by:
-            await self._recheck(call)
+            await self._recheck(call, call.asked)
         if call.result is not None:
             result, state = call.result, COMPLETED
         elif call.stopped_by:
@@ -436,22 +450,33 @@ class ToolLoop:
 
         await self._execution.commit(append_result())
 
-    async def _recheck(self, call: _Call) -> None:
+    async def _recheck(self, call: _Call, asked: ApprovalRequest) -> None:
         """The rules may be others than when the question was asked: they may take something from
-        what was approved, never add the network to it. And calls of the answer before this one
-        may have changed the file that it was planned on: then the plan counts on if it is the
-        same."""
-        scope = (await self._read_rules()).scope
+        what was approved, never add the network to it. Calls of the answer before this one may
+        have changed the file that it was planned on: then the plan counts on if it is the same.
+        And what no person allowed has to be of a kind that is still always allowed."""
+        rules = await self._read_rules()
+        scope, is_of_kind = rules.scope, call.decision == BY_POLICY
+        call.basis = "" if is_of_kind else asked.basis
         if not scope.offers_changes:
             call.result = ToolResult(ok=False, output=_why_refused(scope))
-        elif (self._has_changed or scope.allows_network) and call.tool and call.asked:
+        elif call.tool and (is_of_kind or self._has_changed or scope.allows_network):
             planned = await self._plan(call.tool, call)
-            if not isinstance(planned, CallPlan) or not _is_same(
-                _question(call.record, planned), call.asked
-            ):
+            plan = planned if isinstance(planned, CallPlan) else CallPlan(effect=CHANGES)
+            is_same = _is_same(_question(call.record, plan), asked)
+            if not is_same:
                 self._scope = replace(scope, allows_network=False)
-            elif planned.place and await self._left_by_answer(planned.place):
-                call.asked = replace(call.asked, basis=planned.basis)
+            if not is_of_kind:
+                if is_same and plan.place and await self._left_by_answer(plan.place):
+                    call.basis = plan.basis
+            elif isinstance(planned, ToolResult):
+                call.result = planned
+            else:
+                kind, allowed = plan.kind_key, rules.allowed
+                if decide(scope, effect=plan.effect, kind=kind, allowed=allowed) == RUN:
+                    call.basis = plan.basis
+                else:
+                    call.result = ToolResult(ok=False, output=REVOKED)
 
     async def _left_by_answer(self, path: str) -> bool:
         """Whether a call of this answer has left the file as it is now."""
@@ -566,7 +591,6 @@ class ToolLoop:
 
     def _tool_context(self, call: _Call) -> ToolContext:
         assert self._scope is not None
-        is_approved = call.decision not in ("", DENY, BY_POLICY)
 
         def report(text: str) -> None:
             self.live.report(call.record.pk, text)
@@ -583,7 +607,7 @@ class ToolLoop:
             scope=self._scope,
             run_pk=self._claimed.run_pk,
             call_pk=call.record.pk,
-            basis=call.asked.basis if call.asked is not None and is_approved else "",
+            basis=call.basis,
             report=report,
             ask=partial(self._ask_person, call),
         )

@@ -212,6 +212,45 @@ async def test_what_is_always_allowed_is_not_asked_again_until_it_is_taken_back(
     await runtime.stop_run(garden)
 
 
+@pytest.mark.parametrize("was_asked", [True, False])
+async def test_what_is_taken_back_does_not_let_a_later_call_of_the_answer_run(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path, was_asked: bool
+) -> None:
+    if not was_asked:
+        await sync_to_async(grant_permission)(
+            garden.workspace_id, kind="files", label="files", user_pk=garden.owner_id
+        )
+    one, two = (("add", {"line": line, "file": line}) for line in ("one", "two"))
+    wire.enqueue(*answers(one, ("work", {}), two))
+    await send(runtime, garden)
+    calls = await until_waiting(garden, 3 if was_asked else 1)
+    if was_asked:
+        await allow(runtime, garden, calls[1])
+        await allow(runtime, garden, calls[0], "always")
+    else:
+        await allow(runtime, garden, calls[0])
+    await until_done(folder, "begin ")
+    third = (await calls_of(garden))[2]
+    async with asyncio.timeout(60):
+        while was_asked and not third.decision:  # answered by "always" for the first
+            await asyncio.sleep(0.01)
+            await third.arefresh_from_db()
+    [permission] = await sync_to_async(list_permissions)(garden.workspace)
+    await sync_to_async(revoke_permission)(
+        garden.workspace, pk=permission.pk, user_pk=garden.owner_id
+    )
+    (folder / "go").touch()
+    if not was_asked:
+        [asked] = await until_waiting(garden)
+        assert asked.pk == third.pk
+        await runtime.cancel_call(garden, call=asked.uuid, user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    assert (folder / "one").exists()
+    assert not (folder / "two").exists(), await results(garden)
+    assert ("not any more" in (await results(garden))[2]) == was_asked
+    await require_whole(garden)
+
+
 async def test_what_has_no_kind_is_allowed_one_at_a_time(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:

@@ -106,6 +106,27 @@ async def test_a_tool_that_its_server_has_changed_asks_again(
     assert (Path(garden.workspace.root) / "pea.txt").exists()
 
 
+async def test_a_tool_that_changes_before_its_always_allowed_call_asks_again(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    runtime, call = await ask_to_touch(start_runtime, wire, garden)
+    await runtime.decide_call(garden, call=call.uuid, decision="always", user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    bean = ("mcp__plain__touch", {"name": "bean.txt"})
+    wire.enqueue(*answers(("mcp__plain__environment", {}), bean, prefix="again"))
+    await runtime.send(garden, client_id="client-2", text="go", user_pk=garden.owner_id)
+    [call] = await until_waiting(garden)
+    await describe_anew(runtime, garden)
+    await runtime.decide_call(garden, call=call.uuid, decision="deny", user_pk=garden.owner_id)
+    [again] = await until_waiting(garden)
+    assert again.name == "mcp__plain__touch"
+    *_, asked = await notices(garden, "approval_asked")
+    assert asked.data is not None
+    assert "has changed" in asked.data["note"]
+    await runtime.stop_run(garden)
+    assert not (Path(garden.workspace.root) / "bean.txt").exists()
+
+
 async def describe_anew(runtime: Runtime, garden: Session) -> None:
     """Have the server describe its tools in other words."""
     (Path(garden.workspace.root) / "described_anew").touch()

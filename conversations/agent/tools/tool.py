@@ -175,10 +175,10 @@ class ToolContext:
     """For whom a call is executed, and its ways to the archive. ``user_pk`` is the person whose
     message is being answered; None: a program of the server. ``call_turn`` is the turn that holds
     the call, ``call_pk`` the call's record, ``root`` the workspace's folder. ``basis`` is that of
-    the plan which was approved, empty where nobody was asked. ``report`` shows output while the
-    call runs: text to add to what was shown. ``ask`` asks a person: the parameters and the result
-    of an elicitation (see ``domain.tool_questions``) by the server of that name. ``write`` is one
-    transaction."""
+    the plan which was approved or is of a kind that is always allowed, else empty. ``report`` shows
+    output while the call runs: text to add to what was shown. ``ask`` asks a person: the parameters
+    and the result of an elicitation (see ``domain.tool_questions``) by the server of that name.
+    ``write`` is one transaction."""
 
     session_pk: int
     session: UUID
