@@ -14,7 +14,7 @@ from operator import or_
 from django.db import OperationalError, connection, transaction
 from django.db.models import Q
 
-from conversations.domain.events import Fallback, Payload
+from conversations.domain.events import USER_MESSAGE, Fallback, Payload, UserMessage
 from conversations.domain.keyset import Cursor
 from conversations.domain.text import dump_json, load_json, storable
 from conversations.domain.turns import StoredTurn
@@ -332,11 +332,19 @@ def read_live_rows(session_pk: int, *, after_seq: int, limit: int) -> list[Row]:
             html=event.html
             if event.render_version == RENDER_VERSION
             else _render_event(reader, event).html,
+            client_id=_client_id_of(event),
         )
         for event in events[: page_limit(limit)]
     ]
     _cache(reader)
     return rows
+
+
+def _client_id_of(event: ChatEvent) -> str:
+    if event.event_type != USER_MESSAGE:  # no other is read again for it
+        return ""
+    payload = read_payload(event.event_type, event.payload)
+    return payload.client_id if isinstance(payload, UserMessage) else ""
 
 
 def live_seq_of(session: Session, cursor: Cursor) -> int:

@@ -90,8 +90,7 @@ MAX_SHOWN_CHARS = 100_000  # Of a diff or a command that a question shows
 ONE_RUNS, SEVERAL_RUN = say("A tool is running"), say("Tools are running")
 
 CHANGED_TOOL = say(
-    "The server has changed the description or the arguments of this tool since it was always "
-    "allowed."
+    "Since “Always allow” was chosen, the server has changed this tool's description or arguments."
 )
 
 REVOKED = (

@@ -178,6 +178,9 @@ function learnOf({ run, client }, giveBack) {
   addEventListener("pagehide", end, known);
 }
 
+/** The runs of withdrawn messages: one may be withdrawn again while it is not known whether it was. */
+const givenBack = new Set();
+
 const ACTIONS = {
   copy: (button, row) => copy(button, row.dataset.turn ? sourceOf(row) : find(".md", row).innerText),
   "copy-output": (button, row) => copy(button, outputOf(button.parentElement.nextElementSibling, row)),
@@ -203,7 +206,10 @@ const ACTIONS = {
     const { run, files } = item.dataset;
     request(socket, button, { type: "withdraw", run }, (problem) => {
       refuse(problem);
-      const giveBack = () => putBack(find("span", item).textContent, files?.split(" "));
+      const giveBack = () => {
+        if (!givenBack.has(run)) putBack(find("span", item).textContent, files?.split(" "));
+        givenBack.add(run);
+      };
       if (!problem) giveBack();
       else if (problem === LOST) learnOf(item.dataset, giveBack); // else it may have begun
     });

@@ -1,5 +1,5 @@
 // What is typed survives a reload; what is sent is known by its id until it is on disk.
-import { byId, find, findAll, fromTemplate, keep, newId, ngettext, recall, refuse } from "./dom.js";
+import { byId, find, findAll, fromTemplate, isOver, keep, newId, ngettext, recall, refuse } from "./dom.js";
 import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
 
@@ -80,6 +80,7 @@ export function startComposer(socket) {
         form.dataset,
       ));
     }
+    if (isOver) return refuse(LOST);
     const files = form.takeFiles?.() ?? [];
     if (form.waits) return;
     refuse();

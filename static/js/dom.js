@@ -16,7 +16,7 @@ export const ngettext = (one, many, count, values = {}) =>
 /** crypto.randomUUID needs TLS. */
 export const newId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
 
-/** Say something to screen readers. */
+/** To screen readers. */
 export function announce(text) {
   byId("announce").textContent = "";
   setTimeout(() => { byId("announce").textContent = text; }, 50);
@@ -52,7 +52,7 @@ export function localise(root) {
   }
 }
 
-/** By person; what is to be sent outlives its tab. Where it is off or full nothing is kept. */
+/** By person; what is to be sent outlives its tab. Off or full, nothing is kept. */
 const own = `loom:${document.body.dataset.me}:`;
 const store = (name) => (/^pending/.test(name) ? localStorage : sessionStorage);
 export function recall(name) {
@@ -64,8 +64,8 @@ export function keep(name, value) {
     else store(name).removeItem(own + name);
   } catch { /* off or full */ }
 }
-let isOver;
-// From signed-out.js.
+export let isOver;
+// signed-out.js
 addEventListener("storage", ({ key }) => {
   if (key === "loom:out") isOver = !sessionStorage.clear();
 });

@@ -171,7 +171,7 @@ export function start(onComplete) {
   });
 }
 
-// A move up ends following, a move down to the end begins it.
+// A move up ends following, one to the end begins it.
 log.addEventListener("scroll", () => {
   const moved = log.scrollTop - top;
   if (moved < -1 && distance() > 1) following = false;

@@ -5,6 +5,6 @@ export async function whyUnreadable(file) {
   try {
     await file.slice(0, 1).arrayBuffer();
   } catch {
-    return gettext("%(name)s cannot be read. Of a folder, choose the files in it.", { name: file.name });
+    return gettext("%(name)s cannot be read. If it is a folder, choose the files in it.", { name: file.name });
   }
 }

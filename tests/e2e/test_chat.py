@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, WebSocketRoute, expect
+from playwright.sync_api import Page, expect
 
 from conversations.domain.errors import DATABASE_UNAVAILABLE
 from conversations.rendering.streaming import BlockStream
@@ -162,19 +162,18 @@ def test_messages_queue_while_busy_and_can_be_withdrawn(chat: Chat, wire: WireTh
 def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     tab: Page, server: Server, wire: WireThread
 ) -> None:
-    held: list[str | bytes] | None = None
-    line: WebSocketRoute | None = None
+    held: list[Frame] | None = None
 
-    def connect(route: WebSocketRoute) -> None:
-        nonlocal line
-        line = route
-        route.connect_to_server().on_message(
-            lambda message: route.send(message) if held is None else held.append(message)
-        )
+    def hold(frame: Frame) -> Frame | None:
+        if held is None:
+            return frame
+        held.append(frame)
+        return None
 
-    tab.route_web_socket(re.compile("/ws/"), connect)
+    line = Line(tab, hold)
     chat = Chat(tab, server).new()
-    wire.enqueue(Scenario(words=900, rate=40), Scenario(text="To two."), Scenario(text="More."))
+    long = Scenario(words=900, rate=40)
+    wire.enqueue(long, Scenario(text="To two."), long, Scenario(text="To seven."))
     chat.send("one")
     expect(tab.locator("#draft .md")).to_contain_text("archive")
     chat.send("two")
@@ -196,9 +195,10 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     held = []
     withdraw.last.click()
     settle()
-    assert line is not None
-    held = None
-    line.close()  # before it is said that the message is withdrawn
+    with line.cut():  # before it is said that the message is withdrawn
+        held = None
+        expect(tab.get_by_role("alert")).to_be_visible()
+        withdraw.last.click()
     expect(chat.message).to_have_value("five")
     expect(withdraw).to_have_count(1)
     expect(tab.locator("#refused")).to_be_hidden()
@@ -215,6 +215,18 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     for message in late:
         line.send(message)
     expect(tab.get_by_role("alert")).to_have_text("This message is no longer queued.")
+    expect(chat.message).to_have_value("")
+
+    chat.wait_idle().send("six")
+    expect(tab.locator("#draft .md")).to_contain_text("archive")
+    chat.send("seven")
+    expect(withdraw).to_have_count(1)
+    with line.cut():
+        withdraw.click()
+        other.get_by_role("button", name="Stop and send").click()
+        expect(other.locator("#rows")).to_contain_text("To seven.")
+    expect(tab.locator("#rows")).to_contain_text("To seven.")
+    expect(withdraw).to_have_count(0)
     expect(chat.message).to_have_value("")
 
 

@@ -147,7 +147,8 @@ def test_a_sign_out_leaves_nothing_of_what_waits_nor_of_what_another_tab_writes_
         admin.wait_for_url("**/sign-in/**")
         wait_until(lambda: page.evaluate("sessionStorage.length") == 0)
         chat.message.press("Enter")
-        expect(chat.message).to_have_value("")
+        expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
+        expect(chat.message).to_have_value("Second")
     assert page.evaluate("Object.keys(localStorage)") in ([], ["theme"])  # which is the admin's
     assert page.evaluate("Object.keys(sessionStorage)") == []
     assert "loom_signed_out" not in str(page.context.cookies())
