@@ -133,12 +133,17 @@ class Worker:
         message = {"origin": origin[0], "registrationId": self._id, "data": "{}"}
         self._devtools.send("ServiceWorker.deliverPushMessage", message)
 
-    def push_until_shown(self) -> None:
+    def push_until_shown(self) -> list[dict[str, Any]]:
+        """What is shown then: another push may be on its way, for which there is nothing left."""
+        found: list[dict[str, Any]] = []
+
         def is_shown() -> bool:
             self.push()
-            return bool(self.shown)
+            found[:] = self.shown
+            return bool(found)
 
         wait_until(is_shown)
+        return found
 
 
 RUN = ToolCall(name="shell_execute", input={"command": "rm -f beans.txt"})
@@ -207,8 +212,8 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
     page.goto(f"{server.url}/account/notifications/")
     page.get_by_role("button", name="Send a test").click()
     page.wait_for_load_state()
-    worker.push_until_shown()
-    assert [notice["body"] for notice in worker.shown] == ["Notifications work on this device."]
+    shown = worker.push_until_shown()
+    assert [notice["body"] for notice in shown] == ["Notifications work on this device."]
 
 
 @pytest.mark.noisy  # without a network
