@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -100,8 +101,15 @@ def _purge_archive(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if is_transactional:
         # Async code queries from this thread, whose connection nobody else closes.
-        SyncToAsync.single_thread_executor.submit(connections.close_all).result()
-        purge_everything()
+        closing = SyncToAsync.single_thread_executor.submit(connections.close_all)
+        try:
+            closing.result(timeout=60)
+        except TimeoutError:
+            # A request of a test that failed waits there for a loop that has ended, for ever.
+            SyncToAsync.single_thread_executor = ThreadPoolExecutor(max_workers=1)
+            raise
+        finally:
+            purge_everything()
 
 
 ARCHIVED: tuple[type[Model], ...] = (
