@@ -3,12 +3,12 @@
 Nearly every server of local models does. They differ in what they leave out, which is read
 leniently: an answer that comes whole, calls without ids or numbers, thinking between tags,
 no usage, a wrong reason for the end. What one refuses by name (``max_tokens``,
-``stream_options``) or finds missing (``reasoning_content``) is sent to it in another form from
-then on.
+``stream_options``, ids of calls) or finds missing (``reasoning_content``) is sent to it in another
+form from then on.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from .openai_shapes import (
     data_url,
     file_name,
     files_of_result,
+    nine_letter_call_id,
     read_effort,
     read_usage,
     schema_format,
@@ -50,6 +51,10 @@ LEFT_OUT = ("stream_options", "parallel_tool_calls", "reasoning_effort", "top_k"
 # What DeepSeek and Kimi want back with each answer, and others may not know. An empty one counts
 # as missing for some.
 THOUGHT, NO_THOUGHT = "reasoning_content", " "
+
+# Mistral takes its own form only: "Tool call id was toolu_1 but must be a-z, A-Z, 0-9, with a
+# length of 9."
+CALL_IDS, CALL_IDS_WORDS = "tool_call_id", "with a length of 9"
 
 
 def warm_up() -> ModuleType:
@@ -123,13 +128,15 @@ class OpenAIChatProvider(OpenAIProvider):
     def make_body(self, request: ModelRequest) -> dict[str, Any]:
         is_openai = self._base_url.startswith(DEFAULT_BASE_URL)
         limit = "max_completion_tokens" if is_openai else "max_tokens"
-        has_thoughts = THOUGHT in self._refused.get(request.model, ())
-        body = make_body(request, limit=limit, has_thoughts=has_thoughts)
+        refused = self._refused.get(request.model, ())
+        make_id = nine_letter_call_id if CALL_IDS in refused else short_call_id
+        has_thoughts = THOUGHT in refused
+        body = make_body(request, limit=limit, has_thoughts=has_thoughts, make_id=make_id)
         return self.adapt(request.model, body)
 
     def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
-        # It is named where it is missing, so no body has it before.
-        return super().refusable(body) | {THOUGHT: THOUGHT}
+        # The one is named where it is missing, the others stand within the messages.
+        return super().refusable(body) | {THOUGHT: THOUGHT, CALL_IDS: CALL_IDS_WORDS}
 
     def make_translator(self, request: ModelRequest) -> "ChatTranslator":
         return ChatTranslator(names=short_names(request))
@@ -139,15 +146,20 @@ class OpenAIChatProvider(OpenAIProvider):
 
 
 def make_body(
-    request: ModelRequest, *, limit: str = "max_tokens", has_thoughts: bool = False
+    request: ModelRequest,
+    *,
+    limit: str = "max_tokens",
+    has_thoughts: bool = False,
+    make_id: Callable[[str], str] = short_call_id,
 ) -> dict[str, Any]:
     """The request in the shape of ``POST /chat/completions``. ``limit`` is what the longest
-    answer is called; ``has_thoughts``: answers go back with what was thought for them."""
+    answer is called; ``has_thoughts``: answers go back with what was thought for them;
+    ``make_id`` gives a call the id that the server takes, the same each time."""
     system = text_of_system(request.system)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in request.messages:
         write = _write_answer if message["role"] == "assistant" else _write_said
-        for written in write(message["content"]):
+        for written in write(message["content"], make_id):
             if has_thoughts and written["role"] == "assistant":
                 written[THOUGHT] = thinking_of(message["content"]) or NO_THOUGHT
             # Templates of local models want the roles to alternate.
@@ -193,13 +205,13 @@ def _write_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
     return written
 
 
-def _write_said(content: Any) -> Iterator[dict[str, Any]]:
+def _write_said(content: Any, make_id: Callable[[str], str]) -> Iterator[dict[str, Any]]:
     """Results of tools as messages of their own, then what the person said."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     rest: list[Block] = []
     for block in blocks:
         if block.get("type") == "tool_result":
-            call_id = short_call_id(block["tool_use_id"])
+            call_id = make_id(block["tool_use_id"])
             text = text_of_result(block)
             yield {"role": "tool", "tool_call_id": call_id, "content": text}
             rest += files_of_result(block)
@@ -243,12 +255,12 @@ def thinking_of(content: Any) -> str:
     return "\n\n".join(texts)
 
 
-def _write_answer(content: Any) -> Iterator[dict[str, Any]]:
+def _write_answer(content: Any, make_id: Callable[[str], str]) -> Iterator[dict[str, Any]]:
     text = text_of(content)
     blocks = [] if isinstance(content, str) else content
     calls = [
         {
-            "id": short_call_id(block["id"]),
+            "id": make_id(block["id"]),
             "type": "function",
             "function": {
                 "name": short_name(block["name"]),

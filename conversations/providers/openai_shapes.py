@@ -26,6 +26,13 @@ def short_call_id(call_id: str) -> str:
     return f"call_{sha256(call_id.encode()).hexdigest()[:32]}"
 
 
+def nine_letter_call_id(call_id: str) -> str:
+    """The id where it has nine letters and digits, else such a one, the same each time."""
+    if re.fullmatch("[a-zA-Z0-9]{9}", call_id):
+        return call_id
+    return sha256(call_id.encode()).hexdigest()[:9]
+
+
 def short_names(request: ModelRequest) -> dict[str, str]:
     """Names of the request's tools, by what they are called in it."""
     return {short_name(tool["name"]): tool["name"] for tool in request.tools}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -548,6 +549,36 @@ async def test_a_refused_parameter_is_not_sent_again(
     assert len(wire.requests) == 3
     assert gone in wire.requests[0]
     assert all(gone not in one and there in one for one in wire.requests[1:])
+    await provider.close()
+
+
+async def test_mistral_is_given_ids_of_calls_of_nine_letters(wire: WireThread) -> None:
+    words = "Tool call id was toolu_1 but must be a-z, A-Z, 0-9, with a length of 9."
+    wire.enqueue(Scenario(status=400, error_message=words))
+    ids = ["toolu_1", "call_" + "a" * 60, "Ab3dE6gH9"]
+    calls = [{"type": "tool_use", "id": i, "name": "t0", "input": {}} for i in ids]
+    results = [{"type": "tool_result", "tool_use_id": i, "content": "seen"} for i in ids]
+    history = [
+        *make_request().messages,
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": results},
+    ]
+    provider = make_kind(OPENAI, wire)
+    for _ in range(2):
+        await read_all(provider, make_request(messages=history, tools=[TOOL]))
+    first, *later = [
+        (
+            [call["id"] for message in body["messages"] for call in message.get("tool_calls", ())],
+            [m["tool_call_id"] for m in body["messages"] if m["role"] == "tool"],
+        )
+        for body in wire.requests
+    ]
+    assert first[0][0] == "toolu_1"  # as every other server is given them
+    called, answered = later[0]
+    assert later == [(called, answered)] * 2
+    assert called == answered
+    assert all(re.fullmatch("[a-zA-Z0-9]{9}", one) for one in called)
+    assert (len(set(called)), called[2]) == (3, "Ab3dE6gH9")
     await provider.close()
 
 
