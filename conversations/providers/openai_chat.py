@@ -316,7 +316,8 @@ class ChatTranslator:
         self._tags = ThinkingTags()
 
     def take(self, event: Event, kind: str) -> Iterator[Event]:
-        if not self._has_started:
+        # Azure's first chunk has neither: it says what was filtered in the prompt.
+        if not self._has_started and (event.get("id") or event.get("choices")):
             self._has_started = True
             message = {"id": event.get("id") or "", "model": event.get("model") or ""}
             yield {"type": "message_start", "message": message}

@@ -598,8 +598,14 @@ async def test_requests_at_once_learn_the_same(wire: WireThread) -> None:
 # What servers of local models do in their own ways
 
 
-def read_chat(*chunks: Any, names: dict[str, str] | None = None) -> MessageCompleted:
-    reader = AnswerReader(headers={}, secret="", translator=ChatTranslator(names=names or {}))
+def read_chat(*chunks: Any) -> MessageCompleted:
+    last = read_chat_items(*chunks)[-1]
+    assert isinstance(last, MessageCompleted)
+    return last
+
+
+def read_chat_items(*chunks: Any) -> list[StreamItem]:
+    reader = AnswerReader(headers={}, secret="", translator=ChatTranslator(names={}))
     items: list[StreamItem] = []
     for chunk in chunks:
         data = chunk if isinstance(chunk, str) else json.dumps(chunk)
@@ -607,9 +613,7 @@ def read_chat(*chunks: Any, names: dict[str, str] | None = None) -> MessageCompl
         reader.raise_failure()
     items += reader.end()
     reader.require_end()
-    last = items[-1]
-    assert isinstance(last, MessageCompleted)
-    return last
+    return items
 
 
 def delta(reason: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -623,6 +627,21 @@ def test_an_end_without_its_mark() -> None:
 
 def test_a_mark_without_a_reason() -> None:
     assert read_chat(delta(content="Yes"), "[DONE]").stop_reason == "end_turn"
+
+
+def test_what_azure_sends_before_the_answer() -> None:
+    """What was filtered in the prompt, under neither an id nor a model."""
+    head = {"id": "chatcmpl-1", "model": "gpt-5-2026"}
+    filters = {"prompt_index": 0, "content_filter_results": {"hate": {"filtered": False}}}
+    before = {"choices": [], "id": "", "model": "", "prompt_filter_results": [filters]}
+    items = read_chat_items(before, head | delta(content="Yes"), head | delta("stop"), "[DONE]")
+    assert [type(item) for item in items].count(MessageStarted) == 1
+    started, done = items[0], items[-1]
+    assert isinstance(started, MessageStarted)
+    assert isinstance(done, MessageCompleted)
+    assert started.message_id == done.message_id == "chatcmpl-1"
+    assert (started.model, done.model) == ("gpt-5-2026", "gpt-5-2026")
+    assert done.blocks == [{"type": "text", "text": "Yes"}]
 
 
 def test_neither_is_no_end() -> None:
