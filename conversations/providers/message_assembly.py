@@ -99,6 +99,10 @@ class MessageAssembly:
             case "content_block_start":
                 self._open_block(event["index"], event["content_block"], items)
             case "content_block_stop":
+                if event.get("was_thinking"):  # a translator's word: it is known at the end only
+                    text = self._open[event["index"]].complete()["text"]
+                    opened = UnfinishedBlock({"type": "thinking", "thinking": text})
+                    self._open[event["index"]] = opened
                 self._stop_block(event["index"], items)
             case "message_delta":
                 # Each field replaces the one of the start; an absent or null one does not.

@@ -298,6 +298,7 @@ BROKEN_OFF = re.compile(
 )
 
 THINK, END_OF_THINK = "<think>", "</think>"
+WAS_THINKING = "was_thinking"
 
 
 class ChatTranslator:
@@ -369,6 +370,12 @@ class ChatTranslator:
     def _add_text(self, kind: str, text: str) -> Iterator[Event]:
         if not text:
             return
+        if kind == WAS_THINKING:
+            if self._text == ("text", 0):
+                yield {"type": "content_block_stop", "index": 0, WAS_THINKING: True}
+                self._text = None
+                return
+            kind, text = "text", f"{text}\n"  # it has thought elsewhere
         if self._text is None or self._text[0] != kind:
             yield from self._end_text()
             self._text = (kind, self._next)
@@ -390,6 +397,8 @@ class ChatTranslator:
             place = call_id or (len(self._calls) if function.get("name") else last)
         known = self._calls.get(place)
         if known is None or (call_id and known[1] and call_id != known[1]):
+            for kind, held in self._tags.end():
+                yield from self._add_text(kind, held)
             yield from self._end_text()
             name = str(function.get("name") or "")
             block = {"type": "tool_use", "id": call_id, "name": self._names.get(name, name)}
@@ -426,11 +435,14 @@ def _read_content(content: Any) -> Iterator[tuple[str, str]]:
 
 class ThinkingTags:
     """Finds the thinking that a server has left in the answer's text, between tags at its
-    beginning."""
+    beginning, or before an end alone, where it began in the prompt. That is known late: what came
+    as text was thinking if :data:`WAS_THINKING` follows."""
 
     def __init__(self) -> None:
         self._held = ""
         self._tag = THINK  # The one that may come next; empty: none
+        self._kind = "text"
+        self._before: list[str] = []  # The text in which an end alone may follow
 
     def feed(self, text: str) -> Iterable[tuple[str, str]]:
         if not self._tag:
@@ -438,24 +450,41 @@ class ThinkingTags:
         text, self._held = self._held + text, ""
         if self._tag == THINK:
             begun = text.lstrip()
-            # An end alone: the thinking began in the prompt, and is empty.
+            # An end at once is one of thinking that is empty.
             if begun.startswith((THINK, END_OF_THINK)):
-                self._tag = END_OF_THINK
-                return self.feed(begun.removeprefix(THINK))
-            if THINK.startswith(begun) or END_OF_THINK.startswith(begun):
+                self._kind, text = "thinking", begun.removeprefix(THINK)
+            elif THINK.startswith(begun) or END_OF_THINK.startswith(begun):
                 self._held = text
                 return []
-            self._tag = ""
-            return [("text", text)]
-        thought, tag, rest = text.partition(END_OF_THINK)
-        if tag:
-            self._tag = ""
-            return [("thinking", thought), ("text", rest.lstrip("\n"))]
-        keep = next(
-            (n for n in range(len(END_OF_THINK) - 1, 0, -1) if text.endswith(END_OF_THINK[:n])), 0
-        )
-        self._held = text[len(text) - keep :]
-        return [("thinking", text[: len(text) - keep])]
+            self._tag = END_OF_THINK
+        before, tag, rest = text.partition(END_OF_THINK)
+        if self._kind == "thinking" and tag:
+            self._tag, self._kind = "", "text"
+            return [("thinking", before), ("text", rest.lstrip("\n"))]
+        if not tag:
+            ends = range(len(END_OF_THINK) - 1, 0, -1)
+            keep = next((n for n in ends if before.endswith(END_OF_THINK[:n])), 0)
+            before, self._held = before[: len(before) - keep], before[len(before) - keep :]
+        elif not rest.strip(" "):  # what follows it decides
+            self._held = tag + rest
+        else:
+            return [("text", before), *self._end_alone(before, rest)]
+        if self._kind == "text":
+            self._before.append(before)
+        return [(self._kind, before)]
 
     def end(self) -> Iterable[tuple[str, str]]:
-        return [("thinking" if self._tag == END_OF_THINK else "text", self._held)]
+        """What is held back where no more text comes, or none before a call."""
+        held, self._held = self._held, ""
+        if held.startswith(END_OF_THINK) and self._tag == END_OF_THINK:
+            return self._end_alone("", held.removeprefix(END_OF_THINK))
+        return [(self._kind, held)]
+
+    def _end_alone(self, before: str, rest: str) -> list[tuple[str, str]]:
+        """An end without a beginning stands at the end of a line; else it is spoken of."""
+        text = "".join([*self._before, before])
+        self._tag = ""
+        is_quoted = THINK in text or text.endswith("`") or text.count("```") % 2
+        if is_quoted or rest.lstrip(" ")[:1].strip("\r\n"):
+            return [("text", END_OF_THINK + rest)]
+        return [(WAS_THINKING, END_OF_THINK), ("text", rest.lstrip(" \r\n"))]

@@ -77,6 +77,8 @@ def _make_call(execution: Execution, said: Sequence[StoredTurn], *, model: str) 
 
 
 def read_answer(message: MessageCompleted) -> str:
+    if message.stop_reason == "max_tokens":  # it may not have come farther than its thinking
+        return ""
     return read_title(text_of_answer(message.blocks))
 
 

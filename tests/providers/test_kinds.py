@@ -760,6 +760,41 @@ def test_thinking_between_tags(size: int, text: str, thinking: str, said: str) -
     assert found["text"].lstrip("\n") == said
 
 
+CALL = {"id": "c1", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize("calls", [[], [CALL]])
+@pytest.mark.parametrize(
+    ("text", "thinking", "said"),
+    [
+        ("Okay, a < b.\n</think>\n\nYes", "Okay, a < b.\n", "Yes"),
+        ("Okay.</think> \nYes </think>\n", "Okay.", "Yes </think>\n"),
+        ("Okay.\n</think>", "Okay.\n", ""),
+        ("Okay.\n</thi", "", "Okay.\n</thi"),
+        ("It ends with `</think>`\n", "", "It ends with `</think>`\n"),
+        ("It ends with </think> here\n", "", "It ends with </think> here\n"),
+        ("First <think>\nthen\n</think>\nso", "", "First <think>\nthen\n</think>\nso"),
+        ("```\na\n</think>\n```\n", "", "```\na\n</think>\n```\n"),
+    ],
+)
+def test_thinking_that_began_in_the_prompt(
+    size: int, calls: list[Any], text: str, thinking: str, said: str
+) -> None:
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    chunks = [delta(content=piece) for piece in pieces]
+    done = read_chat(*chunks, *[delta(tool_calls=[call]) for call in calls], delta("stop"))
+    kinds = [("thinking", thinking), ("text", said), ("tool_use", "f" * len(calls))]
+    expected = [one for one in kinds if one[1]]
+    found = [(b["type"], b.get("thinking") or b.get("text") or b["name"]) for b in done.blocks]
+    assert [(kind, words.lstrip("\n")) for kind, words in found] == expected
+
+
+def test_an_end_of_thinking_behind_thinking_is_text() -> None:
+    done = read_chat(delta(reasoning="a"), delta(content="b\n</think>\nc"), delta("stop"))
+    assert [b.get("thinking") or b["text"] for b in done.blocks] == ["a", "b\n</think>\nc"]
+
+
 def test_an_error_among_the_chunks() -> None:
     with pytest.raises(ProviderError) as caught:
         read_chat(delta(content="a"), {"error": {"code": "rate_limit_exceeded", "message": "m"}})

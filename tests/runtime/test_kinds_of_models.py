@@ -18,7 +18,7 @@ from conversations.archive.sessions import choose_model, create_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import ProviderError
-from conversations.domain.events import Info
+from conversations.domain.events import AssistantText, Info
 from conversations.domain.stream import IMAGES, TOOLS, ModelInfo
 from conversations.domain.turns import read_blocks, read_metadata
 from conversations.models import ModelCall, Session
@@ -111,6 +111,20 @@ async def test_every_kind_gives_the_same_turns_and_rows(
     assert all(one[0] == seen[0][0] for one in seen)
     for _, rows_seen in seen:
         assert rows_seen == seen[0][1]
+
+
+async def test_thinking_that_began_in_the_prompt_is_no_text(
+    several: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await choose(garden, CHAT)
+    wire.enqueue(Scenario(text="They greet me.\n</think>\n\nHello!", chunk=3))
+    await ask(several, garden, "hello")
+    _, (_, content, blocks, *_) = await told(garden)
+    thought, said = blocks
+    assert (content, thought["thinking"]) == (said["text"], "They greet me.\n")
+    assert content.strip() == "Hello!"
+    [row] = [one for one in await events_of(garden) if isinstance(one, AssistantText)]
+    assert (row.thinking, row.text.strip()) == ("They greet me.", "Hello!")
 
 
 async def test_the_model_can_change_at_any_turn(

@@ -105,6 +105,7 @@ async def test_a_title_that_its_model_refuses_is_written_by_the_sessions_own(
         (Scenario(text="word " * 100), 100),
         (Scenario(words=100, error_after=50), 40),
         (Scenario(empty=True), 0),
+        (Scenario(text="Okay, they want a title", stop_reason="max_tokens"), 0),
     ],
 )
 async def test_where_no_title_comes_the_first_words_stay(

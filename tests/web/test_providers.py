@@ -104,6 +104,15 @@ async def test_a_test_shows_the_answer_and_keeps_what_it_learns(
     assert not await LearntModel.objects.aexists()
 
 
+async def test_a_test_in_which_a_model_only_thinks_says_so(
+    runtime: Runtime, wire: WireThread, browser: Client
+) -> None:
+    wire.enqueue(Scenario(text="", thinking="They greet me", stop_reason="max_tokens"))
+    page = await get(browser, "providers_test", provider="chat", model=MODEL)
+    assert f"<b>{MODEL}</b> answers, but has only thought" in page
+    assert "answered “”" not in page
+
+
 async def test_a_test_that_fails_says_why(
     runtime: Runtime, wire: WireThread, browser: Client
 ) -> None:
