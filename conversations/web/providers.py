@@ -85,9 +85,10 @@ def providers_add(request: HttpRequest) -> HttpResponse:
     if server is None:
         raise Rejected("No model server answers on that port any more.", code="no_server")
     loom = settings.LOOM
-    taken = {one.name for one in loom.providers}
-    name = server.name if server.name not in taken else f"{server.name}-{server.port}"
     try:
+        loom.read_providers()  # Nothing in a file that is not valid would be used.
+        taken = {one.name for one in loom.providers}
+        name = server.name if server.name not in taken else f"{server.name}-{server.port}"
         append_provider(loom.providers_file, name=name, kind=OPENAI, url=server.url)
     except ProvidersError as error:
         raise Rejected(str(error), code="bad_providers") from error

@@ -146,6 +146,28 @@ async def test_a_server_that_is_found_is_used_at_once(
     assert "Use LM Studio" not in await get(browser, "providers_find")
 
 
+@pytest.mark.parametrize("text", [b"[providers.a]\nkind = 'other'\n", b"# \xff"])
+async def test_no_server_is_added_to_a_file_that_is_not_valid(
+    runtime: Runtime,
+    wire: WireThread,
+    browser: Client,
+    loom: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    text: bytes,
+) -> None:
+    port = int(wire.url.rpartition(":")[2])
+    monkeypatch.setattr(discovery, "PORTS", {port: "LM Studio"})
+    monkeypatch.setattr("conversations.web.providers.PORTS", {port: "LM Studio"})
+    wire.server.key = ""
+    loom.providers = ()
+    loom.providers_file.write_bytes(text)
+    response = await sync_to_async(browser.post)(reverse("providers_add"), {"port": str(port)})
+    assert response.status_code == 400
+    assert str(loom.providers_file) in response.content.decode()
+    assert loom.providers_file.read_bytes() == text
+    assert not await AuditEntry.objects.filter(action="provider").aexists()
+
+
 async def test_nothing_found_is_said(
     runtime: Runtime, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
