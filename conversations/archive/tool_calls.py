@@ -172,11 +172,13 @@ def read_open_calls(run_pk: int) -> list[ToolCallRecord]:
     return _records(ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES))
 
 
-def read_news(run_pk: int, session_pk: int) -> tuple[list[ToolCallRecord], frozenset[str]]:
-    """A run's open calls as they are now, and the kinds that run without a question."""
+def read_news(
+    run_pk: int, session_pk: int, *, user_pk: int | None
+) -> tuple[list[ToolCallRecord], Rules | None]:
+    """A run's open calls as they are now, and while one waits the rules in force now."""
     calls = read_open_calls(run_pk)
     waits = any(call.state == WAITING and not call.decision for call in calls)
-    return calls, allowed_kinds(session_pk) if waits else frozenset()
+    return calls, read_rules(session_pk, user_pk=user_pk) if waits else None
 
 
 def _records(calls: Any) -> list[ToolCallRecord]:

@@ -224,8 +224,9 @@ class ToolLoop:
         calls = [call for call in self._calls if not call.has_ended and not call.stopped_by]
         if not calls:
             return
-        open_calls, allowed = await self._readers.read(
-            read_news, self._claimed.run_pk, self._claimed.session_pk
+        claimed = self._claimed
+        open_calls, rules = await self._readers.read(
+            read_news, claimed.run_pk, claimed.session_pk, user_pk=claimed.user_pk
         )
         by_pk = {call.record.pk: call for call in calls}
         before = [(call.decision, call.stopped_by, call.question) for call in calls]
@@ -239,7 +240,7 @@ class ToolLoop:
             if call.waits and call.record.pk not in still_open:
                 call.is_lost = True
                 call.settled.set()
-            elif call.waits and call.asked is not None and call.asked.kind_key in allowed:
+            elif call.waits and call.asked and rules and _is_let_through(call.asked, rules):
                 session = await self._readers.read(get_session, self._claimed.session)
                 with contextlib.suppress(Conflict):  # decided meanwhile; the next look finds how
                     rows = await self._context.database.writer.write(
@@ -665,6 +666,11 @@ def _is_same(again: ApprovalRequest, asked: ApprovalRequest) -> bool:
         return replace(question, diff="\n".join(changed), basis="")
 
     return without_places(again) == without_places(asked)
+
+
+def _is_let_through(asked: ApprovalRequest, rules: Rules) -> bool:
+    kind, allowed = asked.kind_key, rules.allowed
+    return decide(rules.scope, effect=CHANGES, kind=kind, allowed=allowed) == RUN
 
 
 def _why_refused(scope: ToolScope) -> str:

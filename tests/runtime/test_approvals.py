@@ -312,6 +312,21 @@ async def test_rules_that_change_while_a_call_waits_for_its_turn_apply_to_it(
     assert witness(folder) == ["begin ", "end "]
 
 
+async def test_what_waits_goes_on_when_the_workspace_asks_no_more(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    due = ("add", {"line": "b", "after": "a"})
+    wire.enqueue(*answers(("add", {"line": "a", "kind": ""}), due))
+    await send(runtime, garden)
+    await until_waiting(garden)
+    await Workspace.objects.aupdate(tool_policy="auto")
+    async with asyncio.timeout(20):
+        await runtime.wait_idle(garden.pk)
+    assert witness(folder) == ["a", "b"]
+    assert [ending.decision for ending in await endings(garden)] == ["policy", "policy"]
+    await require_whole(garden)
+
+
 async def test_a_viewers_message_changes_nothing(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
