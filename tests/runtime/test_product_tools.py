@@ -1,7 +1,8 @@
 """The tools of the product under the loop: asked, run, stopped."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from asgiref.sync import sync_to_async
 
 from conversations.agent.sandbox import running
 from conversations.agent.sandbox.running import Finished
-from conversations.agent.sandbox.support import can_run
+from conversations.agent.sandbox.support import can_run, find_support
 from conversations.archive.tool_calls import decide_call
 from conversations.models import FileChange, Session, Workspace
 from conversations.runtime.service import Runtime
@@ -19,6 +20,7 @@ from tests.runtime.tool_stories import (
     answers,
     calls_of,
     endings,
+    notices,
     require_whole,
     results,
     until_waiting,
@@ -156,3 +158,48 @@ async def test_a_command_gets_the_network_only_if_it_was_approved_with_it(
     await second.decide_call(garden, call=there.uuid, decision="once", user_pk=garden.owner_id)
     await second.wait_idle(garden.pk)
     assert had_network == [was_allowed, was_allowed], await results(garden)
+
+
+@pytest.fixture
+def losing_sandbox(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], None]]:
+    """Has ``bwrap`` make no sandbox any more, on a server that runs commands without one, too."""
+
+    def lose() -> None:
+        broken = tmp_path / "bin/bwrap"
+        broken.parent.mkdir()
+        broken.write_text("#!/bin/sh\nexit 1\n")
+        broken.chmod(0o755)
+        monkeypatch.setenv("PATH", str(broken.parent), prepend=":")
+        monkeypatch.setattr(settings.LOOM, "unsandboxed_shell", True)
+        find_support.cache_clear()
+
+    yield lose
+    find_support.cache_clear()
+
+
+async def test_a_command_that_was_approved_for_the_sandbox_does_not_run_without_one(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    losing_sandbox: Callable[[], None],
+) -> None:
+    if not can_run():
+        pytest.skip("NO SANDBOX HERE")
+    git = ("git_command", {"arguments": "init"})
+    wire.enqueue(*answers(("shell_execute", {"command": "touch made"}), git))
+    first: Runtime = await start_runtime()
+    await first.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    calls = await until_waiting(garden, 2)
+    asked = [(notice.data or {})["note"] for notice in await notices(garden, "approval_asked")]
+    assert asked == ["Runs in a sandbox without network access."] * 2
+    await first.stop()
+    losing_sandbox()
+    second: Runtime = await start_runtime()
+    for call in calls:
+        await second.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
+    await second.wait_idle(garden.pk)
+    for result in await results(garden):
+        assert result.startswith("Not run: it was approved for a sandbox")
+    assert not {"made", ".git"} & set(os.listdir(garden.workspace.root))

@@ -44,6 +44,11 @@ ENDED = {
     "lost": "It was ended because its supervisor was killed.",
 }
 
+NO_SANDBOX = (
+    "Not run: it was approved for a sandbox, and this server runs commands without one now. Call "
+    "it again to have it approved so."
+)
+
 Folder = Annotated[
     Text, Field(description="Where to run it, relative to the workspace's folder. Default: there.")
 ]
@@ -109,9 +114,12 @@ async def execute(
     may_write_config: bool = False,
     **options: Any,
 ) -> ToolResult:
-    """Run the command, and put on record which files it changed. ``may_write`` False: it sees the
-    workspace read-only. ``may_write_config``: it may write what git is configured by. ``options``
-    are more of ``running.run_command``."""
+    """Run the command, and put on record which files it changed. What was approved for a sandbox
+    (the call's basis) does not run without one. ``may_write`` False: it sees the workspace
+    read-only. ``may_write_config``: it may write what git is configured by. ``options`` are more of
+    ``running.run_command``."""
+    if (context.basis, support.find_mode()) == (support.SANDBOXED, support.UNSANDBOXED):
+        return ToolResult(ok=False, output=NO_SANDBOX)
     loom = settings.LOOM
     seconds = min(timeout_seconds or loom.command_seconds, loom.command_max_seconds)
 

@@ -101,6 +101,7 @@ async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult
         summary=say("Run %(command)s", command=one_line(command, limit=100)),
         command=command,
         note=command_note(allows_network=git.needs_network, text=text),
+        basis=support.find_mode(),
         kind_key=f"git:{git.subcommand}" if is_kind else "",
         kind_label=say("“%(command)s” with any arguments", command=f"git {git.subcommand}")
         if is_kind

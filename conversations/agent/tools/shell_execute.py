@@ -55,6 +55,7 @@ async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResu
         summary=summary,
         command=text,
         note=command_note(allows_network=allows_network, text=f"{text}\n{folder}"),
+        basis=support.find_mode(),
         kind_key=kind.key if kind else "",
         kind_label=kind.label if kind else "",
     )
