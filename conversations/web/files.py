@@ -515,7 +515,8 @@ def give_file(request: HttpRequest, name: str, data: bytes) -> HttpResponse:
 
 def _to_be_saved[T: HttpResponseBase](request: HttpRequest, response: T, name: str) -> T:
     response["Content-Type"] = "application/octet-stream"
-    header = content_disposition_header(as_attachment=True, filename=name)
+    # Django quotes a name that ends with a line break as it is, which no header may hold.
+    header = content_disposition_header(as_attachment=True, filename=name.rstrip("\n"))
     response["Content-Disposition"] = header or "attachment"
     response["Cache-Control"] = "private, no-store"
     guard_content(request, response)

@@ -329,6 +329,23 @@ def test_a_download_is_saved_as_it_is(workspace: Workspace, root: Path, user: Us
     assert answer["X-Content-Type-Options"] == "nosniff"
 
 
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("a.txt\n", 'filename="a.txt"'),
+        ("a\nb\n\n", "filename*=utf-8''a%0Ab"),
+        ("\n", "attachment"),
+    ],
+)
+def test_a_name_may_end_with_a_line_break(
+    owner: Client, root: Path, name: str, header: str
+) -> None:
+    (root / name).write_text("x")
+    answer = owner.get(f"{FILES}download/", {"path": name})
+    assert answer.status_code == 200
+    assert answer["Content-Disposition"].endswith(header)
+
+
 # Uploads.
 
 
