@@ -389,6 +389,38 @@ async def test_every_model_of_ollama_has_the_window_that_it_serves(wire: WireThr
     await provider.close()
 
 
+async def test_ollama_is_asked_about_two_models_at_a_time(wire: WireThread) -> None:
+    names = [f"m{number}" for number in range(8)]
+    may_answer, running, peak = asyncio.Event(), 0, 0
+
+    async def show(body: Any) -> dict[str, Any]:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await may_answer.wait()
+        running -= 1
+        return {"parameters": f"num_ctx {8000 + names.index(body['model'])}"}
+
+    def ask_meanwhile(body: Any) -> str:
+        may_answer.set()
+        return ""
+
+    wire.server.models_reply = (200, {"data": [{"id": n, "owned_by": "library"} for n in names]})
+    wire.server.pages = {"/api/ps": lambda body: {"models": []}, "/api/show": show}
+    wire.server.pages["/v1/chat/completions"] = ask_meanwhile
+    provider = make_kind(OPENAI, wire)
+    listing = asyncio.create_task(provider.list_models())
+    while running < 2:
+        await asyncio.sleep(0.01)
+    # What is sent together with the first two is there before what is sent now.
+    assert (await fail(provider))[0].code == "bad_response"
+    assert {model.id: model.max_input_tokens for model in await listing} == {
+        name: 8000 + number for number, name in enumerate(names)
+    }
+    assert peak == 2
+    await provider.close()
+
+
 async def test_models_that_cannot_chat_are_left_out(wire: WireThread, provider: Provider) -> None:
     others = [
         *("text-embedding-3-small", "nomic-embed-text:latest", "gpt-4o-mini-tts", "whisper-1"),

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from inspect import isawaitable
 from itertools import count
 from typing import Any
 
@@ -94,7 +95,8 @@ class WireServer:
     requests: list[dict[str, Any]] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     models_reply: tuple[int, Any] | None = None  # replaces the answer of /v1/models
-    # What only some servers have, by path: the answer to a request's body; a text is no JSON.
+    # What only some servers have, by path: the answer to a request's body, or what gives it when
+    # it is awaited; a text is no JSON.
     pages: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
     url: str = ""
     answering: asyncio.Event = field(default_factory=asyncio.Event)
@@ -169,6 +171,8 @@ class WireServer:
     async def _dispatch(self, request: HttpRequest, connection: Connection) -> None:
         if page := self.pages.get(request.path):
             body = page(connection.exchange.body)
+            if isawaitable(body):
+                body = await body
             if isinstance(body, str):
                 await connection.send_text(200, body, "text/plain")
             else:
