@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.apps import apps
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.db.models import ForeignKey, Model, Q, QuerySet, TextField
@@ -212,7 +212,15 @@ class TableAdmin(ReadOnlyAdmin):
         if self._session_path == "pk":
             return queryset.filter(is_meant), False
         found = Session.objects.filter(is_meant)
-        keys = list(found.order_by("-pk").values_list("pk", flat=True)[:FOUND_SESSIONS])
+        keys = list(found.order_by("-pk").values_list("pk", flat=True)[: FOUND_SESSIONS + 1])
+        if len(keys) > FOUND_SESSIONS:
+            said = ngettext(
+                "More than %(count)s session matches; only the rows of the newest are found.",
+                "More than %(count)s sessions match; only the rows of the newest are found.",
+                FOUND_SESSIONS,
+            )
+            self.message_user(request, said % {"count": FOUND_SESSIONS}, messages.WARNING)
+            keys.pop()
         return queryset.filter(**{f"{self._session_path}__in": keys}), False
 
     def render_change_form(

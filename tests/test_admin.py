@@ -510,6 +510,21 @@ def test_no_session_is_missing_among_those_that_are_searched_for(
     assert "2 results" in page(staff, list_url(Session), q=user.username)
 
 
+def test_a_search_for_rows_says_that_it_leaves_out_sessions(
+    staff: Client, workspace: Workspace, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A complete one would walk through the rows of all sessions."""
+    sessions = [create_session(workspace, owner=user) for _ in range(2)]
+    for one in sessions:
+        say(one, "beans")
+    monkeypatch.setattr("conversations.admin.FOUND_SESSIONS", 1)
+    found = page(staff, list_url(Turn), q=user.username)
+    assert found.count('class="field-session') == 1
+    assert found.count("More than 1 session matches; only the rows of the newest are found.") == 1
+    for q in (str(sessions[0].uuid), ""):
+        assert "More than" not in page(staff, list_url(Turn), q=q)
+
+
 @pytest.mark.parametrize(("role", "is_of_sessions"), [(REVIEWERS, True), (ADMINISTRATORS, False)])
 def test_staff_see_what_their_role_looks_after(
     client: Client, user: User, role: str, monkeypatch: pytest.MonkeyPatch, *, is_of_sessions: bool
