@@ -66,6 +66,11 @@ export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queu
 
 export function startComposer(socket) {
   const post = ([id, [text, files, now]]) => socket.send({ type: "send", client_id: id, text, attachments: files, now });
+  /** In their order: one that was refused for a while goes before what is said since. */
+  const sendAll = () => {
+    waiting();
+    [...pending].forEach(post);
+  };
   setTimeout(drawPending, 1500); // most are confirmed by then
 
   function send(now) {
@@ -86,12 +91,11 @@ export function startComposer(socket) {
     refuse();
     setText("");
     if (!text && !files[0]) return;
-    const message = [newId(), [text, files, now]];
-    pending.set(...message);
+    pending.set(newId(), [text, files, now]);
     keepPending();
     drawPending();
     follow();
-    if (socket.line.ready) post(message);
+    if (socket.line.ready) sendAll();
   }
 
   if (form) {
@@ -119,8 +123,5 @@ export function startComposer(socket) {
     for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
     if (matchMedia("(pointer: fine)").matches && !target) field.focus();
   }
-  return () => {
-    waiting();
-    [...pending].forEach(post);
-  };
+  return sendAll;
 }

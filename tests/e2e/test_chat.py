@@ -772,6 +772,35 @@ def test_a_message_is_said_once_though_the_database_was_away(
     assert lost.count("ack") == 1
 
 
+def test_messages_keep_their_order_around_an_outage_of_the_database(
+    tab: Page, server: Server
+) -> None:
+    refused: list[str] = []
+
+    def refuse_the_first(frame: Frame) -> Frame | None:
+        if frame["type"] != "send" or refused:
+            return None
+        refused.append(frame["text"])
+        return {
+            "type": "error",
+            "client_id": frame["client_id"],
+            "code": DATABASE_UNAVAILABLE,
+            "message": "The database is not responding at the moment.",
+        }
+
+    Line(tab, answer=refuse_the_first)
+    chat = Chat(tab, server).new()
+    chat.send("First")
+    expect(tab.get_by_role("alert").filter(has_text="not responding")).to_be_visible()
+    chat.send("Second")  # before the first is tried again
+    said = tab.locator('#rows [data-event-type="user_message"]')
+    expect(said).to_have_count(2)
+    chat.wait_idle()
+    assert [text.split()[0] for text in said.all_inner_texts()] == ["First", "Second"]
+    assert refused == ["First"]
+    expect(tab.locator("#pending > *")).to_have_count(0)
+
+
 def test_what_is_written_in_a_message_is_kept_when_it_goes(
     open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
