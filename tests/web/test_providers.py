@@ -50,7 +50,7 @@ async def runtime(
         replace(wire.provider, name="chat", kind=OPENAI, url=f"{wire.url}/v1", is_plain=False),
     )
     started: Runtime = await start_runtime(providers=loom.providers, model="")
-    await started.models.wait_until_listed()
+    await started.models.refresh()  # Which waits for the SDK to load, however long
     monkeypatch.setattr(current, "_runtime", started)
     return started
 
