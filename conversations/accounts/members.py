@@ -17,7 +17,7 @@ from conversations.archive.rights import MANAGE
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
 from conversations.models import Workspace
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message, translate
 
 from .forms import GroupRoleForm, InvitationForm, MemberForm, WorkspaceInvitationForm
 from .invitations import create_invitation, list_invitations, revoke_invitation
@@ -65,11 +65,9 @@ def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
 def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     name = storable(request.POST.get("username", ""))
-    try:
+    with refusal_as_message(request):
         user = archive_workspaces.find_user(name, even_closed=True)
         archive_workspaces.remove_member(found, user_pk=user.pk, origin=visit_of(request).origin)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
     return _to_members(request, slug)
 
 

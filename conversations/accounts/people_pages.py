@@ -17,9 +17,9 @@ from django.views.decorators.http import require_safe
 from conversations.access import person, post_by_person, require_administrator, visit_of
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import LINK_LIFETIME, find_user
-from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.errors import LoomError, NotFound
 from conversations.domain.text import storable
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message, translate
 from conversations.web.pages import MAX_FILTER_CHARS
 
 from . import people as archive_people
@@ -59,11 +59,10 @@ def _act(view: Callable[[HttpRequest, int], HttpResponse | None]) -> View:
 
     @wraps(view)
     def answer(request: HttpRequest, pk: int) -> HttpResponse:
-        try:
-            return view(request, pk) or redirect("person", pk=pk)
-        except Rejected as error:
-            messages.error(request, translate(error.message))
-            return redirect("person", pk=pk)
+        with refusal_as_message(request):
+            if answered := view(request, pk):
+                return answered
+        return redirect("person", pk=pk)
 
     return administrator_form(answer)
 

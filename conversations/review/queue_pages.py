@@ -28,9 +28,9 @@ from conversations.access import (
 from conversations.archive.rights import readable_workspaces
 from conversations.archive.sessions import get_session
 from conversations.domain.audit import TRANSCRIPT
-from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.errors import NotFound
 from conversations.models import Session
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message
 
 from . import remarks
 from .forms import QUEUES, QueueForm, RemarkForm, SampleForm, carried_filters
@@ -185,13 +185,11 @@ def _number(request: HttpRequest, name: str) -> int:
 def _carry_out(
     request: HttpRequest, session: Session, said: str, act: Callable[..., Any], **given: Any
 ) -> bool:
-    try:
+    with refusal_as_message(request):
         act(session, origin_of_act(request, session), **given)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
-        return False
-    messages.success(request, said)
-    return True
+        messages.success(request, said)
+        return True
+    return False
 
 
 def _back(request: HttpRequest, session: Session, *, turn: int | None = None) -> HttpResponse:

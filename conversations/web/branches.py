@@ -5,7 +5,6 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -24,9 +23,9 @@ from conversations.archive.branches import is_branch_due, list_branches, list_ve
 from conversations.archive.forking import fork_session
 from conversations.archive.rewinds import require_branch
 from conversations.archive.rights import WRITE
-from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.errors import Rejected
 from conversations.models import Session
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message
 from conversations.rendering.rows import join_rows
 from conversations.runtime.current import current_runtime
 
@@ -99,10 +98,8 @@ async def session_branch_use(
     request: HttpRequest, found: Session, access: Access, user: User, *, number: int
 ) -> HttpResponse:
     """Go on from that branch."""
-    try:
+    with refusal_as_message(request):
         await sync_to_async(require_branch)(found.pk, number)
         runtime = await current_runtime()
         await runtime.use_branch(found, turn=number, user_pk=user.pk)
-    except (Rejected, Conflict) as error:
-        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)

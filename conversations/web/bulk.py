@@ -14,10 +14,10 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 from conversations.access import get_session_for, get_workspace_for, person, post_by_person
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.rights import WRITE
-from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.messages import say
 from conversations.models import Session, Workspace
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message, translate
 from conversations.runtime.current import compact_at_end
 
 from .addresses import page_before
@@ -64,13 +64,10 @@ def workspace_sessions(request: HttpRequest, slug: str) -> HttpResponse:
     """Pin or archive the chosen ones, or take that back."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
     action = request.POST.get("do", "")
-    try:
+    with refusal_as_message(request):
         if action not in ACTIONS:
             raise Rejected("Choose an action.", code="action_unknown")
         chosen = read_chosen(request, workspace)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
-    else:
         act = partial(_carry_out, request, action)
         do_with_each(request, chosen, act, said=str(ACTIONS[action]))
     return redirect(page_before(request, otherwise=reverse("workspace", args=[slug])))
@@ -80,13 +77,13 @@ def do_with_each(
     request: HttpRequest, chosen: Sequence[Session], act: Callable[[Session], object], *, said: str
 ) -> None:
     """Do it, and say with how many it was done (``said`` is a word in the person's language) and
-    why not with the others, which raised Conflict, Rejected or NotFound."""
+    why not with the others, which raised Rejected or NotFound."""
     done, problems = 0, list[str]()
     for session in chosen:
         try:
             act(session)
             done += 1
-        except (Conflict, Rejected, NotFound) as error:
+        except (Rejected, NotFound) as error:
             problems.append(translate(error.message))
     if done:
         text = gettext("%(sessions)s %(done)s.") % {"sessions": count_of(done), "done": said}

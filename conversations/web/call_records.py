@@ -4,7 +4,6 @@ from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -23,13 +22,13 @@ from conversations.archive.tool_calls import (
     read_turn_output,
     require_decidable,
 )
-from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.errors import Rejected
 from conversations.domain.text import number_text
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering import tool_rows
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message, translate
 from conversations.rendering.source_text import duration_text, show_hidden
 from conversations.rendering.tool_rows import changes_text, render_output_page
 from conversations.runtime.current import current_runtime
@@ -142,7 +141,7 @@ async def tool_call_decide(
 ) -> HttpResponse:
     """Let a call run (``always``: all calls of its kind, in this workspace), refuse it with a
     ``reason`` that the model reads, or end it; then go back to the session."""
-    try:
+    with refusal_as_message(request):
         await sync_to_async(require_decidable)(found, call)
         runtime = await current_runtime()
         if act == "cancel":
@@ -157,8 +156,6 @@ async def tool_call_decide(
             await runtime.decide_call(
                 found, call=call, decision=decision, user_pk=user.pk, reason=reason
             )
-    except Rejected as error:
-        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)
 
 
@@ -174,7 +171,7 @@ async def tool_call_answer(
         for name, values in request.POST.lists()
         if name.startswith(f"{question}:")
     }
-    try:
+    with refusal_as_message(request):
         _, asked = await sync_to_async(find_question)(found, call, question)
         # A form does not send what is not ticked.
         content = {one.name: "" for one in asked.fields} | content
@@ -182,6 +179,4 @@ async def tool_call_answer(
         await runtime.answer_question(
             found, call=call, question=question, action=action, content=content, user_pk=user.pk
         )
-    except (Rejected, Conflict) as error:
-        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)

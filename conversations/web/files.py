@@ -531,7 +531,7 @@ def workspace_file_upload(request: HttpRequest, slug: str) -> HttpResponse:
     at = read_address(request, workspace)
     try:
         done = _take_files(request, at)
-    except (Rejected, TooLarge, StorageFull) as error:
+    except (Rejected, StorageFull) as error:
         there = confined.stat_file(at.root, at.path)
         if there is None or there.kind != FOLDER:
             raise

@@ -29,7 +29,7 @@ from conversations.archive.memory import (
     remove_entry,
 )
 from conversations.archive.session_state import find_statement
-from conversations.domain.errors import Conflict, LoomError, Rejected
+from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE, ITEM_CHARS
 from conversations.models import Session
 from conversations.rendering.messages import translate
@@ -80,7 +80,7 @@ def workspace_memory_add(request: HttpRequest, slug: str) -> HttpResponse:
             by=person(request),
             origin=visit_of(request).origin,
         )
-    except (Rejected, Conflict) as error:
+    except Rejected as error:
         return _page(request, slug, error=error, draft={"kind": kind, "text": text, "scope": scope})
     messages.success(request, gettext("Added."))
     return redirect("workspace_memory", slug=slug)

@@ -44,13 +44,13 @@ from conversations.archive.sessions import (
 from conversations.archive.storage import translate_storage_error
 from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
-from conversations.domain.errors import Conflict, LoomError, NotFound, Rejected
+from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.keyset import parse_cursor
 from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.feature import features
 from conversations.models import Session
-from conversations.rendering.messages import fill_marks, translate
+from conversations.rendering.messages import fill_marks, refusal_as_message, translate
 from conversations.rendering.rows import (
     RICH_CONTENT,
     join_rows,
@@ -396,12 +396,10 @@ async def session_compact(
     request: HttpRequest, found: Session, access: Access, user: User
 ) -> HttpResponse:
     """Have older turns summarised for the window."""
-    try:
+    with refusal_as_message(request):
         client_id = forms.check_client_id(request.POST.get("client_id") or uuid4().hex)
         runtime = await current_runtime()
         await runtime.compact(found, client_id=client_id, user_pk=user.pk)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)
 
 
@@ -411,11 +409,9 @@ async def session_undo_compaction(
 ) -> HttpResponse:
     """Give the model the turns themselves again."""
     await sync_to_async(require_compaction)(found, compaction)
-    try:
+    with refusal_as_message(request):
         runtime = await current_runtime()
         await runtime.undo_compaction(found, uuid=compaction, user_pk=user.pk)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)
 
 
@@ -424,12 +420,10 @@ async def session_include(
     request: HttpRequest, found: Session, access: Access, user: User, *, number: int
 ) -> HttpResponse:
     """Give the model again what stands aside since a request was refused."""
-    try:
+    with refusal_as_message(request):
         await sync_to_async(require_aside)(found.pk, number)
         runtime = await current_runtime()
         await runtime.include_turn(found, turn=number)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
     return redirect("session", uuid=found.uuid)
 
 
@@ -455,10 +449,8 @@ def _refused(
 @post_by_person
 def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
-    try:
+    with refusal_as_message(request):
         rename_session(found, title=request.POST.get("title", ""))
-    except Rejected as error:
-        messages.error(request, translate(error.message))
     return _back(request, found)
 
 
@@ -472,11 +464,9 @@ def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
-    try:
+    with refusal_as_message(request):
         if archive_sessions.archive_session(found, archived=_is_wanted(request, "archived")):
             compact_at_end(found, user_pk=person(request).pk)
-    except Conflict as error:
-        messages.error(request, translate(error.message))
     return _back(request, found)
 
 

@@ -28,7 +28,7 @@ from conversations.access import (
 from conversations.archive.memory import decline_item, list_declined
 from conversations.archive.session_records import list_forks
 from conversations.archive.session_state import StateView, find_statement, read_state_view
-from conversations.domain.errors import Conflict, LoomError, Rejected
+from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.session_state import (
     ACTIONS,
     BY_LATER,
@@ -239,7 +239,7 @@ def session_state_keep(request: HttpRequest, uuid: UUID) -> HttpResponse:
             decline_item(found, find_statement(found.pk, item), by=user)
         else:
             keep_item(found, item, scope=scope, visit=visit_of(request), by=user)
-    except (Rejected, Conflict) as refused:
+    except Rejected as refused:
         error = refused
     if error is not None or is_fragment(request):
         return _state(request, found, access, said=said, error=error)

@@ -21,7 +21,7 @@ from conversations.archive.tool_server_grants import keep_answer, read_outcome
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 from conversations.models import Workspace
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message, translate
 from conversations.runtime.current import current_runtime
 
 from .tool_rules import require_tool_server
@@ -41,21 +41,19 @@ async def workspace_tool_server_sign_in(
         return sign_in_first(slug=slug)
     found, servers = await _managed(request, user, slug, name)
     redirect_uri = request.build_absolute_uri(reverse("tool_server_callback"))
-    try:
+    with refusal_as_message(request):
         url = await servers.begin_sign_in(
             slug, Path(found.root), name, user_pk=user.pk, redirect_uri=redirect_uri
         )
-    except Rejected as error:
-        messages.error(request, translate(error.message))
-        return redirect("workspace_tools", slug=slug)
-    context = {
-        "workspace": found,
-        "server": name,
-        "url": url,
-        "host": urlsplit(url).hostname,
-        "is_shared": servers.is_shared(slug, name),
-    }
-    return await sync_to_async(render)(request, "tool_server_sign_in.html", context)
+        context = {
+            "workspace": found,
+            "server": name,
+            "url": url,
+            "host": urlsplit(url).hostname,
+            "is_shared": servers.is_shared(slug, name),
+        }
+        return await sync_to_async(render)(request, "tool_server_sign_in.html", context)
+    return redirect("workspace_tools", slug=slug)
 
 
 @require_POST
@@ -67,11 +65,9 @@ async def workspace_tool_server_sign_out(
     if not isinstance(user, User):
         return sign_in_first(slug=slug)
     found, servers = await _managed(request, user, slug, name)
-    try:
+    with refusal_as_message(request):
         await servers.sign_out(slug, Path(found.root), name)
         messages.success(request, gettext("Signed out of %(server)s.") % {"server": name})
-    except Rejected as error:
-        messages.error(request, translate(error.message))
     return redirect("workspace_tools", slug=slug)
 
 

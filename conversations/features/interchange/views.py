@@ -36,7 +36,7 @@ from conversations.archive.rights import WRITE, writable_workspaces
 from conversations.domain.audit import EXPORT
 from conversations.domain.errors import Conflict, LoomError, Rejected, StorageFull
 from conversations.models import Session
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message, translate
 from conversations.web.attachments import in_threads
 from conversations.web.bulk import read_chosen
 
@@ -97,14 +97,12 @@ async def workspace_export(request: HttpRequest, slug: str) -> HttpResponseBase:
         return sign_in_first(slug=slug)
     visit = replace(visit_of(request, user), action=EXPORT)
     workspace, _ = await sync_to_async(get_workspace_for)(visit, slug, to=WRITE)
-    try:
+    with refusal_as_message(request):
         chosen = await sync_to_async(read_chosen)(request, workspace)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
-        return redirect("workspace", slug=slug)
-    format = EXPORT_FORMATS["jsonl"]
-    pieces = chain.from_iterable(format.write(session) for session in chosen)
-    return _stream_file(pieces, format, name=f"{workspace.slug}-sessions")
+        format = EXPORT_FORMATS["jsonl"]
+        pieces = chain.from_iterable(format.write(session) for session in chosen)
+        return _stream_file(pieces, format, name=f"{workspace.slug}-sessions")
+    return redirect("workspace", slug=slug)
 
 
 FORMAT_NAMES = {

@@ -30,7 +30,7 @@ from conversations.archive.workspaces import lock_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message, translate
 from conversations.web.bulk import count_of, do_with_each, read_chosen
 
 from . import service
@@ -77,11 +77,8 @@ def holds(request: HttpRequest) -> HttpResponse:
 @post_by_person
 def hold_release(request: HttpRequest, pk: int) -> HttpResponse:
     require_keeper(request)
-    try:
+    with refusal_as_message(request):
         service.release_hold(pk, origin=visit_of(request).origin)
-    except Conflict as error:
-        messages.error(request, translate(error.message))
-    else:
         messages.success(request, gettext("Released."))
     return redirect("holds")
 
@@ -190,10 +187,7 @@ def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
 
 @post_by_person
 def session_purge_call_off(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    try:
+    with refusal_as_message(request):
         service.call_off_for(request, person(request), uuid)
-    except Conflict as error:
-        messages.error(request, translate(error.message))
-    else:
         messages.success(request, gettext("The deletion is cancelled."))
     return redirect("session", uuid=uuid)

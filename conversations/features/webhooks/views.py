@@ -17,7 +17,7 @@ from conversations.archive.rights import MANAGE
 from conversations.archive.workspaces import lock_workspace
 from conversations.domain.errors import Rejected
 from conversations.models import Workspace
-from conversations.rendering.messages import translate
+from conversations.rendering.messages import refusal_as_message, translate
 from conversations.web.addresses import site_of
 
 from . import deliveries, service
@@ -115,12 +115,10 @@ def workspace_webhook_test(request: HttpRequest, slug: str, webhook: UUID) -> Ht
 def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     """Another secret, shown this once."""
     _, found = _find(request, slug, webhook)
-    try:
+    with refusal_as_message(request):
         service.rotate_secret(found, origin=visit_of(request).origin)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
-        return redirect("workspace_webhook", slug=slug, webhook=webhook)
-    return _show_secret(request, found)
+        return _show_secret(request, found)
+    return redirect("workspace_webhook", slug=slug, webhook=webhook)
 
 
 @post_by_person
@@ -136,10 +134,7 @@ def workspace_webhook_again(
     request: HttpRequest, slug: str, webhook: UUID, delivery: UUID
 ) -> HttpResponse:
     _, found = _find(request, slug, webhook)
-    try:
+    with refusal_as_message(request):
         deliveries.deliver_again(found, delivery)
-    except Rejected as error:
-        messages.error(request, translate(error.message))
-    else:
         messages.success(request, gettext("The message is being sent again. Refresh in a moment."))
     return redirect("workspace_webhook", slug=slug, webhook=webhook)
