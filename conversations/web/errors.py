@@ -191,7 +191,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     else:
         told = exception.args[0] if isinstance(exception, BadRequest) and exception.args else None
         error = Rejected(told if isinstance(told, str) else UNREADABLE, code="bad_request")
-    return error_response(request, error, template="errors/400.html")
+    return error_response(request, error, template="400.html")
 
 
 def failed(request: HttpRequest) -> HttpResponse:

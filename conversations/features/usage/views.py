@@ -94,7 +94,7 @@ def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
         workspace, _ = get_workspace_for(request, named)
     rights = usage_rights(user)
     form = UsageForm(rights, request.GET.dict(), workspace)
-    context: dict[str, Any] = {"form": form, "rights": rights}
+    context: dict[str, Any] = {"form": form}
     if not form.is_valid():
         return render(request, "usage/usage.html", context, status=400)
     wish = form.cleaned_data
