@@ -19,7 +19,6 @@ from conversations.domain.text import dump_json
 from .local_servers import read_local_models
 from .message_assembly import Event
 from .openai_shapes import (
-    NOT_SENT,
     data_url,
     file_name,
     files_of_result,
@@ -31,9 +30,8 @@ from .openai_shapes import (
     short_name,
     short_names,
     text_of,
-    text_of_document,
+    text_of_part,
     text_of_result,
-    text_of_search_result,
     text_of_system,
 )
 from .provider_errors import make_error
@@ -233,20 +231,12 @@ def _join(before: Any, after: Any) -> Any:
 
 
 def _part_of(block: Block) -> Block:
-    kind, source = block.get("type"), block.get("source")
-    if kind == "text":
-        return {"type": "text", "text": block["text"]}
-    if kind == "search_result":
-        return {"type": "text", "text": text_of_search_result(block)}
-    if kind == "image" and isinstance(source, dict) and source.get("type") == "base64":
-        return {"type": "image_url", "image_url": {"url": data_url(source)}}
-    if kind == "document" and isinstance(source, dict):
-        if (text := text_of_document(block)) is not None:
-            return {"type": "text", "text": text}
-        if source.get("type") == "base64":
-            file = {"filename": file_name(block), "file_data": data_url(source)}
-            return {"type": "file", "file": file}
-    return {"type": "text", "text": NOT_SENT.format(block.get("title") or kind)}
+    if (text := text_of_part(block)) is not None:
+        return {"type": "text", "text": text}
+    data = data_url(block["source"])
+    if block["type"] == "image":
+        return {"type": "image_url", "image_url": {"url": data}}
+    return {"type": "file", "file": {"filename": file_name(block), "file_data": data}}
 
 
 def thinking_of(content: Any) -> str:

@@ -15,7 +15,6 @@ from conversations.domain.text import dump_json
 from .message_assembly import Event
 from .openai_chat import OpenAIProvider, make_delta, make_function, make_start
 from .openai_shapes import (
-    NOT_SENT,
     data_url,
     file_name,
     read_effort,
@@ -24,9 +23,8 @@ from .openai_shapes import (
     short_call_id,
     short_name,
     short_names,
-    text_of_document,
+    text_of_part,
     text_of_result,
-    text_of_search_result,
     text_of_system,
 )
 from .provider_errors import error_from_event, make_error
@@ -116,20 +114,12 @@ def _write_said(blocks: list[Block]) -> Iterator[dict[str, Any]]:
 
 
 def _part_of(block: Block) -> Block:
-    kind, source = block.get("type"), block.get("source")
-    if kind == "text":
-        return {"type": "input_text", "text": block["text"]}
-    if kind == "search_result":
-        return {"type": "input_text", "text": text_of_search_result(block)}
-    if kind == "image" and isinstance(source, dict) and source.get("type") == "base64":
-        return {"type": "input_image", "image_url": data_url(source)}
-    if kind == "document" and isinstance(source, dict):
-        if (text := text_of_document(block)) is not None:
-            return {"type": "input_text", "text": text}
-        if source.get("type") == "base64":
-            data = data_url(source)
-            return {"type": "input_file", "filename": file_name(block), "file_data": data}
-    return {"type": "input_text", "text": NOT_SENT.format(block.get("title") or kind)}
+    if (text := text_of_part(block)) is not None:
+        return {"type": "input_text", "text": text}
+    data = data_url(block["source"])
+    if block["type"] == "image":
+        return {"type": "input_image", "image_url": data}
+    return {"type": "input_file", "filename": file_name(block), "file_data": data}
 
 
 def _write_answer(blocks: list[Block]) -> Iterator[dict[str, Any]]:

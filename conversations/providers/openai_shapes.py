@@ -66,15 +66,29 @@ def files_of_result(block: Block) -> list[Block]:
     )
 
 
-def text_of_search_result(block: Block) -> str:
-    return f"[{block.get('title', '')} ({block.get('source', '')})]\n{text_of(block['content'])}"
+def text_of_part(block: Block) -> str | None:
+    """The text that a part of a message is sent as; None for an image or a PDF, which are sent as
+    files."""
+    kind, source = block.get("type"), block.get("source")
+    if kind == "text":
+        return str(block["text"])
+    if kind == "search_result":
+        return (
+            f"[{block.get('title', '')} ({block.get('source', '')})]\n{text_of(block['content'])}"
+        )
+    if kind in ("image", "document") and isinstance(source, dict):
+        if kind == "document" and (text := _text_of_document(block)) is not None:
+            return text
+        if source.get("type") == "base64":
+            return None
+    return NOT_SENT.format(block.get("title") or kind)
 
 
 def data_url(source: Mapping[str, Any]) -> str:
     return f"data:{source['media_type']};base64,{source['data']}"
 
 
-def text_of_document(block: Block) -> str | None:
+def _text_of_document(block: Block) -> str | None:
     """The text of a document that is one; None for another."""
     source = block["source"]
     title = f"[{block['title']}]\n" if block.get("title") else ""

@@ -124,31 +124,13 @@ class ToolServerSession:
         """As the server lists them, unchecked; none where it has none."""
         if self._client.server_capabilities.prompts is None:
             return []
-        prompts: list[dict[str, Any]] = []
-        cursor = None
-        for _ in range(MAX_PAGES):
-            with _translated():
-                page = await self._client.list_prompts(cursor=cursor)
-            prompts += [_plain(prompt) for prompt in page.prompts]
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        return prompts
+        return await _list_all(self._client.list_prompts, "prompts")
 
     async def list_resources(self) -> list[dict[str, Any]]:
         """As the server lists them, unchecked; none where it has none."""
         if self._client.server_capabilities.resources is None:
             return []
-        resources: list[dict[str, Any]] = []
-        cursor = None
-        for _ in range(MAX_PAGES):
-            with _translated():
-                page = await self._client.list_resources(cursor=cursor)
-            resources += [_plain(resource) for resource in page.resources]
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        return resources
+        return await _list_all(self._client.list_resources, "resources")
 
     async def read_resource(self, uri: str) -> list[dict[str, Any]]:
         """The contents of a resource, unchecked. Raises CallRefused."""
@@ -325,6 +307,19 @@ def _read_tool(tool: Any) -> types.Tool | None:
 def _list_roots(root: Path) -> types.ListRootsResult:
     roots = [{"uri": root.as_uri(), "name": root.name}]
     return types.ListRootsResult.model_validate({"roots": roots})
+
+
+async def _list_all(list_page: Callable[..., Awaitable[Any]], name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor = None
+    for _ in range(MAX_PAGES):
+        with _translated():
+            page = await list_page(cursor=cursor)
+        found += [_plain(one) for one in getattr(page, name)]
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found
 
 
 def _plain(model: Any) -> dict[str, Any]:
