@@ -34,7 +34,7 @@ from conversations.domain.runs import (
     QUEUED,
     WAITING_APPROVAL,
 )
-from conversations.domain.text import dump_json, load_json, number_text, storable
+from conversations.domain.text import dump_json, load_object, number_text, storable
 from conversations.models import ReadingPosition, Run, Session, Workspace
 
 from .append import EXPIRED, lock_session, read_moment
@@ -185,7 +185,7 @@ def _record(
         "active_turns": turns - sum(last - first + 1 for first, last in rewound),
         "events": row["next_seq"] - 1,
         "expired": has_expired(row["expires_at"]),
-        "metadata": read_metadata(values["metadata"]),
+        "metadata": load_object(values["metadata"]),
     }
     return SessionRecord(**values | made)
 
@@ -267,15 +267,6 @@ def read_session_record(session_pk: int) -> SessionRecord:
     raise NotFound("This session does not exist.")
 
 
-def read_metadata(text: str) -> dict[str, Any]:
-    """A session's metadata; empty where it cannot be read."""
-    try:
-        value = load_json(text, default={})
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def change_session(session: Session, changes: Mapping[str, Any]) -> bool:
     """Change several columns at once, or none of them; True as ``archive_session`` has it.
     ``title``, ``model``, ``archived``, ``pinned`` that are None stay as they are. ``metadata`` is
@@ -290,7 +281,7 @@ def change_session(session: Session, changes: Mapping[str, Any]) -> bool:
             choose_model(session, model=changes["model"])
         if changes.get("metadata") is not None:
             text = Session.objects.values_list("metadata", flat=True).get(pk=session.pk)
-            merged = read_metadata(text) | changes["metadata"]
+            merged = load_object(text) | changes["metadata"]
             merged = {name: value for name, value in merged.items() if value is not None}
             Session.objects.filter(pk=session.pk).update(metadata=dump_metadata(merged))
         if "expires_at" in changes:

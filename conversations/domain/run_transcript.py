@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .errors import Rejected
-from .text import load_json, storable
+from .text import an_object, load_json, storable
 
 TEXT, THINKING = "text", "thinking"
 # The kinds of parts that are told piece by piece. (A call of a tool is told as a row, when
@@ -122,7 +122,7 @@ def parts_of_turn(turn: Any) -> tuple[AnswerPart, ...]:
             if kind in SPOKEN:
                 parts.append((kind, str(block.get(kind, ""))))
     else:
-        metadata = stored if isinstance(stored, dict) else {}
+        metadata = an_object(stored)
         whole = {TEXT: turn.content, THINKING: str(metadata.get("thinking", ""))}
         starts = dict.fromkeys(SPOKEN, 0)
         for kind, length in metadata.get("parts") or [(k, len(whole[k])) for k in (THINKING, TEXT)]:

@@ -146,6 +146,14 @@ def an_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def load_object(text: str | None) -> dict[str, Any]:
+    """Parse an object of JSON; empty for anything else, and when damaged."""
+    try:
+        return an_object(load_json(text))
+    except ValueError:
+        return {}
+
+
 def is_writable(value: Any, *, depth: int) -> bool:
     """Whether a value of JSON can be written as its standard has it, and has at most so many
     levels."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from .events import Payload, ToolCallCompleted
 from .messages import Message, message_data, remake
-from .text import dump_json, estimate_tokens, is_writable, storable
+from .text import an_object, dump_json, estimate_tokens, is_writable, storable
 from .turns import NewTurn, indicate
 
 STARTED, WAITING, RUNNING = "started", "waiting_approval", "running"
@@ -256,8 +256,7 @@ class ApprovalRequest:
 
 def read_asked(data: dict[str, Any]) -> ApprovalRequest:
     """From a row's data or a call's record; what is missing or no text is empty."""
-    said = data.get(SAID)
-    messages = said if isinstance(said, dict) else {}
+    messages = an_object(data.get(SAID))
 
     def read(name: str) -> str:
         text = data.get(name)

@@ -12,7 +12,7 @@ from uuid import uuid4
 from .errors import Rejected
 from .events import Info
 from .messages import Message, say
-from .text import number_text, one_line, storable
+from .text import an_object, number_text, one_line, storable
 
 QUESTION = "question"  # The kind of a notice about a question. Its codes:
 
@@ -140,7 +140,7 @@ def _make_field(name: str, schema: Any, is_required: bool) -> QuestionField:
     if kind is None or storable(name) != name or not 0 < len(name) <= MAX_WORDS_CHARS:
         raise BadQuestion(f"The field {_words(name)!r} is of a kind that cannot be asked for.")
     chosen_from = schema.get("items") if kind == SEVERAL else schema
-    choices = list(_read_choices(chosen_from if isinstance(chosen_from, dict) else {}))
+    choices = list(_read_choices(an_object(chosen_from)))
     if kind == SEVERAL and not choices:
         raise BadQuestion(f"The field {_words(name)!r} has no choices.")
     if len(choices) > MAX_CHOICES:
@@ -211,7 +211,7 @@ def read_question(data: Any) -> ToolQuestion | None:
 def read_content(question: ToolQuestion, given: Any) -> dict[str, Any]:
     """What was filled in, as the protocol has it: of each field the text that a form gives, or
     the value itself. Raises Rejected, which names the field."""
-    sent = given if isinstance(given, dict) else {}
+    sent = an_object(given)
     content = {}
     for one in question.fields:
         # What is left out is what it is by default; what was emptied is empty.

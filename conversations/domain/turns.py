@@ -16,7 +16,7 @@ from .events import (
     ToolCallStarted,
     UserMessage,
 )
-from .text import load_json, text_of
+from .text import load_json, load_object, text_of
 
 USER, ASSISTANT, TOOL, SYSTEM = "user", "assistant", "tool", "system"
 ROLES = (USER, ASSISTANT, TOOL, SYSTEM)
@@ -236,8 +236,4 @@ def read_tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:
 
 def read_metadata(turn: AnyTurn) -> dict[str, Any]:
     """The turn's metadata; empty when damaged, since nothing depends on it."""
-    try:
-        value = load_json(turn.metadata, default={})
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    return load_object(turn.metadata)

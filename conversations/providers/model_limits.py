@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from conversations.domain.stream import DOCUMENTS, IMAGES, TOOLS, ModelInfo, Usage
+from conversations.domain.text import an_object
 
 
 class ModelLimits(NamedTuple):
@@ -152,9 +153,8 @@ def read_models(body: object) -> list[ModelInfo]:
             continue
         name = entry.get("display_name") or entry.get("name")
         known = find_limits(model_id)
-        meta = entry.get("meta")
         limit = read_figure(entry, INPUT_KEYS)
-        limit = limit or read_figure(meta if isinstance(meta, dict) else {}, INPUT_KEYS)
+        limit = limit or read_figure(an_object(entry.get("meta")), INPUT_KEYS)
         models.append(
             ModelInfo(
                 id=model_id,

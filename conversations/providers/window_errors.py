@@ -6,7 +6,9 @@ quoted by their users. llama.cpp says it in fields as well.
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from conversations.domain.text import an_object
 
 # Below this a figure is no model's window: older versions of vLLM subtract the tokens of the
 # answer first and name what is left ("maximum context length is 3 tokens").
@@ -56,8 +58,7 @@ NOT_NAMED = WindowFigures(None, None)
 def read_limit(message: str, body: object = None) -> WindowFigures:
     """The figures in the words or the fields of such an error; ``body`` is what was sent as
     JSON."""
-    inner = body.get("error", body) if isinstance(body, dict) else None
-    fields: dict[str, Any] = inner if isinstance(inner, dict) else {}
+    fields = an_object(an_object(body).get("error", body))
     limit = _whole(fields.get("n_ctx")) or _find(LIMITS, message)
     prompt = _whole(fields.get("n_prompt_tokens")) or _find(PROMPTS, message)
     return WindowFigures(limit if limit is not None and limit >= LEAST_LIMIT else None, prompt)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from conversations.domain.events import Info
 from conversations.domain.messages import head_of, say
-from conversations.domain.text import number_text
+from conversations.domain.text import an_object, number_text
 from conversations.domain.tool_questions import (
     FLAG,
     NUMBER,
@@ -97,7 +97,7 @@ def answered_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     asked, content = data.get("question"), data.get("content")
     if not isinstance(asked, str) or not asked:
         return None
-    given = content if isinstance(content, dict) else {}
+    given = an_object(content)
     return {
         "call": asked,
         "step": STEPS["decided"],

@@ -13,7 +13,14 @@ from uuid import UUID
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
 from conversations.domain.messages import Message, head_of, say, say_number
 from conversations.domain.searchable import RECALL_TOOL
-from conversations.domain.text import dump_json, load_json, number_text, one_line, storable
+from conversations.domain.text import (
+    an_object,
+    dump_json,
+    load_json,
+    number_text,
+    one_line,
+    storable,
+)
 from conversations.domain.tool_calls import (
     ALWAYS,
     COMPLETED,
@@ -331,7 +338,7 @@ def _line(
 def _argument_blocks(arguments: Any, *, has_diff: bool) -> Iterator[dict[str, Any]]:
     """Parts of an opened row, each in ``<pre>``: what the call was given. ``more`` is how much
     of one is missing, ``more_url`` where it is."""
-    given = arguments if isinstance(arguments, dict) else {}
+    given = an_object(arguments)
     apart = "command" if isinstance(given.get("command"), str) else "path" if has_diff else ""
     texts = [(say("Command"), given["command"], "command")] if apart == "command" else []
     if apart and isinstance(given.get(apart), str):

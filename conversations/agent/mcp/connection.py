@@ -21,7 +21,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, number_text, one_line, storable
+from conversations.domain.text import an_object, dump_json, number_text, one_line, storable
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_questions import CANCEL, SAMPLING
 
@@ -213,8 +213,7 @@ def check_schema(text: str) -> str:
 
 
 def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, Any]) -> Offer:
-    annotations = tool.get("annotations")
-    hints = annotations if isinstance(annotations, dict) else {}
+    hints = an_object(tool.get("annotations"))
     execution = tool.get("execution")
     is_believed = config.trust_hints and hints.get("readOnlyHint") is True
     words = tool.get("description")

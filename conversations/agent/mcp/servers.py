@@ -41,7 +41,7 @@ from conversations.archive.tool_server_grants import (
 )
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.messages import say
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import an_object, one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan
 
 from .config import CallRefused, Grants, McpConfig, McpError, ServerConfig, ServerFailed
@@ -115,8 +115,7 @@ def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[st
         elif kind == "image":
             take(part.get("data"), f"{server}-{len(files) + len(problems) + 1}")
         elif kind == "resource":
-            resource = part.get("resource")
-            embedded = resource if isinstance(resource, dict) else {}
+            embedded = an_object(part.get("resource"))
             uri, media = _line(embedded.get("uri")), _line(embedded.get("mimeType"))
             blob = embedded.get("blob", "")
             if "text" in embedded:

@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from conversations.agent.undo.disk import carry_through
 from conversations.domain.messages import say
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import an_object, one_line, storable
 from conversations.domain.tool_questions import ACCEPT, SAMPLING
 
 from .config import (
@@ -114,7 +114,7 @@ class ToolServerSession:
     def _without_unfit(self, listed: list[Any], *, is_whole: bool) -> list[dict[str, Any]]:
         """Without tools whose arguments cannot be the headers that they ask for; the SDK keeps
         these headers for the calls of the others."""
-        pairs = [(_read_tool(tool), tool if isinstance(tool, dict) else {}) for tool in listed]
+        pairs = [(_read_tool(tool), an_object(tool)) for tool in listed]
         page = types.ListToolsResult(tools=[read for read, _ in pairs if read is not None])
         session: Any = self._client.session
         fit = set(map(id, session._absorb_tool_listing(page, complete=is_whole).tools))

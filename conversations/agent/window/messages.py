@@ -29,7 +29,7 @@ from conversations.domain.errors import NotFound
 from conversations.domain.formats.contents import name_block, text_block
 from conversations.domain.messages import say
 from conversations.domain.stream import DOCUMENTS, IMAGES, SEALED, ModelRequest
-from conversations.domain.text import dump_json, estimate_tokens
+from conversations.domain.text import an_object, dump_json, estimate_tokens
 from conversations.domain.tool_calls import is_tool_input
 from conversations.domain.turns import (
     ASSISTANT,
@@ -353,7 +353,7 @@ def _user_blocks(turn: StoredTurn) -> list[Block]:
         # Other programs said in theirs what would have to be loaded from somewhere, and what the
         # provider would refuse: a text stands for it.
         is_named = kind not in GIVEN or (kind in ATTACHED and not isinstance(source, dict))
-        place = source if isinstance(source, dict) else {}
+        place = an_object(source)
         if is_named or place.get("type") == "file":
             kept.append(name_block(block))
         elif place.get("type") == "url":

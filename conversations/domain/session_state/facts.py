@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from conversations.domain.text import dump_json, load_json, one_line, storable
+from conversations.domain.text import an_object, dump_json, load_json, one_line, storable
 from conversations.domain.turns import (
     ASSISTANT,
     FILES_BACK,
@@ -186,8 +186,7 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
 
 
 def _read_call(call: dict[str, Any], place: int) -> Call:
-    given = call.get("input")
-    arguments: dict[str, Any] = given if isinstance(given, dict) else {}
+    arguments = an_object(call.get("input"))
     name = storable(str(call.get("name") or "tool"))[:100]
     kind = _kind(name, arguments)
     paths = tuple(_paths(kind, arguments))

@@ -33,7 +33,7 @@ from conversations.access import (
 from conversations.accounts.devices import name_of_agent
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.messages import say
-from conversations.domain.text import load_json
+from conversations.domain.text import an_object, load_json
 from conversations.domain.tool_calls import DENY, ONCE, read_asked
 from conversations.models import Session, ToolCall
 from conversations.rendering.messages import translate
@@ -223,7 +223,6 @@ def shown(request: HttpRequest) -> HttpResponse:
 def subscribe(request: HttpRequest) -> HttpResponse:
     """Have this browser told."""
     given = _read_json(request)
-    keys = given.get("keys")
     endpoint = check_receiver_url(
         str(given.get("endpoint") or ""),
         what=say("The address of a push service"),
@@ -233,7 +232,7 @@ def subscribe(request: HttpRequest) -> HttpResponse:
         person(request).pk,
         session_key=request.session.session_key or "",
         endpoint=endpoint,
-        keys=keys if isinstance(keys, dict) else {},
+        keys=an_object(given.get("keys")),
         site=site_of(request),
         zone=str(given.get("zone")),
     )

@@ -32,7 +32,7 @@ from conversations.domain.events import (
 )
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.stream import ModelInfo
-from conversations.domain.text import dump_json, load_json
+from conversations.domain.text import dump_json, load_object
 from conversations.domain.tool_calls import ALWAYS, DENY, WAITING, read_asked
 from conversations.domain.turns import CONTENT_COLUMNS, MalformedTurn, StoredTurn, synthesise_rows
 from conversations.providers.sse import SseParser
@@ -135,7 +135,7 @@ class Api:
                     async for chunk in response.content.iter_any():
                         for name, data, last_id in parser.feed(chunk):
                             waits, after = _waits(), last_id or after
-                            yield name, _read_object(data)
+                            yield name, load_object(data)  # other servers answer what they like
                             if name == END:
                                 return
             except BROKEN as error:
@@ -155,7 +155,7 @@ class Api:
                 ) as response:
                     await _check(response)
                     text = await response.text()
-                    if text and not (found := _read_object(text)):
+                    if text and not (found := load_object(text)):
                         raise Rejected("That server is not Loom Web.")
                     return found if text else {}
             except BROKEN as error:
@@ -185,21 +185,12 @@ async def _check(response: ClientResponse) -> None:
     if response.status in _BUSY:
         wait = response.headers.get("Retry-After", "")
         raise _Busy(min(60.0, float(wait)) if wait.isdigit() else 0.0)
-    problem = _read_object(await response.text(errors="replace"))
+    problem = load_object(await response.text(errors="replace"))
     said = problem.get("detail")
     message = said if isinstance(said, str) else f"The server answered {response.status}."
     code = problem.get("code")
     kind = _ERRORS.get(response.status, Rejected)
     raise kind(message, code=code if isinstance(code, str) else None)
-
-
-def _read_object(text: str) -> dict[str, Any]:
-    # Other servers answer what they like.
-    try:
-        found = load_json(text, default={})
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 class ServerConnection:
