@@ -26,7 +26,6 @@ from .markdown import render_markdown
 from .markdown_parser import MAX_CODE_CHARS
 from .messages import fill_marks, translate
 from .notebooks import render_notebook
-from .pdf import draw_pages
 from .programs import run_program
 from .source_text import escape_attribute, normalise_source, show_hidden
 
@@ -49,8 +48,8 @@ KIND_LABELS = {
 
 MAX_LINES = 5_000
 MAX_ROWS, MAX_COLUMNS, MAX_CELL_CHARS = 1_000, 100, 1_000
-MAX_PDF_PAGES = 20
-"""Drawn for one preview."""
+MAX_PDF_PAGES = 20  # Drawn for one preview
+PAGE_PIXELS = 1200  # The width of one: sharp on a screen of twice the density
 
 _SUFFIXES = {
     **dict.fromkeys(("md", "markdown", "mdown", "mkd"), MARKDOWN),
@@ -140,19 +139,20 @@ def _picture_type(data: bytes) -> str:
 
 
 def _show_pdf(data: bytes, first_page: int) -> Preview:
-    drawn = draw_pages(data, first=first_page, count=MAX_PDF_PAGES)
+    drawn = run_program("draw_pdf.py", first_page, MAX_PDF_PAGES, PAGE_PIXELS, data=data)
     if drawn is None:
         told = say("This PDF takes too long to be shown. Download it to open it.")
         return Preview("", told)
-    if not drawn.total:
+    if not drawn.get("total"):
         return Preview("", say("This PDF is damaged or protected, and cannot be shown."))
-    if not drawn.pages:
-        return Preview("", say("This PDF ends at page %(last)s.", last=drawn.total))
-    html = "".join(_show_page(number, page) for number, page in enumerate(drawn.pages, first_page))
-    last = first_page + len(drawn.pages) - 1
-    if len(drawn.pages) == drawn.total:
+    total, pages = drawn["total"], drawn["pages"]
+    if not pages:
+        return Preview("", say("This PDF ends at page %(last)s.", last=total))
+    html = "".join(_show_page(number, page) for number, page in enumerate(pages, first_page))
+    if len(pages) == total:
         return Preview(html)
-    places = {"first": first_page, "last": last, "total": number_text(drawn.total)}
+    last = first_page + len(pages) - 1
+    places = {"first": first_page, "last": last, "total": number_text(total)}
     return Preview(html, say("Pages %(first)s to %(last)s of %(total)s.", **places))
 
 

@@ -15,12 +15,29 @@ from conversations.domain.stream import (
     ModelRequest,
 )
 from conversations.domain.turns import text_of_answer
-from conversations.providers.probes import IMAGE, TOOL
 
 from .models import Models
 
 MAX_TOKENS = 64
 MAX_SHOWN = 200  # Characters of the answer
+
+TOOL = {
+    "name": "current_time",
+    "description": "The current time.",
+    "input_schema": {"type": "object", "properties": {}},
+}
+# A small white square.
+IMAGE = {
+    "type": "image",
+    "source": {
+        "type": "base64",
+        "media_type": "image/png",
+        "data": (
+            "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADklEQVR4nGP4DwUMlDEA98A/wbI0QbsAAAAA"
+            "SUVORK5CYII="
+        ),
+    },
+}
 
 
 @dataclass(slots=True, kw_only=True)
