@@ -2,6 +2,7 @@
 // Loaded with the first row of a tool. When a call has ended, its row from the server
 // stands for it, and nothing of this is left.
 import { announce, byId, create, find, findAll, parseHtml, refuse } from "./dom.js";
+import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
 const log = byId("transcript");
@@ -28,7 +29,7 @@ let clock = 0;
 let typed = 0;
 let offered;
 
-if (!find('link[href*="css/tools."]')) document.head.append(create("link", { rel: "stylesheet", href: log.dataset.tools }));
+addStyle(log.dataset.tools);
 
 /* Live output. */
 

@@ -5,14 +5,6 @@ import { ngettext } from "./words.js";
 
 let made = 0;
 
-/** A style sheet that is needed from now on. */
-export function addStyle(href) {
-  if (find(`link[href="${href}"]`)) return Promise.resolve();
-  return new Promise((resolve) => {
-    document.head.append(create("link", { rel: "stylesheet", href, onload: resolve, onerror: resolve }));
-  });
-}
-
 /** How well a text fits to what is typed: the smaller the better, NaN if it does not.
  * All its characters, in this order; together and at the start are best. */
 export function fit(text, typed) {

@@ -1,7 +1,8 @@
 // Commands in the composer, and files by name. Loaded with the first "/" or "@" in it,
 // and by the palette. The server has the table of commands and carries most of them out.
 import { announce, byId, create, find, findAll, refuse } from "./dom.js";
-import { addStyle, Choices, fitting } from "./choices.js";
+import { Choices, fitting } from "./choices.js";
+import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
 const { url } = byId("transcript").dataset;

@@ -4,6 +4,7 @@ import { byId, create, find } from "./dom.js";
 import { allHits, leaveWords, wordsOf } from "./hits.js";
 import { close, load, show } from "./panel.js";
 import { reveal } from "./reveal.js";
+import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
 const body = byId("panel-body");
@@ -112,8 +113,7 @@ body.addEventListener("htmx:after:swap", () => {
   const part = find("[data-tab=find]", body);
   if (!part) return;
   opener.href = part.dataset.url;
-  const style = part.dataset.style;
-  if (!find(`link[href="${style}"]`)) document.head.append(create("link", { rel: "stylesheet", href: style }));
+  addStyle(part.dataset.style);
   if (opens) focusText();
   const hits = allHits();
   const at = hits.findIndex(({ dataset }) => dataset.turn === current);

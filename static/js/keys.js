@@ -1,9 +1,9 @@
 // Keys of the chat, but for Enter and Esc. Single letters work outside of fields only
 // and can be switched off. Loaded with the first key outside of a field.
 import { byId, create, findAll, parseHtml } from "./dom.js";
-import { addStyle } from "./choices.js";
 import { allRows } from "./marks.js";
 import { firstVisible } from "./transcript.js";
+import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
 const preferences = document.documentElement.dataset;

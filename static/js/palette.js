@@ -1,7 +1,8 @@
 // The palette: sessions, commands, workspaces and pages, found by typing. Loaded with
 // Ctrl or Cmd and K, on every page.
 import { byId, create, find, findAll } from "./dom.js";
-import { addStyle, Choices, fitting } from "./choices.js";
+import { Choices, fitting } from "./choices.js";
+import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
 const ADDRESS = document.body.dataset.palette;

@@ -1,7 +1,8 @@
 // The panel beside the transcript: a column, or a sheet where there is no room. Loaded
 // with its first opening. Every part of it is a page with an address of its own.
-import { announce, byId, create, find, findAll, fromTemplate, localise } from "./dom.js";
+import { announce, byId, find, findAll, fromTemplate, localise } from "./dom.js";
 import { saidBy } from "./failed.js";
+import { addStyle } from "./styles.js";
 
 const root = document.documentElement;
 const panel = byId("panel");
@@ -15,9 +16,7 @@ let isStale = false;
 let timer = 0;
 let isLoading = false;
 
-const styled = new Promise((resolve) => {
-  document.head.append(create("link", { rel: "stylesheet", href: panel.dataset.style, onload: resolve, onerror: resolve }));
-});
+const styled = addStyle(panel.dataset.style);
 
 /** A sheet takes the page over: what is behind it cannot be reached. */
 function lay() {

@@ -1,10 +1,10 @@
 // What rows get that hold more than plain Markdown. Loaded with the first of them, like their
 // style sheet; without scripts all of it can be read.
 import { byId, create, find, findAll } from "./dom.js";
+import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
-const { richStyle } = byId("transcript").dataset;
-if (!find('link[href*="css/rich."]')) document.head.append(create("link", { rel: "stylesheet", href: richStyle }));
+addStyle(byId("transcript").dataset.richStyle);
 
 /** Long code shows its beginning. What was written while the page was open has been watched: it
  * stays as it is, so that nothing jumps under the reader. */

@@ -1,12 +1,10 @@
 // An attachment of a row: an image large, above the page; anything else is saved.
 // Loaded with the first use.
 import { byId, create, find } from "./dom.js";
+import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
-export function loadStyle() {
-  const { filesStyle } = byId("transcript").dataset;
-  if (!find(`link[href="${filesStyle}"]`)) document.head.append(create("link", { rel: "stylesheet", href: filesStyle }));
-}
+export const loadStyle = () => addStyle(byId("transcript").dataset.filesStyle);
 
 export function view(link) {
   const small = find("img", link);
