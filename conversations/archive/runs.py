@@ -398,7 +398,6 @@ class ActiveRun:
     run_pk: int
     run: UUID
     session_pk: int
-    session: UUID
     state: str
     owner: str
     note: str
@@ -411,9 +410,8 @@ class ActiveRun:
 # they do in the conditions of the indexes.
 _ACTIVE = ", ".join(f"'{state}'" for state in ACTIVE_STATES)
 _ACTIVE_RUNS = (
-    "SELECT r.id, r.uuid, r.session_id, s.uuid, r.state, r.owner, r.note, r.started_at,"  # noqa: S608
-    " r.heartbeat_at FROM conversations_run r JOIN conversations_session s ON s.id = r.session_id"
-    f" WHERE r.state IN ({_ACTIVE})"
+    "SELECT r.id, r.uuid, r.session_id, r.state, r.owner, r.note, r.started_at,"  # noqa: S608
+    f" r.heartbeat_at FROM conversations_run r WHERE r.state IN ({_ACTIVE})"
 )
 _SESSIONS_WITH_QUEUE = (
     "SELECT DISTINCT session_id FROM conversations_run q"  # noqa: S608 (constants)
@@ -437,14 +435,13 @@ def active_runs(
             run_pk=pk,
             run=UUID(str(run)),
             session_pk=session_pk,
-            session=UUID(str(session)),
             state=state,
             owner=owner,
             note=note,
             elapsed_ms=int((now - read_moment(started_at or now)).total_seconds() * 1000),
             is_stale=read_moment(heartbeat_at or now) < now - timedelta(seconds=stale_seconds),
         )
-        for pk, run, session_pk, session, state, owner, note, started_at, heartbeat_at in rows
+        for pk, run, session_pk, state, owner, note, started_at, heartbeat_at in rows
     ]
 
 

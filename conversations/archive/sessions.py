@@ -332,7 +332,6 @@ class WindowFacts:
     workspace's folder; ``strategy`` and what follows are the workspace's rules; empty
     or None: the installation's."""
 
-    session: UUID = field(metadata={"sql": "s.uuid"})
     floor: int = field(metadata={"sql": "s.floor_turn"})
     system_prompt: str = field(metadata={"sql": "s.system_prompt"})
     workspace_name: str = field(metadata={"sql": "w.name"})
@@ -411,7 +410,7 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
         facts = dict(zip(names, cursor.fetchone(), strict=True))
     reads = facts["reads_instruction_files"]  # SQLite's truths are numbers
     facts["reads_instruction_files"] = None if reads is None else bool(reads)
-    facts |= {"session": UUID(str(facts["session"])), "root": Path(facts["root"])}
+    facts["root"] = Path(facts["root"])
     return WindowFacts(**facts)
 
 

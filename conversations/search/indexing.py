@@ -43,7 +43,6 @@ ENTRY_COLUMNS = ("id", "session_id", "length", "created_at", *COLUMNS)
 class TurnEntry:
     session_pk: int
     turn: StoredTurn
-    searchable: Searchable
     entry: SearchableTurn
 
     @property
@@ -74,9 +73,7 @@ def read_entries(*stretches: Stretch) -> list[TurnEntry]:
             turn = StoredTurn(**row)
             searchable = searchable_of(session_pk, turn)
             entry = make_entry(turn, searchable, owner=owner, workspace=workspace)
-            entries.append(
-                TurnEntry(session_pk=session_pk, turn=turn, searchable=searchable, entry=entry)
-            )
+            entries.append(TurnEntry(session_pk=session_pk, turn=turn, entry=entry))
     return entries
 
 

@@ -123,7 +123,6 @@ class RebuiltRequest:
     be possible."""
 
     request: ModelRequest | None = None
-    digest: str = ""
     matches: bool = False
     reason: str = ""
     is_damaged: bool = False
@@ -155,12 +154,9 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
             reason=say("The record of this call is damaged: %(reason)s.", reason=str(error)),
             is_damaged=True,
         )
-    digest = request_digest(request)
-    matches = digest == call.request_digest
+    matches = request_digest(request) == call.request_digest
     differs = "" if matches else say("What is rebuilt differs from what was sent.")
-    return RebuiltRequest(
-        request=request, digest=digest, matches=matches, reason=differs, is_damaged=not matches
-    )
+    return RebuiltRequest(request=request, matches=matches, reason=differs, is_damaged=not matches)
 
 
 def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:

@@ -126,16 +126,14 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What the model is given. ``floor`` is the number of its first turn, ``left_out`` counts the
-    active turns below. ``texts`` are those that a manifest names by digest. ``estimated`` is the
-    prompt's size in estimated tokens, ``limit`` in real ones, ``ratio`` how many of these one of
-    those is taken for, 0 where that is not known. ``referring`` is the request with attachments by
-    reference, as it is described."""
+    """What the model is given. ``floor`` is the number of its first turn. ``texts`` are those that
+    a manifest names by digest. ``estimated`` is the prompt's size in estimated tokens, ``limit`` in
+    real ones, ``ratio`` how many of these one of those is taken for, 0 where that is not known.
+    ``referring`` is the request with attachments by reference, as it is described."""
 
     request: ModelRequest
     referring: ModelRequest
     floor: int
-    left_out: int
     decisions: dict[str, Any]
     texts: dict[str, str]
     estimated: int
@@ -393,7 +391,6 @@ def _make_window(
         request=expand_request(request) if files else request,
         referring=request,
         floor=floor,
-        left_out=left_out,
         decisions=decisions,
         texts={system_digest: texts.system, tools_digest: texts.tools},
         estimated=total,

@@ -47,8 +47,6 @@ EVENT_OF_STATE = {
 RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """How long after each attempt the next one is: those that the specification suggests."""
 
-MAX_ATTEMPTS = len(RETRY_SECONDS) + 1
-
 LEASE = timedelta(seconds=60)  # how long a claim holds: longer than an attempt may take
 
 TEXT_LIMIT = 10_000  # characters of an answer that a message has
