@@ -125,10 +125,10 @@ def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str
             return
 
 
-def walk_by_pk[M: Model](rows: QuerySet[M], *, size: int = 500) -> Iterator[M]:
+def walk_by_pk[M: Model](rows: QuerySet[M]) -> Iterator[M]:
     """The rows in the order of their keys, read a page at a time."""
     rows, last = rows.order_by("pk"), 0
-    while page := list(rows.filter(pk__gt=last)[:size]):
+    while page := list(rows.filter(pk__gt=last)[:500]):
         yield from page
         last = page[-1].pk
 

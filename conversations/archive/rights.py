@@ -52,10 +52,9 @@ def roles_sql(workspace: str, person: str = "%s") -> str:
 WORKSPACES_SQL = _memberships_sql("m.workspace_id")
 
 
-def may_write_sql(workspace: str, person: str = "%s") -> str:
+def may_write_sql(workspace: str) -> str:
     """A condition: one of these roles is more than a reader's."""
-    roles = roles_sql(workspace, person)
-    return f"EXISTS(SELECT 1 FROM ({roles}) r WHERE r.role <> '{VIEWER}')"
+    return f"EXISTS(SELECT 1 FROM ({roles_sql(workspace)}) r WHERE r.role <> '{VIEWER}')"
 
 
 def role_of(workspace: Workspace, user_pk: int | None) -> str | None:
