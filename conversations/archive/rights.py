@@ -31,21 +31,21 @@ from .audit import AuditEvent, AuditOrigin, record
 type Pair = tuple[int, int]
 
 
-def _memberships_sql(columns: str, *, person: str = "%s", workspace: str = "") -> str:
+def _memberships_sql(columns: str, *, workspace: str = "") -> str:
     """A SELECT of columns of ``m``: the memberships of one person, their own and by groups, in all
-    workspaces or in one. Where a parameter stands for the ``person``, it is wanted twice."""
+    workspaces or in one. The parameter for the person is wanted twice."""
     there = f"m.workspace_id = {workspace} AND" if workspace else ""
     return (
-        f"SELECT {columns} FROM conversations_membership m WHERE {there} m.user_id = {person}"
+        f"SELECT {columns} FROM conversations_membership m WHERE {there} m.user_id = %s"
         f" UNION ALL SELECT {columns} FROM conversations_workspacegroup m"
-        f" JOIN auth_user_groups p ON p.group_id = m.group_id WHERE {there} p.user_id = {person}"
+        f" JOIN auth_user_groups p ON p.group_id = m.group_id WHERE {there} p.user_id = %s"
     )
 
 
-def roles_sql(workspace: str, person: str = "%s") -> str:
-    """A SELECT of the roles of one person in one workspace, in a column ``role``.
-    Where a parameter stands for the ``person``, it is wanted twice."""
-    return _memberships_sql("m.role", person=person, workspace=workspace)
+def roles_sql(workspace: str) -> str:
+    """A SELECT of the roles of one person in one workspace, in a column ``role``. The parameter
+    for the person is wanted twice."""
+    return _memberships_sql("m.role", workspace=workspace)
 
 
 # A SELECT of the keys of a person's workspaces. The person is wanted twice.
