@@ -133,6 +133,14 @@ def walk_by_pk[M: Model](rows: QuerySet[M]) -> Iterator[M]:
         last = page[-1].pk
 
 
+def remove_in_pieces(rows: QuerySet[Any]) -> int:
+    """Remove the rows, and what hangs on them, a page at a time. Returns how many."""
+    removed = 0
+    while keys := list(rows.values_list("pk", flat=True)[:500]):
+        removed += rows.model.objects.filter(pk__in=keys).delete()[0]
+    return removed
+
+
 @cache
 def _insert_of(model: type[Model]) -> tuple[str, list["Field[Any, Any]"]]:
     fields = [field for field in model._meta.concrete_fields if not field.primary_key]

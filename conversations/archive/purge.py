@@ -57,7 +57,7 @@ from conversations.models import (
 )
 from conversations.models.search import session_rows
 
-from .append import lock_session
+from .append import lock_session, remove_in_pieces
 from .audit import AuditOrigin, note_of, record
 from .messages import refuse_busy
 from .model_calls import OWN_INSTRUCTIONS
@@ -392,8 +392,5 @@ def oldest_answer(now: datetime) -> datetime:
 
 def forget_answers(now: datetime) -> int:
     """Remove the answers that are given no more. Returns how many."""
-    removed = 0
-    old = ApiAnswer.objects.filter(created_at__lt=oldest_answer(now)).order_by("pk")
-    while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
-        removed += ApiAnswer.objects.filter(pk__in=keys).delete()[0]
-    return removed
+    old = ApiAnswer.objects.filter(created_at__lt=oldest_answer(now))
+    return remove_in_pieces(old.order_by("pk"))

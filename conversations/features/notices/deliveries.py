@@ -17,7 +17,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from conversations.archive import rights
-from conversations.archive.append import has_row, moment_value
+from conversations.archive.append import has_row, moment_value, remove_in_pieces
 from conversations.domain import runs
 from conversations.domain.tool_calls import RUNNING, WAITING
 from conversations.models import Run, ToolCall
@@ -253,9 +253,8 @@ def complete_message(message: NoticeMessage, attempt: DeliveryAttempt, *, now: d
 
 
 def forget_notices(before: datetime) -> None:
-    old = Notice.objects.filter(created_at__lt=before).order_by("created_at", "pk")
-    while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
-        Notice.objects.filter(pk__in=keys).delete()
+    old = Notice.objects.filter(created_at__lt=before)
+    remove_in_pieces(old.order_by("created_at", "pk"))
 
 
 # Shown.

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from conversations.archive.append import has_row, moment_value
+from conversations.archive.append import has_row, moment_value, remove_in_pieces
 from conversations.domain import runs
 from conversations.domain.errors import Conflict, require_found
 from conversations.domain.text import dump_json, load_json
@@ -52,8 +52,6 @@ LEASE = timedelta(seconds=60)  # how long a claim holds: longer than an attempt 
 TEXT_LIMIT = 10_000  # characters of an answer that a message has
 
 MAX_DELIVERIES_SHOWN = 50
-
-CHUNK = 500
 
 
 def enqueue_run_ended(run_pk: int, session_pk: int) -> None:
@@ -261,8 +259,5 @@ def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
 
 def forget_deliveries(before: datetime) -> int:
     """Remove what is older, delivered or not. Returns how many."""
-    removed = 0
-    old = Delivery.objects.filter(created_at__lt=before).order_by("created_at", "pk")
-    while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
-        removed += Delivery.objects.filter(pk__in=keys).delete()[0]
-    return removed
+    old = Delivery.objects.filter(created_at__lt=before)
+    return remove_in_pieces(old.order_by("created_at", "pk"))
