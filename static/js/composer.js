@@ -65,11 +65,9 @@ export const settleMessage = (id) => id && confirm(id, true);
 export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queued || byId(`row-${seq}`));
 
 export function startComposer(socket) {
-  const post = ([id, [text, files, now]]) => socket.send({ type: "send", client_id: id, text, attachments: files, now });
-  /** In their order: one that was refused for a while goes before what is said since. */
   const sendAll = () => {
     waiting();
-    [...pending].forEach(post);
+    for (const [id, [text, attachments, now]] of pending) socket.send({ type: "send", client_id: id, text, attachments, now });
   };
   setTimeout(drawPending, 1500); // most are confirmed by then
 
@@ -95,7 +93,7 @@ export function startComposer(socket) {
     keepPending();
     drawPending();
     follow();
-    if (socket.line.ready) sendAll();
+    if (socket.line.ready) sendAll(); // refused ones first
   }
 
   if (form) {
