@@ -135,6 +135,40 @@ def test_a_failure_is_a_row_with_retry(chat: Chat, wire: WireThread) -> None:
     assert chat.rows_html() == live
 
 
+def test_only_the_newest_end_of_a_session_offers_to_go_on(chat: Chat, wire: WireThread) -> None:
+    """The last row of a page that lacks newer ones is not the newest."""
+    retry, proceed = (chat.page.get_by_role("button", name=name) for name in ("Retry", "Continue"))
+    wire.enqueue(Scenario(status=401), Scenario(status=401))
+    chat.ask("apples").ask("pears")
+    expect(retry).to_have_count(1)
+    second = chat.rows.filter(has_text="pears").get_attribute("data-cursor")
+
+    wire.enqueue(Scenario(words=20, hang_after=9), Scenario(hang_after=0), Scenario(status=401))
+    chat.send("cherries")
+    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    chat.page.keyboard.press("Escape")
+    expect(proceed).to_have_count(1)
+    expect(retry).to_have_count(0)
+    proceed.click()
+    wait_until(lambda: len(wire.requests) == 4)
+    chat.page.keyboard.press("Escape")
+    expect(chat.rows.filter(has_text="stopped")).to_have_count(2)
+    expect(proceed).to_have_count(1)
+    proceed.click()
+    expect(retry).to_have_count(1)
+    expect(proceed).to_have_count(0)
+
+    wire.enqueue(Scenario(words=20, stop_reason="max_tokens"))
+    chat.ask("figs")
+    expect(proceed).to_have_count(1)
+
+    chat.page.route("**/?after=*", lambda route: None)  # it takes its time
+    chat.page.goto(f"{chat.server.url}/s/{chat.uuid}/?before={second}")
+    chat.wait_connected()
+    expect(chat.rows.locator('[data-action="retry"]')).to_have_count(1)
+    expect(retry).to_have_count(0)
+
+
 def test_waiting_for_an_overloaded_provider_is_visible(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(status=529, retry_after="2", times=1, text="At last."))
     chat.send("hello")
