@@ -159,7 +159,7 @@ const blockOf = (button) => button.closest(".code");
 
 const openPalette = () => import("./palette.js").then(({ open }) => open());
 
-/** Was it withdrawn before the line broke? It was if it neither waits nor has begun afterwards. A page
+/** Was it withdrawn when the line broke, or is it later? It was if it neither waits nor has begun. A page
  * that goes before that gives it back: better there twice than lost. */
 function learnOf({ run, client }, giveBack) {
   const known = new AbortController();
@@ -171,9 +171,8 @@ function learnOf({ run, client }, giveBack) {
   let isBack = false;
   document.addEventListener("loom:frame", ({ detail: { type, rows = [], items = [] } }) => {
     isBack ||= type === "hello";
-    const isThere = rows.some((row) => row.client_id === client) || items.some((item) => item.run === run);
-    if (isBack && isThere) known.abort();
-    else if (isBack && type === "queue") end();
+    if (isBack && rows.some((row) => row.client_id === client)) known.abort();
+    else if (isBack && type === "queue" && !items.some((item) => item.run === run)) end();
   }, known);
   addEventListener("pagehide", end, known);
 }

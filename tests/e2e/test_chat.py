@@ -264,6 +264,30 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     expect(chat.message).to_have_value("")
 
 
+def test_a_message_that_is_withdrawn_after_the_page_is_back_comes_back(
+    tab: Page, server: Server, wire: WireThread
+) -> None:
+    """The server takes its time: at the greeting the message waits as before."""
+    line = Line(tab, answer=lambda sent: {"type": "late"} if sent["type"] == "withdraw" else None)
+    chat = Chat(tab, server).new()
+    wire.enqueue(Scenario(words=900, rate=40))
+    chat.send("one")
+    expect(tab.locator("#draft .md")).to_contain_text("archive")
+    chat.send("two")
+    withdraw = tab.locator("#queue").get_by_role("button", name="Withdraw")
+    withdraw.click()
+    with line.cut():
+        expect(tab.get_by_role("alert")).to_be_visible()
+    chat.send("three")
+    expect(withdraw).to_have_count(2)
+    expect(chat.message).to_have_value("")
+    other = tab.context.new_page()
+    other.goto(tab.url)
+    other.locator("#queue").get_by_role("button", name="Withdraw").first.click()
+    expect(withdraw).to_have_count(1)
+    expect(chat.message).to_have_value("two")
+
+
 def test_a_queued_message_goes_in_first_or_at_once(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(words=900, rate=40), Scenario(text="To three."), Scenario(text="To two."))
     chat.send("one")
