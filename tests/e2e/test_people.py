@@ -152,3 +152,18 @@ def test_a_sign_out_leaves_nothing_of_what_waits_nor_of_what_another_tab_writes_
     assert page.evaluate("Object.keys(localStorage)") in ([], ["theme"])  # which is the admin's
     assert page.evaluate("Object.keys(sessionStorage)") == []
     assert "loom_signed_out" not in str(page.context.cookies())
+
+
+def test_a_sign_out_elsewhere_leaves_nothing_in_a_tab_that_shows_the_admin(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context(storage_state=None).new_page()
+    page.goto(server.sign_in_link())
+    Chat(page, server).new().message.fill("Anna alone knows")
+    page.goto(f"{server.url}/admin/auth/user/")
+    assert "Anna alone knows" in page.evaluate("Object.values(sessionStorage).join()")
+    other = page.context.new_page()
+    other.goto(server.url)
+    other.locator("form[action='/sign-out/'] button").first.evaluate("(one) => one.click()")
+    other.wait_for_url("**/sign-in/**")
+    wait_until(lambda: page.evaluate("sessionStorage.length") == 0)
