@@ -1,6 +1,7 @@
 """The list of a workspace's sessions, in a real browser: narrowed down, several changed at once."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,5 +64,6 @@ def test_sessions_are_narrowed_down_and_changed_together(
     page.get_by_label("Reason").fill("Finished")
     page.get_by_role("button", name="Delete permanently").click()
     expect(page.get_by_text("3 sessions scheduled for deletion.")).to_be_visible()
+    expect(page).to_have_url(re.compile("[?&]q=bulk"))
     page.goto(f"{server.url}/w/example/?archived=1&q=bulk")
     expect(titles).to_have_count(3)

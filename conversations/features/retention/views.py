@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.contrib import messages
@@ -12,6 +13,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
@@ -31,6 +33,7 @@ from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
 from conversations.rendering.messages import refusal_as_message, translate
+from conversations.web.addresses import page_before
 from conversations.web.bulk import count_of, do_with_each, read_chosen
 
 from . import service
@@ -157,21 +160,24 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
-    """Delete the sessions that were chosen in the list: first this asks for a reason."""
+    """Delete the sessions that were chosen in the list: first this asks for a reason. ``list`` is
+    the query of that list, to which it leads back."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
+    query = request.POST.get("list", urlsplit(page_before(request, otherwise="")).query)
+    listed = f"{reverse('workspace', args=[slug])}?{query}".rstrip("?")
     try:
         find = partial(service.get_purgeable, request, person(request))
         chosen = read_chosen(request, workspace, find=find)
     except Rejected as error:
         messages.error(request, translate(error.message))
-        return redirect("workspace", slug=slug)
+        return redirect(listed)
     now, origin = timezone.now(), visit_of(request).origin
     form = PurgeForm(request.POST if "reason" in request.POST else None)
     if form.is_valid():
         reason = form.cleaned_data["reason"]
         order = partial(service.order_purge, origin=origin, reason=reason, now=now)
         do_with_each(request, chosen, order, said=gettext("scheduled for deletion"))
-        return redirect("workspace", slug=slug)
+        return redirect(listed)
     get_workspace_for(request, slug, to=WRITE)  # the page is its own, not the last session's
     context = {
         "workspace": workspace,
@@ -180,6 +186,8 @@ def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
         "grace": service.grace_period(),
         "due_at": now + service.grace_period(),
         "form": form,
+        "query": query,
+        "listed": listed,
     }
     status = 400 if form.errors else 200
     return render(request, "retention/purge_several.html", context, status=status)

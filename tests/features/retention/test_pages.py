@@ -323,13 +323,20 @@ def test_several_sessions_are_deleted_for_one_reason(
     place_hold(sessions[2], origin=AuditOrigin(user=user), reason="A dispute")
     address = reverse("workspace_purge", args=["garden"])
     chosen = {"session": [str(session.uuid) for session in sessions]}
-    page = owner.post(address, chosen)
+    narrowed = "/w/garden/?q=row&order=title"
+    came_from = {"Referer": f"http://testserver{narrowed}"}
+    assert owner.post(address, headers=came_from)["Location"] == narrowed  # none is chosen
+    page = owner.post(address, chosen, headers=came_from)
     assert page.status_code == 200
+    assert f'href="{html.escape(narrowed)}">Keep the sessions' in page.text
     assert "Delete 3 sessions" in page.text
     assert "Row 1" in page.text
     assert not PurgeOrder.objects.exists()
     assert owner.post(address, chosen | {"reason": ""}).status_code == 400
-    done = owner.post(address, chosen | {"reason": "Finished"}, follow=True)
+    [query] = re.findall('name="list" value="(.*?)"', page.text)
+    sent = chosen | {"reason": "Finished", "list": html.unescape(query)}
+    done = owner.post(address, sent, follow=True)
+    assert done.redirect_chain == [(narrowed, 302)]
     assert "2 sessions scheduled for deletion." in done.text
     assert "1 left as they are" in done.text
     assert {order.session.title for order in PurgeOrder.objects.all()} == {"Row 0", "Row 1"}
