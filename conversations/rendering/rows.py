@@ -372,9 +372,9 @@ def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) 
 
 
 def tokens_text(tokens: int) -> str:
-    """``76k``: as exact as a count of tokens is of use."""
+    """``76k``, ``1.05M``: as exact as a count of tokens is of use."""
     if tokens < 1000:
         return str(tokens)
     if tokens < 999_500:
         return f"{round(tokens / 1000)}k"
-    return f"{tokens / 1_000_000:.1f}".removesuffix(".0") + "M"
+    return f"{round(tokens / 1_000_000, 2):g}M"

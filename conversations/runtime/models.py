@@ -47,6 +47,7 @@ from conversations.providers.config import ProviderConfig, ProvidersError, make_
 from conversations.providers.demo import DEMO_MODEL, DemoProvider
 from conversations.providers.model_limits import PriceList, price_of
 from conversations.providers.registry import make_provider
+from conversations.rendering.rows import tokens_text
 
 from .database import Database
 from .options import RuntimeOptions
@@ -118,8 +119,7 @@ def describe_model(model: ModelInfo, prices: PriceList) -> str:
         input_cost, output_cost = f"${price.input:g}", f"${price.output:g}"
         cost = say("%(input)s in, %(output)s out per million", input=input_cost, output=output_cost)
     size = model.max_input_tokens
-    short = f"{size / 1_000_000:g}M" if size >= 1_000_000 else f"{size // 1000}k"
-    limit = say("%(count)s tokens", count=short) if size else ""
+    limit = say("%(count)s tokens", count=tokens_text(size)) if size else ""
     abilities = join_messages(takes + lacks, ", ")
     return join_messages((model.id, model.provider, limit, abilities, cost), " · ")
 

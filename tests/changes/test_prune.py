@@ -53,9 +53,9 @@ def test_what_nothing_refers_to_goes(root: Path, calls: Calls) -> None:
     draft.write_bytes(b"half")
     os.utime(draft, (OLD, OLD))
     age(same, before, tree, lost, later.entries["later"].digest)
-    assert prune("--dry-run").startswith("2 contents, 0.0 MB would be removed; ")
+    assert prune("--dry-run").startswith("2 contents, 8 B would be removed; ")
     assert has_blob(lost)
-    assert prune("--days", "0").startswith("2 contents, 0.0 MB removed; ")
+    assert prune("--days", "0").startswith("2 contents, 8 B removed; ")
     kept = (before, tree, young, same, later.entries["later"].digest)
     assert [has_blob(digest) for digest in kept] == [True] * 5
     assert not has_blob(lost)

@@ -61,7 +61,7 @@ def test_it_is_hidden_while_nothing_is_known(unknown: dict[str, int]) -> None:
 
 
 def test_tokens_are_as_exact_as_is_of_use() -> None:
-    counts = (0, 999, 1_000, 76_499, 999_499, 999_500, 1_000_000, 1_250_000)
+    counts = (0, 999, 1_000, 76_499, 999_499, 999_500, 1_000_000, 1_048_576, 1_250_000)
     assert [tokens_text(count) for count in counts] == [
-        *("0", "999", "1k", "76k", "999k", "1M", "1M", "1.2M")
+        *("0", "999", "1k", "76k", "999k", "1M", "1M", "1.05M", "1.25M")
     ]

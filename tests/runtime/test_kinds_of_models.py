@@ -31,7 +31,7 @@ from conversations.providers.config import (
     read_provider_prices,
 )
 from conversations.rendering.messages import fill_marks
-from conversations.runtime.models import group_models
+from conversations.runtime.models import describe_model, group_models
 from conversations.runtime.service import Runtime
 from tests.archive import files
 from tests.archive.turns import read_turns
@@ -479,3 +479,11 @@ def test_a_menu_has_models_by_provider_and_no_dates_twice() -> None:
     assert [one.id for one in chosen[0][1]] == ["one", "one-20260101", "two-20260101"]
     name, gone = group_models(models, chosen="four")[-1]
     assert (name, [one.id for one in gone]) == ("Not available", ["four"])
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(1_048_576, "1.05M"), (1_000_000, "1M"), (131_072, "131k"), (512, "512")]
+)
+def test_a_model_is_described_with_a_limit_as_exact_as_is_of_use(size: int, said: str) -> None:
+    model = ModelInfo(id="m", name="M", max_input_tokens=size, max_output_tokens=0, provider="a")
+    assert describe_model(model, {}) == f"m · a · {said} tokens"

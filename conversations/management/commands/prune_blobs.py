@@ -3,6 +3,7 @@ from typing import Any
 
 from conversations.agent.undo.listing import SAFE_DAYS, prune_blobs
 from conversations.management.base import DatabaseCommand
+from conversations.rendering.source_text import size_text
 
 
 class Command(DatabaseCommand):
@@ -18,10 +19,6 @@ class Command(DatabaseCommand):
         done = prune_blobs(days=days, dry_run=dry_run)
         verb = "would be removed" if dry_run else "removed"
         self.stdout.write(
-            f"{done['removed']} contents, {_megabytes(done['removed_bytes'])} {verb};"
-            f" {done['kept']} stay, {_megabytes(done['kept_bytes'])}"
+            f"{done['removed']} contents, {size_text(done['removed_bytes'])} {verb};"
+            f" {done['kept']} stay, {size_text(done['kept_bytes'])}"
         )
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1_000_000:,.1f} MB"
