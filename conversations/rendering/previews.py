@@ -100,6 +100,8 @@ def render_preview(
 ) -> Preview:
     """``text`` is that of ``data``, None where it is none; ``is_cut``: they are the beginning of
     a longer file. ``first_page`` is for a PDF."""
+    if not data or text == "":  # or the mark of its encoding alone
+        return Preview("", say("The file is empty."))
     kind = preview_kind(name, data, is_text=text is not None)
     is_bytes = text is None or kind in (SVG, PDF)
     if is_cut and is_bytes:
@@ -223,8 +225,6 @@ def _show_table(name: str, source: str) -> Preview:
         rows = list(_read_rows(name, source))
     except csv.Error:
         return _show_text(name, source)
-    if not rows:
-        return Preview("", say("This table is empty."))
     head, *body = [[cell[:MAX_CELL_CHARS] for cell in row[:MAX_COLUMNS]] for row in rows]
     left = len(rows) - 1 - MAX_ROWS
     notes = []

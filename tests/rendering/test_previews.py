@@ -39,6 +39,13 @@ def picture(kind: str, *, pages: int = 1) -> bytes:
     return drawn.getvalue()
 
 
+@pytest.mark.parametrize("suffix", ["txt", "py", "md", "html", "csv", "ipynb", "svg", "png"])
+def test_it_says_of_an_empty_file_that_it_is_empty(suffix: str) -> None:
+    assert render(f"a.{suffix}", b"") == Preview("", "The file is empty.")
+    mark = b"\xef\xbb\xbf"
+    assert render_preview(f"a.{suffix}", mark, "", is_cut=False).note == "The file is empty."
+
+
 @pytest.mark.parametrize(
     ("name", "data", "kind"),
     [
@@ -85,7 +92,6 @@ def test_a_table() -> None:
         "<tr><th>2</th><td>&lt;b&gt;</td><td></td></tr></tbody></table>"
     )
     assert "<td>2</td>" in render("a.tsv", "a,b\tc\n1\t2\n").html
-    assert render("a.csv", "").note == "This table is empty."
 
 
 @pytest.mark.parametrize(
@@ -161,7 +167,7 @@ def test_a_notebook_holds_no_words_of_ours() -> None:
     assert html.count("\ufffdDenied\ufffd") == 4
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 1}', '{"cells": [], "metadata": 1}'])
+@pytest.mark.parametrize("text", [" ", "{", "[]", '{"cells": 1}', '{"cells": [], "metadata": 1}'])
 def test_what_is_no_notebook_is_shown_as_text(text: str) -> None:
     assert 'class="source"' in render("a.ipynb", text).html
 
