@@ -232,7 +232,7 @@ TABLE_START = (
     '<p class="table-acts rich">'
     f'<button type="button" data-action="copy-csv">{COPY_CSV}</button>'
     f'<button type="button" data-action="copy-table">{COPY_MARKDOWN}</button></p>'
-    f'<div class="table-wrap" tabindex="0" role="group" aria-label="{TABLE}"><table dir="auto">\n'
+    f'<div class="table-wrap" tabindex="0" role="group" aria-label="{TABLE}" dir="auto"><table>\n'
 )
 TABLE_END = "</table></div>\n"
 
@@ -278,18 +278,19 @@ class TranscriptRenderer(RendererHTML):
         return render_formula(formula, block=token.block)
 
     def alert_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
-        return f'<div class="alert rich" data-kind="{tokens[idx].info.lower()}">\n'
+        return f'<div class="alert rich" data-kind="{tokens[idx].info.lower()}" dir="auto">\n'
 
     def alert_title_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
-        # The parser has written it in English.
+        # The parser has written it in English. It says nothing about the direction of the text.
         title = tokens[idx + 1]
         title.children = []
-        return f'<p class="alert-title">{ALERT_TITLES[title.content]}'
+        return f'<p class="alert-title"><bdi>{ALERT_TITLES[title.content]}</bdi>'
 
     def note_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
         label = escape_text(tokens[idx].info)
         return (
-            f'<div class="note rich" data-note="{label}"><span class="note-label">{label}</span>\n'
+            f'<div class="note rich" data-note="{label}" dir="auto">'
+            f'<bdi class="note-label">{label}</bdi>\n'
         )
 
     def note_ref(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
@@ -309,8 +310,10 @@ class TranscriptRenderer(RendererHTML):
     th_open = td_open
 
     def turned_open(self, tokens: Sequence[Token], idx: int, *rest: Any) -> str:
-        """What has its marks at the side where its text begins."""
-        tokens[idx].attrSet("dir", "auto")
+        """What has its marks at the side where its text begins. The first in another block
+        takes part in that one's direction, which text in an element with ``dir`` does not."""
+        if tokens[idx - 1].nesting < 1 and tokens[idx - 1].type != "alert_title_close":
+            tokens[idx].attrSet("dir", "auto")
         return self.renderToken(tokens, idx, *rest)
 
     bullet_list_open = ordered_list_open = blockquote_open = turned_open

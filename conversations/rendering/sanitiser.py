@@ -20,7 +20,7 @@ from .messages import mark
 from .source_text import STAND_INS
 
 _BLOCK_TAGS = {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
-_INLINE_TAGS = {"br", "code", "em", "s", "strong", "sup"}
+_INLINE_TAGS = {"bdi", "br", "code", "em", "s", "strong", "sup"}
 _TABLE_TAGS = {"table", "tbody", "td", "th", "thead", "tr"}
 _ALIGNMENTS = {"ta-left", "ta-center", "ta-right"}
 
@@ -88,12 +88,14 @@ _CLEANER = nh3.Cleaner(
             "role": {"group"},
             "aria-label": {str(FORMULA), str(TABLE)},
             "data-kind": {"note", "tip", "important", "warning", "caution"},
+            "dir": {"auto"},
         },
         "pre": {"tabindex": {"0"}},
-        **{tag: {"dir": {"auto"}} for tag in ("blockquote", "ol", "table", "ul")},
+        **{tag: {"dir": {"auto"}} for tag in ("blockquote", "ol", "ul")},
     },
     allowed_classes={
         "a": {"img-blocked"},
+        "bdi": {"note-label"},
         "button": {"code-wrap"},
         "code": {"hl", "tex"},
         "div": {"alert", "code", "code-head", "math", "note", "rich", "table-wrap"},
@@ -103,7 +105,7 @@ _CLEANER = nh3.Cleaner(
         "mtable": _MATH_CLASSES,
         "mtd": _MATH_CLASSES,
         "p": {"alert-title", "rich", "table-acts", "tex", "unformatted", "verbatim"},
-        "span": {"code-lang", "img-blocked", "link-blocked", "note-label"} | TOKEN_CLASSES,
+        "span": {"code-lang", "img-blocked", "link-blocked"} | TOKEN_CLASSES,
         "sup": {"rich"},
         "td": _ALIGNMENTS,
         "th": _ALIGNMENTS,

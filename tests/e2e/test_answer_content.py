@@ -164,6 +164,52 @@ def test_each_text_runs_in_its_own_direction(server: Server, tab: Page) -> None:
         assert (at["first"] > at["middle"]) == is_turned, selector
 
 
+ARABIC_BLOCKS = """> - بند
+
+> [!WARNING]
+> الصقيع يقتل.
+
+| سرير | سعر |
+|---|---|
+| ا | ب |
+
+فقرة[^1]
+
+[^1]: حاشية.
+"""
+
+
+def test_the_marks_of_blocks_stand_where_their_text_begins(server: Server, tab: Page) -> None:
+    """Bars of quotations and alerts, numbers of footnotes, tables as wholes; the title of an
+    alert, which is in the reader's language, too."""
+    open_answer(server, tab, ARABIC_BLOCKS, "> - item\n\n> [!WARNING]\n> Frost.\n\n[^1]: A note.")
+    expect(tab.locator(".note")).to_have_count(2)
+    for row, bar, side in ((0, "borderRightWidth", "right"), (1, "borderLeftWidth", "left")):
+        of = tab.locator("#rows .row").nth(row)
+        for selector in ("blockquote", ".alert"):
+            assert of.locator(selector).evaluate(f"one => getComputedStyle(one).{bar}") == "3px"
+        edge = """(one, side) => {
+          const range = document.createRange();
+          range.selectNodeContents(one);
+          return Math.abs(range.getBoundingClientRect()[side]
+            - one.closest(".alert, .note, .table-wrap").getBoundingClientRect()[side]);
+        }"""
+        for selector in (".alert-title", ".note-label", "table"):
+            for found in of.locator(selector).all():
+                assert found.evaluate(edge, side) < 24, selector
+
+
+def test_thinking_that_streams_runs_in_its_own_direction(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(thinking="هذه فقرة!", hang_after=99))
+    chat.send("beans")
+    body = chat.page.locator("#draft .think > .md")
+    expect(body).to_contain_text("!")
+    chat.page.locator("#draft .think summary").click()
+    at = chat.page.evaluate(PLACES.replace("#rows .md", "#draft"), ".think > .md")
+    assert at["last"] < at["first"]
+    assert at["first"] > at["middle"]
+
+
 def test_an_answer_that_streams_ends_up_like_one_that_is_loaded(
     chat: Chat, wire: WireThread
 ) -> None:

@@ -50,7 +50,9 @@ ALLOWED_ATTRIBUTES = {
         "tabindex",
         "role",
         "aria-label",
+        "dir",
     },
+    "bdi": {"class"},
     "blockquote": {"dir"},
     "li": {"class"},
     "ol": {"class", "dir", "start"},
@@ -59,7 +61,6 @@ ALLOWED_ATTRIBUTES = {
     "span": {"class", "title"},
     "td": {"class"},
     "th": {"class"},
-    "table": {"dir"},
     "ul": {"class", "dir"},
     "sup": {"class"},
 }
@@ -76,7 +77,7 @@ MATH_TAGS = {
 }
 ALLOWED_ATTRIBUTES |= dict.fromkeys(MATH_TAGS, MATH_ATTRIBUTES)
 PLAIN_TAGS = {"br", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "s", "strong"}
-TABLE_TAGS = {"tbody", "thead", "tr"}
+TABLE_TAGS = {"table", "tbody", "thead", "tr"}
 
 
 class Inspector(HTMLParser):
@@ -169,7 +170,7 @@ class TestMarkdown:
     def test_it_keeps_text_that_is_nested_too_deeply(self) -> None:
         html = render_markdown("> " * 40 + "deep\nlazy")
         assert "&gt; deep\nlazy</p>" in html
-        assert html.count('<blockquote dir="auto">') == html.count("</blockquote>") < 20
+        assert html.count("<blockquote") == html.count("</blockquote>") < 20
         assert "needle" in render_markdown(
             "".join(f"{'  ' * depth}- item\n" for depth in range(30)) + "  " * 30 + "needle"
         )
