@@ -23,3 +23,13 @@ export function enrich(row) {
   const diagrams = findAll("[data-lang=mermaid]", row);
   if (diagrams.length) import("./diagrams.js").then(({ watch }) => diagrams.forEach(watch));
 }
+
+const PAPER = 640; // CSS pixels: what an A4 page has room for, where nothing scrolls
+
+addEventListener("beforeprint", () => {
+  const range = new Range();
+  for (const formula of findAll("math")) {
+    range.selectNodeContents(formula);
+    formula.style.setProperty("--fit", Math.min(1, PAPER / range.getBoundingClientRect().width));
+  }
+});

@@ -164,6 +164,25 @@ def test_each_text_runs_in_its_own_direction(server: Server, tab: Page) -> None:
         assert (at["first"] > at["middle"]) == is_turned, selector
 
 
+def test_wide_formulas_are_on_paper_as_a_whole(server: Server, tab: Page) -> None:
+    wide = " + ".join(f"x_{{{number}}}" for number in range(40))
+    open_answer(server, tab, f"$$\n{wide}\n$$\n\nText ${wide}$ and $x$.")
+    widths = """all => all.map((one) => {
+      const range = new Range();
+      range.selectNodeContents(one);
+      return Math.round(range.getBoundingClientRect().width);
+    })"""
+    formulas = tab.locator("#rows math")
+    expect(tab.locator("link[href*='css/rich.']")).to_be_attached()
+    assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
+    tab.pdf()  # after which the page is as it was on paper
+    tab.emulate_media(media="print")
+    printed = formulas.evaluate_all(widths)
+    assert [500 < width < 700 for width in printed] == [True, True, False]
+    tab.emulate_media(media="screen")
+    assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
+
+
 ARABIC_BLOCKS = """> - بند
 
 > [!WARNING]
