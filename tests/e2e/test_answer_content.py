@@ -183,6 +183,17 @@ def test_wide_formulas_are_on_paper_as_a_whole(server: Server, tab: Page) -> Non
     assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
 
 
+def test_what_is_struck_out_has_a_line_of_its_kind(server: Server, tab: Page) -> None:
+    """On paper, too. A gradient's middle crosses the way that it goes."""
+    open_answer(server, tab, r"$\cancel{a}$ $\bcancel{b}$ $\xcancel{c}$")
+    found = tab.locator("menclose")
+    expect(found.last).to_have_css("print-color-adjust", "exact")
+    drawn = "all => all.map((one) => getComputedStyle(one).backgroundImage)"
+    up, down = "to right bottom", "to right top"
+    shown = [re.findall(r"to \w+ \w+", image) for image in found.evaluate_all(drawn)]
+    assert shown == [[up], [down], [up, down]]
+
+
 ARABIC_BLOCKS = """> - بند
 
 > [!WARNING]
