@@ -52,7 +52,7 @@ def test_a_file_is_browsed_changed_and_each_version_opens(
     folder = example_folder(server) / "bed"
     folder.mkdir()
     (folder / "plan.md").write_text("# Plan one\n")
-    for text in ("# Plan two\n", "# Plan three\n"):
+    for text in ("# Plan two\n", "# Plan three\n\n[^1]: By Ann.\n"):
         wire.enqueue(
             Scenario(
                 text="I write it.",
@@ -78,6 +78,7 @@ def test_a_file_is_browsed_changed_and_each_version_opens(
     assert violations_everywhere(page, "file-version") == []
     page.get_by_role("link", name="Current version").click()
     expect(shown.get_by_role("heading", name="Plan three")).to_be_visible()
+    expect(shown.locator(".note")).to_have_css("display", "grid")  # no notice of the frame's
     versions = page.get_by_role("region", name="Versions").get_by_role("listitem")
     expect(versions).to_have_count(3)
     versions.last.get_by_role("link").first.click()
