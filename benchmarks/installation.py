@@ -172,7 +172,7 @@ def _index(session: Session, turns: Iterable[NewTurn]) -> SearchProgress:
         found = searchable_of(session.pk, turn)
         keys = {"owner": session.owner_id, "workspace": session.workspace_id}
         entry = make_entry(turn, found, **keys)
-        entries.append(TurnEntry(session_pk=session.pk, turn=turn, searchable=found, entry=entry))
+        entries.append(TurnEntry(session_pk=session.pk, turn=turn, entry=entry))
     replace_entries(entries)
     sums = asdict(sum_up(entries))
     return SearchProgress(session=session, indexed_turn=len(entries), version=VERSION, **sums)
