@@ -36,6 +36,9 @@ for name in (
 os.environ.setdefault("LOOM_DEMO_DELAY", "0")
 os.environ.setdefault("LOOM_SEMANTIC", "off")  # except in the tests of it
 os.environ.setdefault("LOOM_TITLE_MODEL", "off")
+# As the product sets it before it loads numpy: Hypothesis, which looks at every module, has
+# Autobahn load it before.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from loomweb.settings import *  # noqa: E402, F403
 
