@@ -8,15 +8,14 @@ and where they are.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
-import axe_playwright_python
 from playwright.sync_api import Page
 
 from .conftest import NARROW, WIDE, take_picture
 
-AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+# From the server: the browser keeps it, and what it has compiled of it.
+LOAD_AXE = "'axe' in window || import('/static/axe.min.js').then(() => true)"
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 """All rules, by their tags."""
@@ -36,8 +35,9 @@ OF_PLACES = [
 """Rules that look at where something is, or at all that is shown together."""
 
 FIND_VIOLATIONS = """
-async ([runOnly, part]) => {
-  const include = part ? window[part] : [document];
+async ([runOnly, within, part]) => {
+  const all = within ? [...document.querySelectorAll(within)] : [document];
+  const include = part ? window[part].filter((one) => all.some((of) => of.contains(one))) : all;
   if (!include.length) return [];
   const { violations } = await axe.run(
     // Frames here have no origin, and answer nobody.
@@ -73,40 +73,42 @@ NOTE_WHAT_CHANGED = """
 """
 
 
-def violations(page: Page, rules: Sequence[str] = RULES, part: str = "") -> list[str]:
-    """What axe finds on the page, or in the elements that the page's variable ``part``
-    holds, and which ids the page has twice. Only this leaves the browser: all that axe
-    tells is megabytes."""
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(AXE)
-    found: list[str] = page.evaluate(FIND_VIOLATIONS, [list(rules), part])
+def violations(
+    page: Page, rules: Sequence[str] = RULES, *, within: str = "", part: str = ""
+) -> list[str]:
+    """What axe finds on the page, or in what the selector ``within`` finds, and of either
+    in the elements that the page's variable ``part`` holds; and which ids the page has
+    twice. Only this leaves the browser: all that axe tells is megabytes."""
+    page.evaluate(LOAD_AXE)
+    found: list[str] = page.evaluate(FIND_VIOLATIONS, [list(rules), within, part])
     return found
 
 
-def violations_light_and_dark(page: Page, picture: str = "") -> list[str]:
+def violations_light_and_dark(page: Page, picture: str = "", within: str = "") -> list[str]:
     """In both schemes, as wide as the page is; ``picture`` names the pictures that are
     kept of them."""
     return [
-        *_violations_in(page, "light", picture),
-        *_violations_in(page, "dark", picture, OF_COLOURS),
+        *_violations_in(page, "light", picture, within),
+        *_violations_in(page, "dark", picture, within, OF_COLOURS),
     ]
 
 
-def violations_everywhere(page: Page, picture: str) -> list[str]:
+def violations_everywhere(page: Page, picture: str, within: str = "") -> list[str]:
     """In both schemes and at both widths, and where it scrolls sideways. What is shown
-    at one width only is looked at there by all rules, in both schemes."""
+    at one width only is looked at there by all rules, in both schemes. ``within`` selects
+    what is looked at where the rest of the page was looked at without it."""
     wide, narrow = f"{picture}-wide", f"{picture}-narrow"
     page.set_viewport_size(WIDE)
-    found = _violations_in(page, "light", wide)
+    found = _violations_in(page, "light", wide, within)
     found += sizes_that_scroll_sideways(page, wide)
     page.evaluate(NOTE_WHAT_IS_SHOWN)
     page.set_viewport_size(NARROW)
     page.evaluate(NOTE_WHAT_CHANGED)
-    found += _violations_in(page, "light", narrow, RULES, "nowShown")
-    found += _violations_in(page, "dark", narrow, OF_COLOURS + OF_PLACES)
+    found += _violations_in(page, "light", narrow, within, RULES, "nowShown")
+    found += _violations_in(page, "dark", narrow, within, OF_COLOURS + OF_PLACES)
     found += sizes_that_scroll_sideways(page, narrow)
     page.set_viewport_size(WIDE)
-    found += _violations_in(page, "dark", wide, OF_COLOURS, "nowHidden")
+    found += _violations_in(page, "dark", wide, within, OF_COLOURS, "nowHidden")
     return found
 
 
@@ -114,13 +116,15 @@ def _violations_in(
     page: Page,
     scheme: Literal["light", "dark"],
     picture: str,
+    within: str = "",
     rules: Sequence[str] = RULES,
     part: str = "",
 ) -> list[str]:
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     if picture:
         take_picture(page, f"{picture}-{scheme}")
-    return [f"{scheme}: {violation}" for violation in violations(page, rules, part)]
+    found = violations(page, rules, within=within, part=part)
+    return [f"{scheme}: {violation}" for violation in found]
 
 
 SCROLLS_SIDEWAYS = """

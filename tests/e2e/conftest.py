@@ -18,6 +18,7 @@ from shutil import copy, copytree
 from typing import Any
 from uuid import uuid4
 
+import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from xdist.scheduler import LoadScopeScheduling
@@ -42,7 +43,16 @@ WORKER_BLOCKED = "Service Worker registration blocked by Playwright"
 expect.set_options(timeout=30_000)
 
 
-OWN_SERVER = ("test_full_disk.py", "test_restarts.py", "test_search.py", "test_window.py")
+OWN_SERVER = (
+    "test_both_servers.py",
+    "test_full_disk.py",
+    "test_notices.py",
+    "test_restarts.py",
+    "test_search.py",
+    "test_tool_questions.py",
+    "test_tour.py",
+    "test_window.py",
+)
 """Modules whose tests share a server of their own."""
 
 
@@ -184,11 +194,18 @@ def wire(provider: WireThread) -> WireThread:
     return provider
 
 
-COLLECT = """
+# The tables as the models have them: tests/test_migrations.py holds the migrations to these.
+PREPARE = """
+from django.apps import apps
+from django.conf import settings
+from django.core.management import call_command
 from conversations.management.commands._first_run import collect_static_files
+settings.MIGRATION_MODULES = dict.fromkeys(one.label for one in apps.get_app_configs())
+call_command("migrate", verbosity=0, run_syncdb=True)
+settings.MIGRATION_MODULES = {}
+call_command("migrate", verbosity=0, fake=True)
 collect_static_files()
 """
-PREPARE = ["migrate"], ["shell", "-c", COLLECT]
 
 
 @pytest.fixture(scope="session")
@@ -199,8 +216,8 @@ def starts() -> Iterator[Starts]:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str, starts: Starts) -> Path:
-    """A data folder with a migrated database and the static files, made once for all
-    workers: most of a first start."""
+    """A data folder with a migrated database and the static files, and axe among them, made
+    once for all workers: most of a first start."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "prepared"
     folder.mkdir(exist_ok=True)
@@ -208,9 +225,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str, starts: S
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "static").exists():
             env = clean_environment({"LOOM_DATA_DIR": str(folder)})
-            commands = ([sys.executable, "manage.py", *one, "--verbosity", "0"] for one in PREPARE)
-            made = [starts.popen(command, env=env) for command in commands]
-            assert [one.wait(120) for one in made] == [0, 0]
+            made = starts.run("manage.py", "shell", "-v", "0", "-c", PREPARE, env=env)
+            assert made.returncode == 0, made.stderr
+            copy(Path(axe_playwright_python.__file__).parent / "axe.min.js", folder / "static")
     return folder
 
 
@@ -220,11 +237,10 @@ def make_server(
 ) -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
-    def make(*, is_new: bool = False, **environment: str) -> Server:
+    def make(**environment: str) -> Server:
         server = Server(tmp_path_factory.mktemp("data"), environment, starts)
         started.append(server)
-        if not is_new:
-            copy(prepared / "loom.sqlite3", server.folder)
+        copy(prepared / "loom.sqlite3", server.folder)
         copytree(prepared / "static", server.folder / "static")
         server.start()
         return server
@@ -261,12 +277,6 @@ def story(server: Server) -> str:
     """A session with every kind of row, read or unreadable."""
     server.manage("import_sessions", str(Path(__file__).parent / "every_row.jsonl"))
     return "11111111-2222-4333-8444-555555555555"
-
-
-@pytest.fixture(scope="session")
-def demo_server(make_server: Callable[..., Server]) -> Server:
-    """A server as a newcomer has it: no database yet, and no key."""
-    return make_server(is_new=True, LOOM_DEMO_DELAY="0.005")
 
 
 @pytest.fixture(scope="session")

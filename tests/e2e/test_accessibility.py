@@ -3,6 +3,7 @@
 from playwright.sync_api import Page
 
 from .accessibility import violations_everywhere
+from .conftest import Server
 
 FAULTS = """
 <!doctype html><html lang="en"><title>Faults</title><style>
@@ -33,8 +34,9 @@ FAULTS = """
 """
 
 
-def test_faults_of_one_width_or_one_scheme_are_found(tab: Page) -> None:
-    tab.set_content(FAULTS)
+def test_faults_of_one_width_or_one_scheme_are_found(tab: Page, server: Server) -> None:
+    tab.route("**/faults", lambda route: route.fulfill(body=FAULTS, content_type="text/html"))
+    tab.goto(f"{server.url}/faults")
     found = violations_everywhere(tab, "faults")
     for violation in (
         "light: color-contrast: #light",
@@ -48,3 +50,6 @@ def test_faults_of_one_width_or_one_scheme_are_found(tab: Page) -> None:
         "it scrolls sideways with text of 100%",
     ):
         assert any(one.startswith(violation) for one in found), (violation, found)
+    found = violations_everywhere(tab, "", within="b, .narrow")
+    assert any(one.startswith("light: image-alt: #nameless") for one in found), found
+    assert not any("#light" in one or "#wide-dark" in one for one in found), found

@@ -44,7 +44,8 @@ def test_a_person_signs_in_and_out(
     page = open_context().new_page()
     settings = f"{server.url}/w/example/settings/tools/"
     page.goto(settings)
-    wait_until(lambda: bool(page.reload()) and "connecting" not in page.content())
+    wait_until(lambda: "connecting" not in page.request.get(settings).text())
+    page.reload()
     card = page.get_by_role("region", name="Tool servers")
     expect(card).to_contain_text("Sign-in needed")
     card.get_by_role("button", name="Sign in to tickets").click()

@@ -1,12 +1,35 @@
-"""The tour with the demo model, by its buttons alone."""
+"""The demo model: a first visit, and the tour by its buttons alone."""
 
+import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from tests.e2e.accessibility import violations_everywhere
 
-from .conftest import Chat, Server
+from .conftest import Chat, Server, take_picture
+
+
+@pytest.fixture(scope="module")
+def demo_server(make_server: Callable[..., Server]) -> Server:
+    """A server as a newcomer has it, without a key."""
+    return make_server(LOOM_DEMO_DELAY="0.005")
+
+
+def test_the_first_visit_opens_the_chat_with_the_demo_model(
+    demo_server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context(storage_state=None).new_page()
+    page.goto(demo_server.link)
+    chat = Chat(page, demo_server)
+    expect(page.locator(".demo")).to_contain_text("Demo model")
+    expect(page.get_by_role("link", name="Connect a model")).to_be_visible()
+    take_picture(page, "first-visit")
+    chat.ask("table")
+    expect(page.locator("#rows table")).to_be_visible()
+    page.goto(demo_server.link)
+    expect(page).not_to_have_url(re.compile("link"))
 
 
 def test_the_tour_shows_the_product_and_stays_closed(

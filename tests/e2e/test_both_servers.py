@@ -1,5 +1,5 @@
-"""Under either server a page that does not read is closed, and a download waits, instead of
-filling the memory; and a stop ends what runs."""
+"""Under either server a large upload is taken whole, a page that does not read is closed, and
+a download waits, instead of filling the memory; and a stop ends what runs."""
 
 import http.cookiejar
 import json
@@ -11,22 +11,64 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from playwright.sync_api import BrowserContext, expect
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.e2e.conftest import Server, start_ordinary, wait_until
+from tests.e2e.conftest import Server, wait_until
+from tests.e2e.test_imports import EXPORT, LARGE, WAITS, begin_upload
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
+CHUNKED = b"Transfer-Encoding: chunked"
 
-@pytest.fixture(params=["daphne", "uvicorn"])
+
+@pytest.fixture(scope="module", params=["daphne", "uvicorn"])
 def one(
     make_server: Callable[..., Server], provider: WireThread, request: pytest.FixtureRequest
 ) -> Server:
-    return start_ordinary(make_server, provider, LOOM_ASGI_SERVER=request.param)
+    """Whose requests may not be large. The last test ends it."""
+    return make_server(
+        ANTHROPIC_API_KEY=provider.key,
+        ANTHROPIC_BASE_URL=provider.url,
+        LOOM_ASGI_SERVER=request.param,
+        LOOM_MAX_ATTACHMENTS="1",
+        LOOM_MAX_ATTACHMENT_BYTES="1000",
+        LOOM_MAX_FRAME_BYTES="1000",
+    )
+
+
+def test_a_large_file_is_imported_whole(
+    one: Server, open_context: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
+    """One that is larger than other requests may be: it waits in between. Of unknown
+    length it is as large as others from a stranger, and no larger."""
+    server = one
+    export = tmp_path / "export.jsonl"
+    lines = ["x" * 999_000 + "\n"] * 3
+    export.write_text(EXPORT.read_text() + "".join(lines))
+    page = open_context(storage_state=None).new_page()
+    page.goto(server.sign_in_link())
+    page.goto(f"{server.url}/import/")
+    page.get_by_label("File", exact=True).set_input_files(export)
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_role("status")).to_have_text("done")
+    expect(page.get_by_text("Sessions added: 3")).to_be_visible()
+    where = urlsplit(server.url)
+    head = b"POST /import/ HTTP/1.1\r\nHost: localhost\r\n" + CHUNKED + b"\r\n\r\n"
+    with socket_module.create_connection((where.hostname, where.port), timeout=60) as line:
+        line.sendall(head + b"80000\r\n" + b"x" * 0x80000)
+        assert b" 413 " in line.recv(100)
+    assert b" 400 " in begin_upload(server, "/import/", b"Content-Length: 5", CHUNKED)
+    # What else a browser has for cookies changes nothing, nor do several lines of them.
+    [key] = [c["value"] for c in page.context.cookies() if c["name"] == "loom_session"]
+    assert b" 413 " in begin_upload(server, "/import/", LARGE, b"Cookie: a,b=1")
+    for other in (b"Cookie: [x]=1", b"Cookie: a,b=1"):
+        assert begin_upload(server, "/import/", LARGE, other, cookie=key, seconds=2) == WAITS
 
 
 def sign_in_and_begin(server: Server) -> tuple[str, dict[str, str]]:
@@ -140,14 +182,17 @@ def test_a_download_waits_for_who_reads_slowly(server: Server) -> None:
     lines: list[dict[str, object]] = [{"type": "session", "uuid": uuid, "workspace": "example"}]
     lines += [
         {"type": "turn", "number": number, "role": "user", "content": "beans" * 24_000}
-        for number in range(1, 301)
+        for number in range(1, 201)
     ]
-    size = 300 * 120_000
+    size = 200 * 120_000
     server.import_lines(lines)
     host, _, port = server.url.removeprefix("http://").partition(":")
     cookie = "; ".join(f"{c.name}={c.value}" for c in cookies)
     before = memory_of(server)
-    with socket_module.create_connection((host, int(port)), timeout=60) as slow:
+    with socket_module.socket() as slow:
+        slow.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, 8192)
+        slow.settimeout(60)
+        slow.connect((host, int(port)))
         slow.sendall(
             f"GET /s/{uuid}/export/ HTTP/1.0\r\nHost: {host}:{port}\r\n"
             f"Cookie: {cookie}\r\n\r\n".encode()
