@@ -87,7 +87,7 @@ def test_everything_is_undone(
     )
     expect(panel).to_contain_text("It was changed afterwards.")
     settle()
-    assert violations_light_and_dark(page, "changes-panel") == []
+    assert violations_light_and_dark(page, "changes-panel", within="#panel") == []
 
     panel.get_by_role("button", name="Undo all changes").click()
     expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")

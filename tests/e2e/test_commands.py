@@ -144,7 +144,7 @@ def test_clear_hides_the_view_only_and_history_brings_it_back(
     chat.ask("And now?")
     expect(page.locator("#rows")).to_contain_text("Still here.")
     take_picture(page, "commands-cleared")
-    assert violations(page) == []
+    assert violations(page, within="#rows") == []
     assert page.locator("[data-seq='71']").count() == 1  # nothing was loaded meanwhile
     assert page.locator("[data-seq='70']").count() == 0
     page.get_by_role("button", name="Load older").click()
@@ -171,7 +171,7 @@ def test_files_are_named_by_typing_a_part_of_their_path(chat: Chat, server: Serv
     expect(choices(page)).to_have_text(["src/bean_plan.py"])
     assert chosen(page) == "src/bean_plan.py"
     take_picture(page, "commands-files")
-    assert violations(page) == []
+    assert violations(page, within="#composer, [role=listbox]") == []
     chat.message.press("Tab")
     expect(chat.message).to_have_value("Look at @src/bean_plan.py ")
     chat.message.press_sequentially("and @words")
@@ -203,7 +203,7 @@ def test_the_palette_finds_sessions_commands_and_pages(
     field.fill("")
     field.press_sequentially("quin")
     expect(options).to_have_text([re.compile("Quinces in spring")])
-    assert violations_light_and_dark(page, "palette-wide") == []
+    assert violations_light_and_dark(page, "palette-wide", within="dialog") == []
     page.emulate_media(color_scheme="light")
     field.press("Escape")
     expect(palette(page)).to_be_hidden()
@@ -287,7 +287,7 @@ def test_the_palette_opens_on_every_page_and_narrow(
     expect(palette(page)).to_be_visible()
     field = palette(page).get_by_role("combobox")
     field.press_sequentially("settings of")
-    assert violations_light_and_dark(page, "palette-narrow") == []
+    assert violations_light_and_dark(page, "palette-narrow", within="dialog") == []
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
     field.press("Enter")
     page.wait_for_url("**/w/example/settings/")
@@ -306,7 +306,7 @@ def test_the_keys_are_listed_and_single_ones_can_be_switched_off(chat: Chat) -> 
     dialog = page.get_by_role("dialog", name="Commands and keys")
     expect(dialog).to_be_visible()
     expect(chat.message).to_have_value("")
-    assert violations_everywhere(page, "help") == []
+    assert violations_everywhere(page, "help", within="dialog") == []
     dialog.get_by_label("Single-letter keys").uncheck()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()

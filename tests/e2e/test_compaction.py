@@ -97,11 +97,3 @@ def test_it_works_without_javascript(
     expect(chat.page.get_by_text("The summary of turns 1–52 is undone.")).to_be_visible()
     row_of(chat.page).get_by_role("button", name="Undo the summary").click()
     expect(chat.page.get_by_text("This summary is already undone.")).to_be_visible()
-
-
-def test_with_too_little_it_says_so(chat: Chat, wire: WireThread) -> None:
-    wire.enqueue(Scenario(text="Hello."))
-    chat.ask("hi")
-    summarise(chat.page)
-    notice = chat.page.get_by_role("article", name="Notice")
-    expect(notice).to_contain_text("There is nothing to summarize yet.")

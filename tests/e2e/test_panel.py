@@ -23,7 +23,8 @@ def panel(page: Page) -> Locator:
     return page.locator("#panel")
 
 
-def test_it_is_opened_and_left_by_keyboard(chat: Chat) -> None:
+@pytest.mark.noisy  # the browser reports what does not arrive
+def test_it_is_opened_and_left_by_keyboard_and_its_tabs_are_pages_of_their_own(chat: Chat) -> None:
     page = chat.page
     expect(panel(page)).to_be_hidden()
     opener(page).focus()
@@ -34,11 +35,13 @@ def test_it_is_opened_and_left_by_keyboard(chat: Chat) -> None:
     expect(panel(page)).to_be_hidden()
     expect(opener(page)).to_be_focused()
     expect(opener(page)).to_have_attribute("aria-expanded", "false")
-
-
-def test_its_tabs_are_pages_of_their_own(chat: Chat) -> None:
-    page = chat.page
+    page.reload()
+    page.route("**/state/", lambda route: route.abort())
     opener(page).click()
+    expect(panel(page).get_by_role("alert")).to_contain_text("could not be loaded")
+    page.unroute("**/state/")
+    panel(page).get_by_role("button", name="Try again").click()
+    expect(panel(page).get_by_role("heading", name="Session state")).to_be_visible()
     page.get_by_role("link", name="Context", exact=True).click()
     expect(panel(page).get_by_role("heading", name="Context")).to_be_focused()
     tab = page.get_by_role("link", name="Context", exact=True)
@@ -48,37 +51,26 @@ def test_its_tabs_are_pages_of_their_own(chat: Chat) -> None:
     expect(page.get_by_role("heading", name="Context")).to_be_visible()
 
 
-@pytest.mark.parametrize("viewport", [SHEET, NARROW], ids=["sheet", "narrow"])
-def test_where_there_is_no_room_it_is_a_sheet(
-    open_chat: Callable[..., Chat], viewport: dict[str, int]
-) -> None:
-    chat = open_chat(viewport=viewport).new()
+def test_where_there_is_no_room_it_is_a_sheet(open_chat: Callable[..., Chat]) -> None:
+    chat = open_chat(viewport=SHEET).new()
     page = chat.page
-    opener(page).click()
-    expect(page.get_by_role("dialog", name="About this session")).to_be_visible()
-    expect(page.locator("#main")).to_have_attribute("inert", "")
-    assert violations(page) == []
-    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    expect(chat.message).to_be_visible()
-    expect(opener(page)).to_be_focused()
-    if viewport is SHEET:
+    for viewport in (SHEET, NARROW):
+        page.set_viewport_size(viewport)
         opener(page).click()
-        expect(page.get_by_role("dialog")).to_be_visible()
-        page.mouse.click(100, 400)
+        expect(page.get_by_role("dialog", name="About this session")).to_be_visible()
+        expect(page.locator("#main")).to_have_attribute("inert", "")
+        assert violations(page) == []
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_be_hidden()
-
-
-@pytest.mark.noisy
-def test_what_cannot_be_loaded_can_be_tried_again(chat: Chat) -> None:
-    page = chat.page
-    page.route("**/state/", lambda route: route.abort())
-    opener(page).click()
-    expect(panel(page).get_by_role("alert")).to_contain_text("could not be loaded")
-    page.unroute("**/state/")
-    panel(page).get_by_role("button", name="Try again").click()
-    expect(panel(page).get_by_role("heading", name="Session state")).to_be_visible()
+        expect(chat.message).to_be_visible()
+        expect(opener(page)).to_be_focused()
+        if viewport is SHEET:
+            opener(page).click()
+            expect(page.get_by_role("dialog")).to_be_visible()
+            page.mouse.click(100, 400)
+            expect(page.get_by_role("dialog")).to_be_hidden()
+            page.reload()
 
 
 @pytest.fixture
@@ -123,6 +115,12 @@ def test_an_item_is_pinned_reworded_struck_and_restored(decided: Chat) -> None:
     page.reload()
     settle()
     assert decided.rows_html() == live
+    # A turn on the page is shown without leaving it.
+    opener(page).click()
+    address = page.url
+    item(page, "main", "Rules").get_by_role("link", name="Turn 1").click()
+    expect(page.locator('#rows > [data-turn="1"]')).to_be_focused()
+    assert page.url == address
 
 
 def test_a_late_answer_does_not_hide_a_newer_change(decided: Chat) -> None:
@@ -145,7 +143,14 @@ def test_a_late_answer_does_not_hide_a_newer_change(decided: Chat) -> None:
     expect(item(page, "tabs").get_by_text("Pinned")).to_be_visible()
     expect(panel(page).locator("#struck summary")).to_be_visible()
 
+    panel(page).locator("#struck summary").click()
+    settle()
+    assert violations_everywhere(page, "state", within="#panel") == []
+    page.goto(f"{decided.server.url}/s/{decided.uuid}/state/")
+    assert violations_everywhere(page, "state-page") == []
 
+
+@pytest.mark.noisy  # the browser reports what is refused
 def test_it_follows_the_session_and_keeps_what_is_being_written(
     decided: Chat, wire: WireThread
 ) -> None:
@@ -162,12 +167,8 @@ def test_it_follows_the_session_and_keeps_what_is_being_written(
     expect(item(page, "plant beans").first).to_be_visible()
     expect(panel(page)).to_be_visible()
 
-
-@pytest.mark.noisy  # the browser reports what is refused
-def test_a_wording_outlasts_another_tab_of_the_panel(decided: Chat) -> None:
-    page = decided.page
+    # Nor does another tab of the panel lose it.
     item(page, "tabs").get_by_label("Edit").first.click()
-    field = item(page, "tabs").get_by_role("textbox", name="Wording")
     field.fill("half a thought")
     page.get_by_role("link", name="Context", exact=True).click()
     expect(panel(page).get_by_role("heading", name="Context")).to_be_focused()
@@ -190,20 +191,9 @@ def test_a_wording_outlasts_another_tab_of_the_panel(decided: Chat) -> None:
     expect(item(page, "Spaces, two")).to_contain_text("reworded")
     expect(panel(page).locator("[data-edit][open]")).to_have_count(0)
 
-
-def test_a_turn_on_the_page_is_shown_without_leaving_it(decided: Chat) -> None:
-    page = decided.page
-    address = page.url
-    item(page, "main", "Rules").get_by_role("link", name="Turn 1").click()
-    expect(page.locator('#rows > [data-turn="1"]')).to_be_focused()
-    assert page.url == address
-
-
-@pytest.mark.noisy
-def test_a_change_that_fails_loses_nothing(decided: Chat) -> None:
-    page = decided.page
-    item(page, "tabs").get_by_label("Edit").first.click()
-    field = item(page, "tabs").get_by_role("textbox", name="Wording")
+    # Nor does a change that fails.
+    item(page, "Spaces, two").get_by_label("Edit").first.click()
+    field = item(page, "Spaces, two").get_by_role("textbox", name="Wording")
     field.fill("x" * 160)
     page.route("**/state/edit/", lambda route: route.abort())
     page.get_by_role("button", name="Save").click()
@@ -214,18 +204,7 @@ def test_a_change_that_fails_loses_nothing(decided: Chat) -> None:
     field.fill("x" * 161)
     page.get_by_role("button", name="Save").click()
     expect(panel(page).get_by_role("alert")).to_contain_text("at most 160 characters")
-    expect(item(page, "tabs").get_by_role("textbox", name="Wording")).to_have_value("x" * 161)
-
-
-def test_axe_finds_nothing_in_the_state(decided: Chat) -> None:
-    page = decided.page
-    item(page, "tabs").get_by_role("button", name="Pin").first.click()
-    item(page, "main", "Rules").get_by_role("button", name="Remove").first.click()
-    panel(page).locator("#struck summary").click()
-    settle()
-    assert violations_everywhere(page, "state") == []
-    page.goto(f"{decided.server.url}/s/{decided.uuid}/state/")
-    assert violations_everywhere(page, "state-page") == []
+    expect(panel(page).get_by_role("textbox", name="Wording")).to_have_value("x" * 161)
 
 
 @pytest.fixture
@@ -239,8 +218,10 @@ def looked(chat: Chat, wire: WireThread) -> Chat:
     return chat
 
 
-def test_what_the_model_saw_opens_from_an_answer(looked: Chat) -> None:
-    page = looked.page
+def test_what_the_model_saw_opens_from_an_answer_and_follows_the_calls(
+    looked: Chat, wire: WireThread
+) -> None:
+    page, uuid = looked.page, looked.uuid
     link = page.get_by_role("link", name="Model request").last
     link.focus()
     page.keyboard.press("Enter")
@@ -260,11 +241,7 @@ def test_what_the_model_saw_opens_from_an_answer(looked: Chat) -> None:
     expect(shown).to_be_hidden()
     expect(link).to_be_focused()
 
-
-def test_the_window_follows_the_calls(looked: Chat, wire: WireThread) -> None:
-    page = looked.page
     page.locator("#meter").click()
-    shown = panel(page)
     expect(shown.get_by_text("Latest call")).to_be_visible()
     calls = shown.get_by_role("region", name="Calls", exact=True).get_by_role("listitem")
     expect(calls).to_have_count(3)
@@ -273,23 +250,14 @@ def test_the_window_follows_the_calls(looked: Chat, wire: WireThread) -> None:
     expect(calls).to_have_count(4)
     expect(shown.get_by_text("Latest call, for turn 6")).to_be_visible()
     expect(shown.get_by_text("and identical to what was sent")).to_be_visible()
-
-
-def test_axe_finds_nothing_in_what_the_model_saw(chat: Chat, wire: WireThread) -> None:
-    wire.enqueue(Scenario(text="Yes."))
-    chat.ask("We use tabs. Do you?")
-    page, uuid = chat.page, chat.uuid
-    page.locator("#meter").click()
-    expect(panel(page).get_by_text("and identical to what was sent")).to_be_visible()
-    assert violations_everywhere(page, "panel-window") == []
+    assert violations_everywhere(page, "panel-window", within="#panel") == []
     for name, path in {
         "window": f"/s/{uuid}/window/",
-        "call": f"/s/{uuid}/calls/2/",
         "no-call": f"/s/{uuid}/calls/1/",
+        "call": f"/s/{uuid}/calls/6/",
     }.items():
-        page.goto(chat.server.url + path)
+        page.goto(looked.server.url + path)
         assert violations_everywhere(page, f"page-{name}") == [], name
-    page.goto(f"{chat.server.url}/s/{uuid}/calls/2/")
     page.get_by_role("link", name="View full request").click()
     for summary in page.locator("details.text summary").all():
         summary.click()
@@ -302,7 +270,7 @@ def test_a_rule_is_kept_for_the_workspace_by_keyboard(chat: Chat) -> None:
     opener(page).click()
     offer = panel(page).get_by_role("group", name="for the workspace?", exact=False)
     expect(offer).to_be_visible()
-    assert violations(page) == []
+    assert violations(page, within="#panel") == []
     offer.get_by_role("button", name="Keep for me").focus()
     page.keyboard.press("Enter")
     expect(offer).to_have_count(0)
@@ -316,8 +284,8 @@ def test_a_rule_is_kept_for_the_workspace_by_keyboard(chat: Chat) -> None:
     assert violations_everywhere(page, "memory") == []
 
 
-def test_the_outline_leads_to_a_message_a_turn_and_a_day(chat: Chat) -> None:
-    page, server = chat.page, chat.server
+def test_the_outline_leads_to_a_message_a_turn_and_a_day(server: Server, tab: Page) -> None:
+    page = tab
     uuid = long_session(server, turns=500)
     page.goto(f"{server.url}/s/{uuid}/")
     opener(page).click()
@@ -326,7 +294,7 @@ def test_the_outline_leads_to_a_message_a_turn_and_a_day(chat: Chat) -> None:
     expect(entries).to_have_count(100)
     expect(entries.last).to_contain_text("Row number 499")
     settle()
-    assert violations_everywhere(page, "outline") == []
+    assert violations_everywhere(page, "outline", within="#panel") == []
     panel(page).get_by_role("link", name="Earlier messages").press("Enter")
     expect(entries.last).to_contain_text("Row number 299")
     entries.get_by_role("link", name="Row number 151").press("Enter")

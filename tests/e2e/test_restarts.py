@@ -1,18 +1,19 @@
 """A server that is killed and started again, whatever it was at; and that takes in small
-frames only. No other test talks to it."""
+frames only, and two open pages of a person. No other test talks to it."""
 
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .conftest import Chat, Server, long_session, settle, sign_in, take_picture, wait_until
 from .test_compaction import row_of, summarise
+from .test_people import PERSON
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +22,7 @@ def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
         ANTHROPIC_API_KEY=provider.key,
         ANTHROPIC_BASE_URL=provider.url,
         LOOM_MAX_FRAME_BYTES="20000",
+        LOOM_MAX_SOCKETS="2",
     )
 
 
@@ -88,3 +90,43 @@ def test_the_limit_of_a_frame_is_for_what_comes_in(
     chat = Chat(tab, server).new()
     chat.ask("a long answer, please")
     assert len(chat.rows.nth(1).inner_text()) > 20_000
+
+
+ONLINE_WHILE_IT_CLOSES = """
+const Line = WebSocket;
+window.WebSocket = class extends Line {
+  constructor(address) {
+    super(address);
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      if (this.readyState === Line.CLOSING) dispatchEvent(new Event("online"));
+      if (this.readyState < Line.CLOSED) port2.postMessage(0);
+    };
+    port2.postMessage(0);
+  }
+};
+"""
+
+
+@pytest.mark.noisy
+def test_a_page_too_many_says_so_and_stays_as_it_is(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    context = open_context(storage_state=None)
+    token = server.manage("shell", "-v", "0", "-c", PERSON % "ada").split()[-1]
+    pages = [context.new_page(), context.new_page()]
+    pages[0].goto(f"{server.url}/sign-in/link/{token}/")
+    chat = Chat(pages[0], server).new()
+    Chat(pages[1], server).open(chat.uuid).wait_connected()
+    other: Page = context.new_page()
+    opened: list[str] = []
+    other.on("websocket", lambda socket: opened.append(socket.url))
+    other.add_init_script(ONLINE_WHILE_IT_CLOSES)
+    other.goto(f"{server.url}/s/{chat.uuid}/")
+    expect(other.get_by_text("You have too many sessions open.")).to_be_visible()
+    for page in pages:
+        page.close()
+    other.evaluate("dispatchEvent(new Event('online'))")
+    settle()
+    expect(other.get_by_text("You have too many sessions open.")).to_be_visible()
+    assert len(opened) == 1

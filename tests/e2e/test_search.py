@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.e2e.accessibility import violations_everywhere
+from tests.e2e.accessibility import violations, violations_everywhere
 from tests.e2e.conftest import (
     NARROW,
     Chat,
@@ -127,9 +127,16 @@ def find_box(page: Page) -> Locator:
     return page.get_by_role("searchbox", name="Find in this session")
 
 
-def test_finding_reaches_a_row_that_is_not_loaded(server: Server, archive: str, chat: Chat) -> None:
-    page = chat.open(archive).wait_connected().page
+def test_finding_reaches_a_row_that_is_not_loaded(
+    archive: str, open_chat: Callable[..., Chat]
+) -> None:
+    chat = open_chat().open(archive).wait_connected()
+    page = chat.page
     expect(page.locator("#rows [data-turn='3']")).to_have_count(0)
+    chat.message.press("f")  # a letter while one writes
+    expect(chat.message).to_have_value("f")
+    expect(page.locator("#panel")).to_be_hidden()
+    chat.message.fill("")
     chat.transcript.focus()
     page.keyboard.press("f")
     expect(find_box(page)).to_be_focused()
@@ -144,12 +151,20 @@ def test_finding_reaches_a_row_that_is_not_loaded(server: Server, archive: str, 
     page.keyboard.press("Escape")
     expect(page.locator("#panel")).to_be_hidden()
     expect(page.get_by_role("link", name="Find in this session")).to_be_focused()
+    page.keyboard.press("Enter")
+    find_box(page).fill("marrow")
+    find_box(page).press("Enter")
+    page.locator("#found").get_by_role("link", name="Search all sessions").click()
+    expect(page.locator(".hit")).to_have_count(6)
 
 
-def test_hits_are_walked_through_without_changing_a_row(
-    server: Server, archive: str, chat: Chat
+def test_hits_are_walked_through_beyond_those_that_are_loaded_without_changing_a_row(
+    archive: str, open_chat: Callable[..., Chat]
 ) -> None:
-    page = chat.open(archive).wait_connected().page
+    chat = open_chat().open(archive, "find/?q=row+number&order=newest")
+    page = chat.page
+    page.get_by_label("Breadcrumb").get_by_role("link").last.click()
+    chat.wait_connected()
     before = chat.rows_html()
     page.get_by_role("link", name="Find in this session").click()
     find_box(page).fill("row number")
@@ -169,18 +184,6 @@ def test_hits_are_walked_through_without_changing_a_row(
     assert page.evaluate("CSS.highlights.get('found').size") > 0
     expect(page.locator("#rows .target")).to_have_count(0)
     assert chat.rows_html() == before
-
-
-def test_walking_goes_on_beyond_the_hits_that_are_loaded(
-    server: Server, archive: str, chat: Chat
-) -> None:
-    page = chat.open(archive, "find/?q=row+number&order=newest").page
-    page.get_by_label("Breadcrumb").get_by_role("link").last.click()
-    chat.wait_connected()
-    page.get_by_role("link", name="Find in this session").click()
-    find_box(page).fill("row number")
-    page.get_by_label("Order").last.select_option("Newest first")
-    expect(page.locator(".hit").first).to_contain_text("Turn 120")
     page.locator(".hit").nth(48).get_by_role("link").click()
     in_sight(page.locator("#rows [data-turn='72']"))
     find_box(page).press("Enter")
@@ -198,21 +201,8 @@ def test_walking_goes_on_beyond_the_hits_that_are_loaded(
     expect(find_box(page)).to_have_count(0)
     page.get_by_role("link", name="Find in this session").click()
     expect(find_box(page)).to_have_value("row number")
-
-
-def test_no_hit_in_a_session_leads_to_all_of_them(server: Server, archive: str, chat: Chat) -> None:
-    page = chat.open(archive).wait_connected().page
-    page.get_by_role("link", name="Find in this session").click()
-    find_box(page).fill("marrow")
-    find_box(page).press("Enter")
-    page.locator("#found").get_by_role("link", name="Search all sessions").click()
-    expect(page.locator(".hit")).to_have_count(6)
-
-
-def test_the_key_is_a_letter_while_writing(chat: Chat) -> None:
-    chat.message.press("f")
-    expect(chat.message).to_have_value("f")
-    expect(chat.page.locator("#panel")).to_be_hidden()
+    expect(page.locator(".hit").first).to_be_visible()
+    assert violations_everywhere(page, "find-panel", within="#panel") == []
 
 
 def test_a_chosen_hit_is_not_covered_where_there_is_little_room(
@@ -235,23 +225,16 @@ def test_axe_finds_nothing_where_things_are_looked_up(
     server: Server, archive: str, tab: Page
 ) -> None:
     for name, path in {
-        "search": "/search/",
         "search-hits": "/search/?q=row+number&role=user",
         "search-no-hits": "/search/?q=zeppelin&workspace=example",
-        "find": f"/s/{archive}/find/",
         "find-hits": f"/s/{archive}/find/?q=row+number",
     }.items():
         tab.goto(server.url + path)
         assert violations_everywhere(tab, name) == [], name
-
-
-def test_axe_finds_nothing_in_the_panel_with_hits(archive: str, chat: Chat) -> None:
-    page = chat.open(archive).wait_connected().page
-    page.get_by_role("link", name="Find in this session").click()
-    find_box(page).fill("row number")
-    find_box(page).press("Enter")
-    expect(page.locator(".hit").first).to_be_visible()
-    assert violations_everywhere(page, "find-panel") == []
+    # Nothing is here that is not on one of those.
+    for path in ("/search/", f"/s/{archive}/find/"):
+        tab.goto(server.url + path)
+        assert violations(tab) == [], path
 
 
 def test_looking_things_up_works_without_javascript(

@@ -6,10 +6,16 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.e2e.accessibility import violations, violations_light_and_dark
+from tests.e2e.accessibility import (
+    OF_COLOURS,
+    OF_PLACES,
+    violations,
+    violations_light_and_dark,
+)
 from tests.e2e.conftest import (
     NARROW,
     NOTE_THE_CONNECTION,
+    WIDE,
     Chat,
     Server,
     settle,
@@ -37,13 +43,8 @@ def signed_in_state(browser: Browser, server: Server) -> Any:
     return sign_in(browser, server)
 
 
-@pytest.fixture
-def long_chat(chat: Chat, wire: WireThread) -> Chat:
-    """A session that has outgrown its window, with the page that was open all along."""
-    return outgrow(chat, wire)
-
-
 def outgrow(chat: Chat, wire: WireThread) -> Chat:
+    """Let the session outgrow its window."""
     for number in range(6):
         wire.enqueue(Scenario(words=240))
         chat.ask(f"Question {number}")
@@ -81,10 +82,10 @@ def floor_of(page: Page) -> int:
     )
 
 
-def test_line_and_meter_are_the_same_live_and_after_a_reload(
-    long_chat: Chat, wire: WireThread
+def test_line_and_meter_are_the_same_live_and_after_a_reload_and_the_line_moves(
+    chat: Chat, wire: WireThread
 ) -> None:
-    page = long_chat.page
+    page, long_chat = chat.page, outgrow(chat, wire)
     expect(line(page)).to_have_count(1)
     floor = floor_of(page)
     expect(line(page)).to_contain_text(f"Context starts here: {floor - 1} earlier turns")
@@ -105,15 +106,11 @@ def test_line_and_meter_are_the_same_live_and_after_a_reload(
     page.keyboard.press("Escape")
     expect(meter).to_be_focused()
 
-
-def test_the_line_moves_with_the_floor(long_chat: Chat, wire: WireThread) -> None:
-    page = long_chat.page
-    before = floor_of(page)
     for number in range(4):
         wire.enqueue(Scenario(words=240))
         long_chat.ask(f"More {number}")
     settle()
-    assert floor_of(page) > before
+    assert floor_of(page) > floor
     expect(line(page)).to_have_count(1)
     live = long_chat.rows_html()
     page.evaluate("sessionStorage.clear()")
@@ -124,32 +121,25 @@ def test_the_line_moves_with_the_floor(long_chat: Chat, wire: WireThread) -> Non
     assert long_chat.rows_html() == live
 
 
-def test_a_page_around_a_turn_has_the_line_in_the_same_place(reader: Chat) -> None:
-    page = reader.page
-    floor = floor_of(page)
-    for turn in (floor, floor - 1, floor + 1):
-        reader.open(reader.uuid, f"t/{turn}/")
-        settle()
-        assert floor_of(page) == floor
-
-
-def test_the_line_is_there_without_javascript(
+def test_the_line_is_for_everybody_and_at_one_place_on_each_page(
     reader: Chat, open_context: Callable[..., BrowserContext]
 ) -> None:
-    floor = floor_of(reader.page)
-    page = open_context(java_script_enabled=False).new_page()
-    page.goto(f"{reader.server.url}/s/{reader.uuid}/t/{floor}/")
-    expect(line(page)).to_have_count(1)
-    line(page).get_by_role("link", name="Context starts here").click()
-    expect(page.get_by_role("heading", name="Context", exact=True)).to_be_visible()
-
-
-def test_axe_finds_nothing_with_line_and_meter(reader: Chat) -> None:
     page = reader.page
     line(page).scroll_into_view_if_needed()
     assert violations_light_and_dark(page, "window") == []
     page.set_viewport_size(NARROW)
     settle()
-    assert violations(page) == []
+    assert violations(page, OF_COLOURS + OF_PLACES) == []
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
     take_picture(page, "window-narrow")
+    page.set_viewport_size(WIDE)
+    floor = floor_of(page)
+    for turn in (floor, floor - 1, floor + 1):
+        reader.open(reader.uuid, f"t/{turn}/")
+        settle()
+        assert floor_of(page) == floor
+    page = open_context(java_script_enabled=False).new_page()
+    page.goto(f"{reader.server.url}/s/{reader.uuid}/t/{floor}/")
+    expect(line(page)).to_have_count(1)
+    line(page).get_by_role("link", name="Context starts here").click()
+    expect(page.get_by_role("heading", name="Context", exact=True)).to_be_visible()
